@@ -1,0 +1,37 @@
+# make demo: one whole round of self-training on two CPU cores. make test: every test. make check: lint and types.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL := models/smollm2-135m-instruct
+# The CPU build of torch. On a machine with an NVIDIA GPU: make TORCH="torch==2.13.0" TORCH_INDEX=
+# Elsewhere pip's default index may bring the CUDA build; this index holds CPU builds alone.
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+
+.PHONY: demo test check model clean
+.DELETE_ON_ERROR:
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(MODEL)/model.safetensors: | $(VENV)/installed
+	$(BIN)/python -m inference model --out $(MODEL)
+
+model: $(MODEL)/model.safetensors
+
+demo: $(VENV)/installed $(MODEL)/model.safetensors
+	$(BIN)/python selftrain.py --config configs/demo.yaml
+
+test: $(VENV)/installed $(MODEL)/model.safetensors
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf runs build .pytest_cache .ruff_cache .mypy_cache

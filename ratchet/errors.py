@@ -1,0 +1,19 @@
+"""Errors a user can act on. A command prints them without a traceback and exits with status 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can mend: the message names the file, line or key, and the way out."""
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """' (did you mean X?)' for the closest of `choices`, or the whole list when none is close."""
+    names = sorted(choices)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f" (did you mean {close[0]!r}?)"
+    return f" (known: {', '.join(names)})" if names else ""

@@ -1,0 +1,153 @@
+"""Files that survive a kill at any moment: whole-file writes that are atomic, and append-only JSONL segments.
+
+A segment belongs to one writer at a time. Each line is flushed to disk before its write returns, so nothing
+acknowledged is lost; a torn last line (a kill in the middle of a write) is cut back before the next append and
+ignored by readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ratchet.errors import UserError
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a whole file: readers see the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise disk_error(path, error) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def disk_error(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or mend "
+        "the folder's permissions, then run the same command again."
+    )
+
+
+class Segment:
+    """An append-only JSONL file held by one writer (an advisory lock refuses a second one)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab+")
+        except OSError as error:
+            raise disk_error(path, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise UserError(f"{path}: another process is writing this file; wait for it or stop it first") from error
+        self._cut_torn_tail()
+
+    def _cut_torn_tail(self) -> None:
+        size = self._file.seek(0, os.SEEK_END)
+        keep = size
+        while keep > 0:
+            start = max(0, keep - 65536)
+            self._file.seek(start)
+            newline = self._file.read(keep - start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        if keep != size:
+            self._file.truncate(keep)
+
+    def append(self, record: BaseModel | dict[str, Any]) -> None:
+        """Durable when it returns. On a full disk the file is cut back to its last whole line."""
+        text = record.model_dump_json() if isinstance(record, BaseModel) else json.dumps(record, ensure_ascii=False)
+        before = self._file.seek(0, os.SEEK_END)
+        try:
+            self._file.write(text.encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), before)
+            raise disk_error(self.path, error) from error
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk was already reported by the append that met it
+            self._file.close()
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def read_jsonl(path: Path, what: str = "JSON object") -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line of a user's JSONL file; any bad line is an error that names it."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+    with file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise UserError(f"{path}:{number}: not valid JSON ({error}); mend or remove this line") from error
+            if not isinstance(value, dict):
+                raise UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}")
+            yield number, value
+
+
+def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
+    """Records of one segment; a torn last line is skipped, any other damage is an error."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield kind.model_validate_json(line)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise UserError(
+                    f"{path}:{number}: not a {kind.__name__} ({problem['msg']}); the file was changed or damaged: "
+                    "restore it, or delete this line to have its work done again"
+                ) from error
+
+
+def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
+    """Records of every *.jsonl segment of a folder, in file-name order."""
+    for path in sorted(folder.glob("*.jsonl")):
+        yield from read_segment(path, kind)
+
+
+def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
+    """Write records as one whole JSONL file, atomically."""
+    write_atomic(path, "".join(record.model_dump_json() + "\n" for record in records))

@@ -1,0 +1,72 @@
+"""One line of progress: done, rate, time left, and whatever counts the stage wants to show.
+
+On a terminal the line is redrawn in place; anywhere else a plain line is printed every `every` seconds, so that
+job logs stay readable.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+
+def duration(seconds: float) -> str:
+    """'41s', '3m05s', '2h10m'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class Progress:
+    def __init__(self, title: str, total: int, done: int = 0, every: float = 10.0, out: TextIO | None = None) -> None:
+        self.title, self.total, self.done = title, total, done
+        self.note = ""
+        self._resumed = done
+        self._out = out or sys.stderr
+        self._live = self._out.isatty()
+        self._every = 0.2 if self._live else every
+        self._began = time.monotonic()
+        self._shown = self._began - (self._every if self._live else 0.0)
+
+    def advance(self, n: int = 1, note: str | None = None) -> None:
+        self.done += n
+        if note is not None:
+            self.note = note
+        if time.monotonic() - self._shown >= self._every:
+            self._show()
+
+    def line(self) -> str:
+        spent = time.monotonic() - self._began
+        fresh = self.done - self._resumed
+        rate = fresh / spent if spent > 0 and fresh else 0.0
+        left = duration((self.total - self.done) / rate) if rate else "?"
+        pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+        text = f"{self.title} {self.done}/{self.total}  {pace}  spent {duration(spent)}  left {left}"
+        return f"{text}  {self.note}" if self.note else text
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        if self._live:
+            self._out.write(f"\r\x1b[2K{self.line()}")
+        else:
+            self._out.write(self.line() + "\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        self._show()
+        if self._live:
+            self._out.write("\n")
+            self._out.flush()
+
+    def __enter__(self) -> Progress:
+        if self._resumed:
+            self._out.write(f"{self.title}: {self._resumed} of {self.total} were done before, going on\n")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
