@@ -1,0 +1,1 @@
+"""Talking to a language model: conversations as token ids, engines, structured output."""

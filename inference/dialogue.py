@@ -1,0 +1,67 @@
+"""A growing conversation: built turn by turn as token ids, each turn extending the last one's cached prefix."""
+
+from __future__ import annotations
+
+from inference.chat import ChatFormat
+from inference.engine import Completion, Message
+from ratchet.records import Author, Conversation, Span
+
+
+class Dialogue:
+    """One role's conversation while a trajectory runs; `freeze` turns it into a record.
+
+    Ids are only ever appended. A sampled turn that was cut off (no end-of-turn token) is closed by the template,
+    and that token is not marked as sampled.
+    """
+
+    def __init__(self, role: str, model: str, chat: ChatFormat, trainable: bool, system: str | None = None) -> None:
+        self.role, self.model, self.chat, self.trainable = role, model, chat, trainable
+        self.ids: list[int] = []
+        self.spans: list[Span] = []
+        self.messages: list[Message] = []
+        self.retokenised = False
+        if system is not None:
+            self._append("template", chat.before_system)
+            self._append("system", chat.encode(system))
+            self.messages.append({"role": "system", "content": system})
+
+    def user(self, text: str) -> None:
+        """Append a user message and open the assistant's turn. The text is untrusted: it cannot forge a turn."""
+        if not self.ids:
+            self._append("template", self.chat.before_user)
+        elif self.messages[-1]["role"] == "system":
+            self._append("template", self.chat.system_to_user)
+        elif self.messages[-1]["role"] == "user":
+            raise ValueError("two user messages in a row")
+        else:
+            self._append("template", self.chat.assistant_to_user)
+        self._append("user", self.chat.encode(text))
+        self._append("template", self.chat.user_to_assistant)
+        self.messages.append({"role": "user", "content": text})
+
+    def assistant(self, completion: Completion, parsed: bool) -> tuple[int, int]:
+        """Append what the model emitted; returns (start, end) of the sampled ids."""
+        start = len(self.ids)
+        self._append("assistant", completion.ids, sampled=True, parsed=parsed and completion.finish_reason == "stop")
+        end = len(self.ids)
+        if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:
+            self._append("template", (self.chat.end_of_turn,))
+        self.messages.append({"role": "assistant", "content": completion.text})
+        self.retokenised |= completion.retokenised
+        return start, end
+
+    def _append(self, author: Author, ids: tuple[int, ...], sampled: bool = False, parsed: bool = True) -> None:
+        if ids:
+            start = len(self.ids)
+            self.ids += ids
+            self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
+
+    def freeze(self) -> Conversation:
+        return Conversation(
+            role=self.role,
+            model=self.model,
+            trainable=self.trainable,
+            ids=tuple(self.ids),
+            spans=tuple(self.spans),
+            retokenised=self.retokenised,
+        )

@@ -1,0 +1,40 @@
+"""Engines of a config, opened by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inference.engine import Engine
+from ratchet.config import ModelConfig
+
+
+def open_engine(model: ModelConfig) -> Engine:
+    """The engine of one model. Imports are late: a client of a server needs no torch."""
+    if model.engine == "local":
+        from inference.local.engine import LocalEngine
+
+        return LocalEngine(model)
+    if model.engine == "scripted":
+        from inference.scripted import ScriptedEngine
+
+        return ScriptedEngine.from_config(model)
+    from inference.http import HttpEngine
+
+    return HttpEngine(model)
+
+
+def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str, Engine]:
+    """The named models' engines; names with equal settings share one, so a model is loaded once."""
+    opened: dict[str, Engine] = {}
+    by_setting: dict[str, Engine] = {}
+    for name in sorted(names):
+        setting = models[name].model_dump_json()
+        if setting not in by_setting:
+            by_setting[setting] = open_engine(models[name])
+        opened[name] = by_setting[setting]
+    return opened
+
+
+async def close_engines(engines: Mapping[str, Engine]) -> None:
+    for engine in {id(e): e for e in engines.values()}.values():
+        await engine.close()

@@ -1,0 +1,46 @@
+"""What every command line shares: --config and --set, and errors as one clear message with exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+
+
+def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    add_config_arguments(parser)
+    return parser
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", required=True, help="the experiment's YAML file")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one key of the config, such as sampling.samples=4 (repeatable)",
+    )
+
+
+def config_of(arguments: argparse.Namespace) -> Config:
+    return load_config(arguments.config, arguments.overrides)
+
+
+def run_command(main: Callable[[], None]) -> None:
+    """Run a command's main: a UserError is printed and exits 2, Ctrl-C exits 130; other errors keep their traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nstopped; run the same command again to go on from here", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,295 @@
+"""The configuration of an experiment: one strict YAML file, read by every command.
+
+Every key is here, with its default and its meaning; the defaults are the mRAG paper's settings (seed paper 002,
+appendix D). An unknown key is an error that names the closest known one. `--set training.epochs=2` on any command
+overrides one key. A system's own settings are declared beside the system (`agents/<name>.py`, class Settings).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ratchet.errors import UserError, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(Section):
+    """A language model and the engine that runs it."""
+
+    path: str
+    """A local model folder, or a hub name."""
+    engine: Literal["local", "vllm", "openai", "scripted"] = "local"
+    """local: in this process. vllm: token ids over HTTP. openai: text over HTTP, to any compatible server."""
+    url: str | None = None
+    """Server address for vllm and openai, such as http://127.0.0.1:8000/v1."""
+    served_name: str | None = None
+    """The name under which the server knows the model; default: path."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """The environment variable that holds the server's key; keys are never written in a config."""
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    device: str = "auto"
+    """auto: CUDA where there is a GPU, else the CPU."""
+    max_context: int = Field(32_000, gt=0)
+    """Tokens in and out of one conversation; reaching it ends the conversation, nothing is cut silently."""
+    batch: int = Field(64, gt=0)
+    """local: sequences decoded at once."""
+    cache_gb: float = Field(4.0, gt=0)
+    """local: memory for keys and values, prefix cache included."""
+    timeout: float = Field(600.0, gt=0)
+    """Seconds that one request may take."""
+    concurrency: int = Field(64, gt=0)
+    """http: requests in flight at once."""
+    script: str | None = None
+    """scripted: a JSONL file of replies, for tests."""
+
+
+class IndexConfig(Section):
+    path: str
+    """The index folder."""
+    documents: tuple[str, ...] = ()
+    """JSONL files of {id, text, title?}, .gz allowed; only index_build reads them."""
+    kind: Literal["bm25"] = "bm25"
+    chunk_tokens: int = Field(512, gt=0)
+    chunk_overlap: int = Field(80, ge=0)
+    tokenizer: str | None = None
+    """Whose tokens a chunk is measured in; default: the agent model's."""
+    k1: float = Field(0.9, ge=0)
+    b: float = Field(0.4, ge=0, le=1)
+    stemmer: str | None = "english"
+    stop_words: bool = True
+
+    @model_validator(mode="after")
+    def _overlap_fits(self) -> IndexConfig:
+        if self.chunk_overlap >= self.chunk_tokens:
+            raise ValueError("chunk_overlap must be smaller than chunk_tokens")
+        return self
+
+
+class SplitConfig(Section):
+    """Which questions of a file make up a split."""
+
+    path: str
+    format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"
+    rows: tuple[int, int] | None = None
+    """Only rows[0] <= row < rows[1] of the file, counted from 0: disjoint splits out of one file."""
+    sample: int | None = Field(None, gt=0)
+    """A fixed random sample of this size, drawn with the experiment's seed."""
+
+
+class QuestionsConfig(Section):
+    train: SplitConfig
+    dev: SplitConfig
+    test: SplitConfig
+
+
+class RoleConfig(Section):
+    """How one role of a system is played. Keys left out keep the default role's value."""
+
+    model: str = "agent"
+    """A name under `models`."""
+    trainable: bool = True
+    """A frozen role uses the base model even when an adapter is active, and is never trained on."""
+    max_tokens: int = Field(4096, gt=0)
+    """Most new tokens of one action."""
+
+
+class SystemConfig(Section):
+    name: str = "mrag"
+    """A file or folder in agents/."""
+    settings: dict[str, Any] = {}
+    """Checked by the system's own Settings class."""
+    roles: dict[str, RoleConfig] = {}
+    """By role name; 'default' holds for every role that has no entry."""
+    malformed: Literal["constrain", "reask", "give_up"] = "constrain"
+    """constrain: schema-constrained decoding. reask: show the error and ask again. give_up: end as unparsed."""
+    reasks: int = Field(2, ge=0)
+
+    def role(self, name: str) -> RoleConfig:
+        return self.roles.get(name) or self.roles.get("default") or RoleConfig()
+
+
+class SamplingConfig(Section):
+    samples: int = Field(8, gt=0)
+    """T trajectories a question."""
+    temperature: float = Field(0.7, ge=0)
+    frozen_temperature: float = Field(0.1, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    """The paper says nucleus sampling without a value; this one is ours."""
+    concurrency: int = Field(64, gt=0)
+    """Trajectories in flight."""
+
+
+ScoreName = Literal["correctness", "faithfulness", "em", "f1", "nugget_containment", "lexical_support"]
+
+
+class SelectConfig(Section):
+    ties: int = Field(3, gt=0)
+    """Most trajectories kept per question when they tie for the best reward."""
+    min_reward: float = 0.0
+    """Drop a question whose best reward is not above this."""
+    drop_all_equal: bool = False
+    """Drop a question on which every reward is the same (the published code's rule, not the paper's)."""
+    keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
+    """Only trajectories that ended so are candidates."""
+
+
+class RewardsConfig(Section):
+    weights: dict[ScoreName, float] = {"correctness": 4.0, "faithfulness": 1.0}
+    """Reward = weighted mean of these scores."""
+    judge: str = "judge"
+    """The name under `models` that judges correctness and faithfulness."""
+    runs: int = Field(5, gt=0)
+    """Judge runs that are averaged."""
+    temperature: float = Field(0.5, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_tokens: int = Field(2048, gt=0)
+    select: SelectConfig = SelectConfig()
+
+
+class LoraConfig(Section):
+    r: int = Field(16, gt=0)
+    alpha: int = Field(16, gt=0)
+    """The paper gives the rank alone; alpha = r is Unsloth's default."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: str = "all-linear"
+
+
+class TrainingConfig(Section):
+    model: str = "agent"
+    """A name under `models`."""
+    backend: Literal["peft", "unsloth"] = "peft"
+    lora: LoraConfig = LoraConfig()
+    learning_rate: float = Field(1e-4, gt=0)
+    optimizer: str = "adamw_torch"
+    weight_decay: float = Field(0.0, ge=0)
+    """0 makes AdamW plain Adam, as in the paper."""
+    warmup_steps: int = Field(50, ge=0)
+    max_steps: int = Field(5000, gt=0)
+    epochs: float | None = Field(None, gt=0)
+    """With a value, stop after so many passes, if that comes before max_steps."""
+    batch_size: int = Field(128, gt=0)
+    """Rows a step, over all devices; micro_batch rows at a time on each device."""
+    micro_batch: int = Field(1, gt=0)
+    max_length: int = Field(16_000, gt=0)
+    """A longer row is left out and counted; actions are never cut."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    eval_steps: int = Field(500, gt=0)
+    gradient_checkpointing: bool = True
+    dev_fraction: float = Field(0.1, ge=0, lt=1)
+    """Share of the kept questions held out for the loss that picks the best checkpoint."""
+    wandb: Literal["off", "offline", "online"] = "off"
+
+
+class EvaluationConfig(Section):
+    split: Literal["dev", "test"] = "test"
+    temperature: float = Field(0.1, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    samples: int = Field(1, gt=0)
+    """Trajectories a question; a question counts once, with the mean of its samples."""
+    scores: tuple[ScoreName, ...] = ("em", "f1", "correctness", "faithfulness")
+    baselines: dict[str, SystemConfig] = {}
+    """Other systems to run on the base model, by the name they get in the table."""
+    resamples: int = Field(10_000, gt=0)
+    """Bootstrap resamples behind a 95% interval."""
+
+
+class Config(Section):
+    run: str
+    """The run folder."""
+    seed: int = 0
+    models: dict[str, ModelConfig]
+    index: IndexConfig
+    questions: QuestionsConfig
+    system: SystemConfig = SystemConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Config:
+        wanted = {f"system.roles.{role}.model": r.model for role, r in self.system.roles.items()}
+        for name, baseline in self.evaluation.baselines.items():
+            wanted |= {f"evaluation.baselines.{name}.roles.{role}.model": r.model for role, r in baseline.roles.items()}
+        wanted["training.model"] = self.training.model
+        if {"correctness", "faithfulness"} & ({*self.rewards.weights} | {*self.evaluation.scores}):
+            wanted["rewards.judge"] = self.rewards.judge
+        for key, model in wanted.items():
+            if model not in self.models:
+                raise ValueError(
+                    f"{key} names the model {model!r}, which is not under models{did_you_mean(model, self.models)}"
+                )
+        return self
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.run)
+
+
+def load_config(path: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> Config:
+    """Read and check a config file; `overrides` are 'key.path=value' with the value in YAML."""
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the config ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a config is a mapping of keys to values")
+    for override in overrides:
+        _override(data, override)
+    return parse(Config, data, str(path))
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, sign, value = override.partition("=")
+    if not sign:
+        raise UserError(f"--set {override}: expected key.path=value")
+    *parents, last = key.split(".")
+    for part in parents:
+        child = data.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override}: {part!r} holds a value, not a section")
+        data = child
+    try:
+        data[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {override}: the value is not valid YAML") from error
+
+
+def parse(kind: type[M], data: Any, where: str) -> M:
+    """Validate `data`; every problem is listed with its key, and an unknown key with the closest known one."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            key = ".".join(str(part) for part in problem["loc"]) or "config"
+            if problem["type"] == "extra_forbidden":
+                known = _keys_at(kind, problem["loc"][:-1])
+                lines.append(f"{key}: unknown key{did_you_mean(str(problem['loc'][-1]), known)}")
+            else:
+                got = f", got {problem['input']!r}" if not isinstance(problem["input"], dict) else ""
+                lines.append(f"{key}: {problem['msg']}{got}")
+        raise UserError("\n".join(f"{where}: {line}" for line in lines)) from error
+
+
+def _keys_at(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Field names of the section at `loc`, looking through dict[str, Section] fields."""
+    for part in loc:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
+            kind = kind.model_fields[str(part)].annotation
+        elif hasattr(kind, "__args__"):
+            kind = kind.__args__[-1]
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []

@@ -1,0 +1,149 @@
+"""The run folder: where every stage's records live, and the manifest that says what made them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import write_atomic, write_json
+
+PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
+
+
+@dataclass(frozen=True)
+class RoundFolder:
+    """runs/<name>/round-<n>: trajectories, scores, selection, rows, adapter and evaluation of one round."""
+
+    path: Path
+
+    @property
+    def trajectories(self) -> Path:
+        return self.path / "trajectories"
+
+    @property
+    def scores(self) -> Path:
+        return self.path / "scores"
+
+    @property
+    def selection(self) -> Path:
+        return self.path / "selection.json"
+
+    @property
+    def rows(self) -> Path:
+        return self.path / "rows.parquet"
+
+    @property
+    def training(self) -> Path:
+        return self.path / "training"
+
+    @property
+    def adapter(self) -> Path:
+        return self.path / "adapter"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def round(self, number: int) -> RoundFolder:
+        return RoundFolder(self.path / f"round-{number}")
+
+
+def open_run(config: Config) -> RunFolder:
+    """Make or reopen the run folder of a config; another config on the same folder is refused with the difference."""
+    run = RunFolder(config.folder)
+    resolved = config.model_dump(mode="json")
+    if run.config.exists():
+        old = yaml.safe_load(run.config.read_text())
+        changes = _difference(old, resolved)
+        if changes:
+            raise UserError(
+                f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
+                "Choose another run folder (--set run=runs/NEW), or go back to the old values."
+            )
+    else:
+        write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
+        write_json(run.manifest, _manifest(config))
+    return run
+
+
+def _difference(old: Any, new: Any, key: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(k for k in new if k not in old)]
+        return [line for k in keys for line in _difference(old.get(k), new.get(k), f"{key}.{k}" if key else str(k))]
+    return [] if old == new else [f"{key}: {old!r} there, {new!r} now"]
+
+
+def _manifest(config: Config) -> dict[str, Any]:
+    def version(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "seed": config.seed,
+        "code": _code_version(),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := version(name))},
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "questions": {
+            name: file_digest(Path(split.path))
+            for name, split in (
+                ("train", config.questions.train),
+                ("dev", config.questions.dev),
+                ("test", config.questions.test),
+            )
+        },
+        "documents": {name: file_digest(Path(name)) for name in config.index.documents},
+    }
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+
+
+def _code_version() -> str | None:
+    """The commit that runs, with '+changes' where the checkout is not clean; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+changes" if dirty else "")
