@@ -1,0 +1,317 @@
+"""The in-process engine: every running trajectory's request in one batch, a step at a time.
+
+A scheduler thread owns the model. Each step takes one new token of every decoding sequence and, within a budget,
+tokens of prompts that are not cached yet; requests join and leave between steps, so the batch never waits for its
+longest member. A request whose prompt begins like one that is being prefilled right now waits for it and then shares
+its blocks: eight samples of a question cost one prefill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from inference.adapters import adapter_digest
+from inference.chat import ChatFormat, load_tokenizer
+from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.local.cache import BLOCK
+from inference.local.grammar import Grammars, Matcher
+from inference.local.kernels import log_probability, sample
+from inference.local.model import Chunk, PackedModel, model_fingerprint
+from ratchet.config import ModelConfig
+
+PREFILL_TOKENS = 512
+"""Prompt tokens in one step: enough to keep the processor busy, few enough that decoding goes on."""
+
+
+@dataclass
+class Stats:
+    """What the engine has done since it started."""
+
+    steps: int = 0
+    prefilled: int = 0
+    cached: int = 0
+    decoded: int = 0
+    forced: int = 0
+    """Decoded tokens that the grammar left no choice about and that took no step of their own."""
+    busy: float = 0.0
+    """Seconds spent in steps."""
+
+
+@dataclass(eq=False)
+class _Request:
+    prompt: list[int]
+    params: SamplingParams
+    adapter: int
+    root: str
+    """Prefix-cache namespace: an adapter's keys and values are its own."""
+    future: Future[Completion]
+    matcher: Matcher | None
+    room: int
+    """Most new tokens, by max_tokens and by the context window."""
+    deadline: float
+    draws: random.Random
+    ids: list[int] = field(default_factory=list)
+    """Prompt and new tokens."""
+    computed: int = 0
+    """Tokens whose keys and values are in `blocks`."""
+    filed: int = 0
+    """Full blocks that are filed for sharing."""
+    blocks: list[int] = field(default_factory=list)
+    cached: int = 0
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def new(self) -> list[int]:
+        return self.ids[len(self.prompt) :]
+
+
+class LocalEngine:
+    """See `inference.engine.Engine`. Memory: weights plus `cache_gb`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        tokenizer = load_tokenizer(config.path, config.revision)
+        self.format = ChatFormat.from_tokenizer(tokenizer, config.path)
+        self._model = PackedModel(config)
+        self.max_context = min(config.max_context, self._model.window)
+        self.fingerprint = model_fingerprint(config)
+        self.stats = Stats()
+        self._config = config
+        self._grammars = Grammars(tokenizer, self._model.vocabulary, self.format.end_of_turn)
+        self._adapters: dict[str, tuple[int, str]] = {}
+        self._inbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._scratch = np.empty(self._model.vocabulary, np.float32)
+        self._no_mask = np.zeros(1, np.int32)
+        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self._thread.start()
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        room = min(params.max_tokens, self.max_context - len(prompt))
+        blocks = (len(prompt) + room + BLOCK - 1) // BLOCK
+        if room < 1:
+            raise EngineError(f"the prompt has {len(prompt)} tokens, the model's context holds {self.max_context}")
+        if blocks > self._model.pool.blocks:
+            raise EngineError(
+                f"{len(prompt)} + {room} tokens need more cache than cache_gb={self._config.cache_gb} holds; raise it"
+            )
+        number, root = self._adapter(adapter)
+        request = _Request(
+            prompt=list(prompt),
+            params=params,
+            adapter=number,
+            root=root,
+            future=Future(),
+            matcher=self._grammars.matcher(params.schema) if params.schema is not None else None,
+            room=room,
+            deadline=time.monotonic() + self._config.timeout,
+            draws=random.Random(params.seed),
+            ids=list(prompt),
+        )
+        self._inbox.put(request)
+        try:
+            return await asyncio.wrap_future(request.future)
+        except asyncio.CancelledError:
+            request.future.cancel()
+            raise
+
+    async def close(self) -> None:
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._model.close()
+
+    def _adapter(self, folder: str | None) -> tuple[int, str]:
+        if folder is None:
+            return 0, "base"
+        if folder not in self._adapters:
+            self._adapters[folder] = (self._model.lora.load(folder), adapter_digest(folder))
+        return self._adapters[folder]
+
+    # Everything below runs in the scheduler's thread.
+
+    def _serve(self) -> None:
+        try:
+            while self._receive():
+                began = time.monotonic()
+                self._step()
+                self.stats.busy += time.monotonic() - began
+        except BaseException as error:
+            # A fault of ours, not of one request: everyone waiting hears of it, and the run stops with a traceback.
+            with contextlib.suppress(queue.Empty):
+                while request := self._inbox.get_nowait():
+                    self._waiting.append(request)
+            for request in [*self._running, *self._waiting]:
+                if not request.future.done():
+                    request.future.set_exception(error)
+            raise
+
+    def _receive(self) -> bool:
+        """Take in new requests, waiting for one when there is no work. False: time to stop."""
+        idle = not self._running and not self._waiting
+        while idle or not self._inbox.empty():
+            request = self._inbox.get()
+            if request is None:
+                return False
+            self._waiting.append(request)
+            idle = False
+        return True
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.deadline < now]:
+            self._finish(request, "timeout")
+        chunks = self._plan()
+        if not chunks:
+            return
+        order = sorted(chunks, key=lambda pair: not self._model.is_short(pair[1]))
+        logits = self._model.forward(
+            [Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter) for r, n in order]
+        ).numpy()
+        self.stats.steps += 1
+        for (request, n), row in zip(order, logits, strict=True):
+            request.computed += n
+            self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
+            self._file(request)
+            if request.computed == len(request.ids):
+                self._extend(request, row)
+
+    def _plan(self) -> list[tuple[_Request, int]]:
+        """Which requests advance in this step, each by how many tokens; admits waiting ones."""
+        chunks: list[tuple[_Request, int]] = []
+        budget = PREFILL_TOKENS
+        for request in list(self._running):
+            if request not in self._running:  # sent back by a neighbour that needed its blocks
+                continue
+            n = len(request.ids) - request.computed
+            if n > 1:
+                n = min(n, budget)
+                budget -= n
+            if n and self._make_room(request, n):
+                chunks.append((request, n))
+        # A block that is being computed in this step can be shared in the next one, so its twin waits for it.
+        coming = {self._next_block(r) for r, _ in chunks}
+        for request in list(self._waiting):
+            if budget <= 0 or len(self._running) >= self._config.batch:
+                break
+            found = self._model.pool.match(request.root, request.ids)
+            request.blocks, request.computed, request.filed = found, len(found) * BLOCK, len(found)
+            n = min(len(request.ids) - request.computed, budget)
+            wanted = self._next_block(request)
+            if wanted in coming or not self._fits(request, n):
+                self._model.pool.release(found)
+                request.blocks, request.computed, request.filed = [], 0, 0
+                continue
+            if not request.new:
+                request.cached = request.computed
+                self.stats.cached += request.computed
+            self._waiting.remove(request)
+            self._running.append(request)
+            self._make_room(request, n)
+            chunks.append((request, n))
+            coming.add(wanted)
+            budget -= n
+        return [(r, n) for r, n in chunks if r in self._running]
+
+    def _next_block(self, request: _Request) -> tuple[str, tuple[int, ...]] | None:
+        """What identifies the first block that is not filed yet, when its tokens are all known."""
+        end = (request.filed + 1) * BLOCK
+        return (request.root, tuple(request.ids[:end])) if end <= len(request.ids) else None
+
+    def _fits(self, request: _Request, n: int) -> bool:
+        needed = (request.computed + n + BLOCK - 1) // BLOCK - len(request.blocks)
+        # Running sequences may each need another block soon; leave one for each.
+        return self._model.pool.available >= needed + (len(self._running) if self._running else 0)
+
+    def _make_room(self, request: _Request, n: int) -> bool:
+        """Give the request blocks for n more tokens, sending the youngest others back to the queue if need be."""
+        while len(request.blocks) * BLOCK < request.computed + n:
+            block = self._model.pool.take()
+            if block is not None:
+                request.blocks.append(block)
+                continue
+            youngest = self._running[-1]
+            self._running.remove(youngest)
+            self._model.pool.release(youngest.blocks)
+            youngest.blocks, youngest.computed, youngest.filed = [], 0, 0
+            self._waiting.appendleft(youngest)
+            if youngest is request:
+                return False
+        return True
+
+    def _file(self, request: _Request) -> None:
+        """File the blocks that are full now, so that later prompts find them."""
+        pool = self._model.pool
+        while (request.filed + 1) * BLOCK <= request.computed:
+            i = request.filed
+            parent = request.blocks[i - 1] if i else None
+            tokens = request.ids[i * BLOCK : (i + 1) * BLOCK]
+            request.blocks[i] = pool.file(request.root, parent, request.blocks[i], tokens)
+            request.filed += 1
+
+    def _extend(self, request: _Request, logits: np.ndarray) -> None:  # type: ignore[type-arg]
+        """Sample the next token and finish the request if that was its last."""
+        mask = request.matcher.mask() if request.matcher else self._no_mask
+        params = request.params
+        token = sample(
+            logits,
+            mask,
+            request.matcher is not None,
+            params.temperature,
+            params.top_p,
+            request.draws.random(),
+            self._scratch,
+        )
+        assert token >= 0, "the grammar allows no token"
+        self._append(request, token, logits)
+        if token == self.format.end_of_turn:
+            self._finish(request, "stop")
+        elif len(request.new) >= request.room:
+            self._finish(request, "length" if request.room == params.max_tokens else "context")
+
+    def _append(self, request: _Request, token: int, logits: np.ndarray) -> None:  # type: ignore[type-arg]
+        request.ids.append(int(token))
+        self.stats.decoded += 1
+        if request.params.logprobs:
+            request.logprobs.append(float(log_probability(logits, token)))
+        if request.matcher:
+            request.matcher.accept(int(token))
+
+    def _finish(self, request: _Request, reason: FinishReason) -> None:
+        if request in self._running:
+            self._running.remove(request)
+        else:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(request)
+        self._model.pool.release(request.blocks)
+        request.blocks = []
+        if request.future.cancelled():
+            return
+        new = tuple(request.new)
+        text = new[:-1] if new and new[-1] == self.format.end_of_turn else new
+        completion = Completion(
+            ids=new,
+            text=self.format.decode(text),
+            finish_reason=reason,
+            prompt_tokens=len(request.prompt),
+            cached_tokens=request.cached,
+            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+        )
+        with contextlib.suppress(Exception):  # the waiter may be cancelled between the check and this line
+            request.future.set_result(completion)

@@ -1,0 +1,96 @@
+"""LoRA adapters applied at run time, per token: base and adapters share one batch and no restart is needed.
+
+y = W x + (alpha / r) B A x (Hu et al. 2021, section 4.1), where each packed token has its own adapter or none: a frozen
+role runs on the base model in the same step in which a trained role runs on its adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from inference.adapters import WEIGHTS
+from ratchet.errors import UserError
+
+
+@dataclass
+class Group:
+    """The packed tokens of one step that use one adapter; rows is None when all do."""
+
+    adapter: int
+    rows: torch.Tensor | None
+
+
+class LoraBank:
+    """Adapters loaded into a model. `groups` is set before each forward pass."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._linears = {name: m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+        self._weights: dict[str, dict[int, tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._count = 0
+        self.groups: list[Group] = []
+
+    def load(self, folder: str) -> int:
+        """Load a PEFT LoRA folder; returns its number. Raises UserError for anything but plain LoRA on linear layers."""
+        path = Path(folder)
+        try:
+            config = json.loads((path / "adapter_config.json").read_text())
+            tensors = load_file(path / WEIGHTS)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder}: not a readable PEFT adapter folder ({error})") from error
+        _refuse_unsupported(folder, config)
+        rank = config["r"]
+        scale = config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank)
+        self._count += 1
+        for key in sorted(tensors):
+            name, found, _ = key.partition(".lora_A.")
+            if not found:
+                continue
+            up_key = f"{name}.lora_B.weight"
+            module_name = name.removeprefix("base_model.model.")
+            linear = self._linears.get(module_name)
+            if linear is None or up_key not in tensors:
+                raise UserError(f"{folder}: was trained for another model: this one has no layer {module_name}")
+            if tensors[key].shape[1] != linear.in_features or tensors[up_key].shape[0] != linear.out_features:
+                raise UserError(f"{folder}: layer {module_name} has another shape in this model")
+            down = tensors[key].to(linear.weight)
+            up = (tensors[up_key].float() * scale).to(linear.weight)
+            if module_name not in self._weights:
+                self._weights[module_name] = {}
+                linear.register_forward_hook(self._hook(self._weights[module_name]))
+            self._weights[module_name][self._count] = (down.t().contiguous(), up.t().contiguous())
+        return self._count
+
+    def _hook(self, weights: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        def add_delta(module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+            for group in self.groups:
+                pair = weights.get(group.adapter)
+                if pair is None:
+                    continue
+                x = inputs[0].view(-1, inputs[0].shape[-1])
+                flat = output.view(-1, output.shape[-1])
+                if group.rows is None:
+                    flat.addmm_(x @ pair[0], pair[1])
+                else:
+                    flat.index_add_(0, group.rows, x.index_select(0, group.rows) @ pair[0] @ pair[1])
+            return output
+
+        return add_delta
+
+
+def _refuse_unsupported(folder: str, config: dict[str, Any]) -> None:
+    problems = [key for key in ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern") if config.get(key)]
+    if config.get("peft_type") != "LORA":
+        problems.append(f"peft_type {config.get('peft_type')}")
+    if config.get("bias", "none") != "none":
+        problems.append(f"bias {config['bias']}")
+    if problems:
+        raise UserError(
+            f"{folder}: the local engine applies plain LoRA only, this adapter has {', '.join(problems)}; merge it into "
+            "its base model and name the merged folder instead"
+        )

@@ -1,0 +1,243 @@
+"""A transformers model run on packed tokens of many sequences, with attention over the paged cache.
+
+Any causal language model of transformers that takes its attention from the AttentionInterface works: tokens of all
+sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and `paged_attention`
+looks up which sequence a token belongs to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+
+from inference.local.cache import BLOCK, BlockPool
+from inference.local.kernels import attention_kernel
+from inference.local.lora import Group, LoraBank
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError
+
+# Chunks up to this many tokens of one sequence take the token kernel; longer ones are a matrix product each.
+SHORT_CHUNK = 8
+
+
+@dataclass
+class Chunk:
+    """Tokens of one sequence in a step: `ids` come after `past` tokens that are already in `blocks`."""
+
+    ids: list[int]
+    past: int
+    blocks: list[int]
+    adapter: int
+    """0 for the base model."""
+
+
+@dataclass
+class _Packed:
+    """Where the tokens of a step are: the first `short` of them in chunks for the token kernel, then long chunks."""
+
+    pool: BlockPool
+    write_blocks: torch.Tensor
+    write_places: torch.Tensor
+    short: int
+    tables: np.ndarray[Any, Any]
+    lengths: np.ndarray[Any, Any]
+    cuts: list[int]
+    """Token ranges of near equal work, one a thread."""
+    long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
+    """(first token, end token, blocks, attended length, mask or None when nothing is cached)."""
+    threads: ThreadPoolExecutor
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    packed: _Packed | None = None,
+    **unused: Any,
+) -> tuple[torch.Tensor, None]:
+    """query [1, heads, tokens, dim], key and value [1, kv_heads, tokens, dim] -> [1, tokens, heads, dim]."""
+    assert packed is not None
+    heads, tokens, dim = query.shape[1:]
+    scale = scaling if scaling is not None else dim**-0.5
+    keys, values = packed.pool.keys[module.layer_idx], packed.pool.values[module.layer_idx]  # type: ignore[index]
+    keys[packed.write_blocks, :, packed.write_places] = key[0].transpose(0, 1)
+    values[packed.write_blocks, :, packed.write_places] = value[0].transpose(0, 1)
+    out = torch.empty((tokens, heads, dim), dtype=query.dtype, device=query.device)
+    if packed.short:
+        kernel = attention_kernel(heads // key.shape[1], dim, BLOCK)
+        rows = query[0, :, : packed.short].transpose(0, 1).contiguous().numpy()
+        place, key_pages, value_pages = out.numpy(), keys.numpy(), values.numpy()
+
+        def part(first: int, last: int) -> None:
+            kernel(rows, key_pages, value_pages, packed.tables, packed.lengths, np.float32(scale), place, first, last)
+
+        others = [packed.threads.submit(part, *cut) for cut in zip(packed.cuts[1:], packed.cuts[2:], strict=False)]
+        part(packed.cuts[0], packed.cuts[1])
+        for other in others:
+            other.result()
+    for first, end, blocks, length, mask in packed.long:
+        q = query[:, :, first:end]
+        if mask is None:
+            k, v = key[:, :, first:end], value[:, :, first:end]
+        else:
+            # [pages, kv_heads, BLOCK, dim] -> [1, kv_heads, length, dim]
+            k = keys[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length]
+            v = values[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length]
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=heads != key.shape[1]
+        )
+        out[first:end] = mixed[0].transpose(0, 1)
+    return out[None], None
+
+
+AttentionInterface.register("ratchet_paged", paged_attention)
+AttentionMaskInterface.register("ratchet_paged", lambda *args, **kwargs: None)
+
+
+class PackedModel:
+    """Weights, cache and adapters of one model. Not thread-safe: the scheduler's thread alone calls `forward`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.device = torch.device(
+            ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+        )
+        dtype = getattr(torch, config.dtype)
+        try:
+            shape = AutoConfig.from_pretrained(config.path, revision=config.revision).get_text_config()
+            self.model = AutoModelForCausalLM.from_pretrained(
+                config.path, revision=config.revision, dtype=dtype, attn_implementation="ratchet_paged"
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(f"{config.path}: cannot load the model: {str(error).splitlines()[0]}") from error
+        if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
+            raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
+        self.model.requires_grad_(False).eval().to(self.device)
+        self.vocabulary: int = self.model.get_output_embeddings().weight.shape[0]
+        self.window: int = shape.max_position_embeddings
+        kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+        head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+        layers = shape.num_hidden_layers
+        block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * dtype.itemsize
+        self.pool = BlockPool(
+            layers, kv_heads, head_dim, max(2, int(config.cache_gb * 1e9 / block_bytes)), dtype, self.device
+        )
+        self.lora = LoraBank(self.model)
+        self._token_kernel = self.device.type == "cpu" and dtype == torch.float32
+        self._workers = torch.get_num_threads()
+        self._threads = ThreadPoolExecutor(max(1, self._workers - 1), "attention")
+
+    @torch.inference_mode()
+    def forward(self, chunks: list[Chunk]) -> torch.Tensor:
+        """Run one step; returns the logits [len(chunks), vocabulary], float32 on the CPU, after each chunk's last token.
+
+        Keys and values of the chunk's tokens are written to their blocks. Short chunks must come first.
+        """
+        packed = self._pack(chunks)
+        ids = torch.tensor([[i for chunk in chunks for i in chunk.ids]], device=self.device)
+        positions = torch.tensor(
+            [[p for chunk in chunks for p in range(chunk.past, chunk.past + len(chunk.ids))]], device=self.device
+        )
+        ends = np.cumsum([len(chunk.ids) for chunk in chunks])
+        self.lora.groups = self._groups(chunks, ends)
+        logits = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=torch.from_numpy(ends - 1).to(self.device),
+            packed=packed,
+        ).logits
+        return logits[0].float().cpu()  # type: ignore[no-any-return]
+
+    def is_short(self, tokens: int) -> bool:
+        return self._token_kernel and tokens <= SHORT_CHUNK
+
+    def _groups(self, chunks: list[Chunk], ends: np.ndarray[Any, Any]) -> list[Group]:
+        adapters = {chunk.adapter for chunk in chunks}
+        if len(adapters) == 1:
+            return [Group(adapter, None) for adapter in adapters if adapter]
+        groups = []
+        for adapter in sorted(adapters - {0}):
+            rows = [
+                row
+                for chunk, end in zip(chunks, ends, strict=True)
+                if chunk.adapter == adapter
+                for row in range(end - len(chunk.ids), end)
+            ]
+            groups.append(Group(adapter, torch.tensor(rows, device=self.device)))
+        return groups
+
+    def _pack(self, chunks: list[Chunk]) -> _Packed:
+        blocks, places = [], []
+        tables: list[list[int]] = []
+        lengths: list[int] = []
+        long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]] = []
+        at = 0
+        for chunk in chunks:
+            n, end = len(chunk.ids), chunk.past + len(chunk.ids)
+            for position in range(chunk.past, end):
+                blocks.append(chunk.blocks[position // BLOCK])
+                places.append(position % BLOCK)
+            pages = chunk.blocks[: (end + BLOCK - 1) // BLOCK]
+            if self.is_short(n):
+                assert not long, "short chunks come first"
+                tables += [pages] * n
+                lengths += range(chunk.past + 1, end + 1)
+            else:
+                mask = None
+                if chunk.past:
+                    mask = torch.ones((n, end), dtype=torch.bool, device=self.device).tril(chunk.past)
+                long.append((at, at + n, torch.tensor(pages, device=self.device), end, mask))
+            at += n
+        table = np.zeros((len(tables), max(map(len, tables), default=0)), np.int32)
+        for row, pages in zip(table, tables, strict=True):
+            row[: len(pages)] = pages
+        work = np.array(lengths, np.int64)
+        shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, self._workers) / self._workers)
+        return _Packed(
+            pool=self.pool,
+            write_blocks=torch.tensor(blocks, device=self.device),
+            write_places=torch.tensor(places, device=self.device),
+            short=len(lengths),
+            tables=table,
+            lengths=work,
+            cuts=[0, *(int(s) for s in shares), len(lengths)],
+            long=long,
+            threads=self._threads,
+        )
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
+def model_fingerprint(config: ModelConfig) -> str:
+    """Digest of a model: its configuration, tokenizer and weights, and the precision it runs in.
+
+    Of weight files, the size, the header and 64 KB out of every 1/32 of the file are read: enough to tell any two
+    trained versions apart without reading 15 GB at every start. A hub model is identified by name and revision.
+    """
+    digest = hashlib.sha256(f"{config.dtype}\n".encode())
+    folder = Path(config.path)
+    if not folder.is_dir():
+        digest.update(f"{config.path}@{config.revision}".encode())
+        return digest.hexdigest()[:16]
+    for path in sorted(folder.iterdir()):
+        if path.suffix in {".json", ".jinja", ".model", ".txt"}:
+            digest.update(path.name.encode() + path.read_bytes())
+        elif path.suffix in {".safetensors", ".bin"}:
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}".encode())
+            with path.open("rb") as file:
+                for part in range(32):
+                    file.seek(size * part // 32)
+                    digest.update(file.read(65536))
+    return digest.hexdigest()[:16]
