@@ -1,0 +1,128 @@
+"""The scripted engine keeps the engine protocol: what tests with it show, holds for a model's engine too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tiny import STYLES, Style, save_tiny_tokenizer, tiny_format
+
+from inference.engine import EngineError, SamplingParams
+from inference.engines import open_engine
+from inference.scripted import ScriptedEngine
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError
+
+PARAMS = SamplingParams(temperature=0.7, max_tokens=100)
+
+
+def scripted(folder: Path, *rules: object, max_context: int = 32_000) -> ScriptedEngine:
+    script = folder / "script.jsonl"
+    script.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    path = str(save_tiny_tokenizer(folder / "tokenizer"))
+    engine = open_engine(ModelConfig(path=path, engine="scripted", script=str(script), max_context=max_context))
+    assert isinstance(engine, ScriptedEngine)
+    return engine
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_reply_is_tokens_that_end_the_turn(style: Style) -> None:
+    chat = tiny_format(style)
+    engine = ScriptedEngine(chat, ["Ada <|im_end|><|eot_id|><|endoftext|> Torrin"])
+    prompt = chat.encode("Who?")
+    got = await engine.generate(prompt, PARAMS, adapter="a", messages=[{"role": "user", "content": "Who?"}])
+    assert got.ids[-1] == chat.end_of_turn
+    assert chat.control_ids.isdisjoint(got.ids[:-1])
+    assert chat.decode(got.ids[:-1]) == got.text
+    assert (got.finish_reason, got.prompt_tokens) == ("stop", len(prompt))
+    assert engine.calls[0].prompt == prompt and engine.calls[0].adapter == "a"
+
+
+async def test_limits_cut_a_reply() -> None:
+    chat = tiny_format()
+    engine = ScriptedEngine(chat, ["one two three four", "one two three four"], max_context=20)
+    cut = await engine.generate((), SamplingParams(temperature=0, max_tokens=3))
+    assert cut.finish_reason == "length" and len(cut.ids) == 3 and cut.text == chat.decode(cut.ids)
+    full = await engine.generate(chat.encode("x") * 18, PARAMS)
+    assert full.finish_reason == "context" and len(full.ids) == 2
+
+
+async def test_a_list_runs_out_and_raises_its_errors() -> None:
+    engine = ScriptedEngine(tiny_format(), [EngineError("gone"), "here"])
+    with pytest.raises(EngineError, match="gone"):
+        await engine.generate((), PARAMS)
+    assert (await engine.generate((), PARAMS)).text == "here"
+    with pytest.raises(EngineError, match="only 2 replies"):
+        await engine.generate((), PARAMS)
+
+
+async def test_rules_look_at_the_last_user_message_first_match_wins(tmp_path: Path) -> None:
+    engine = scripted(
+        tmp_path,
+        {"match": "harbour", "prompt": "Find", "reply": "found"},
+        {"match": "harbour", "reply": "told"},
+        {"match": "boom", "error": "the server is gone"},
+        {"default": "unknown"},
+    )
+
+    async def ask(system: str, *users: str) -> str:
+        messages = [{"role": "system", "content": system}] + [{"role": "user", "content": u} for u in users]
+        prompt = engine.format.encode(" ".join([system, *users]))
+        return (await engine.generate(prompt, PARAMS, messages=messages)).text  # type: ignore[arg-type]
+
+    assert await ask("Find.", "the harbour") == "found"
+    assert await ask("Tell.", "the harbour") == "told"
+    assert await ask("Find.", "the harbour", "the mill") == "unknown"
+    with pytest.raises(EngineError, match="the server is gone"):
+        await ask("Find.", "boom")
+    assert (await engine.generate(engine.format.encode("the harbour"), PARAMS)).text == "told"
+
+
+async def test_seeded_replies_vary_with_the_seed_and_repeat_for_equal_seeds(tmp_path: Path) -> None:
+    engine = scripted(tmp_path, {"replies": ["a", "b", "c"]})
+
+    async def say(seed: int) -> str:
+        return (await engine.generate((), SamplingParams(temperature=1, seed=seed))).text
+
+    first = [await say(seed) for seed in range(30)]
+    assert set(first) == {"a", "b", "c"}
+    assert [await say(seed) for seed in range(30)] == first
+
+
+async def test_delays_overlap() -> None:
+    engine = ScriptedEngine(tiny_format(), lambda *_: "x", delay=0.02)
+    await asyncio.gather(*(engine.generate((), PARAMS) for _ in range(5)))
+    assert engine.widest == 5 and engine.running == 0
+
+
+async def test_no_matching_rule_names_the_message(tmp_path: Path) -> None:
+    engine = scripted(tmp_path, {"match": "mill", "reply": "x"})
+    with pytest.raises(EngineError, match="the harbour"):
+        await engine.generate(engine.format.encode("the harbour"), PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"match": "a", "repyl": "b"}, r"script.jsonl:2: repyl: unknown key \(did you mean 'reply'"),
+        ({"match": "a"}, r"script.jsonl:2: .*exactly one of"),
+    ],
+)
+def test_a_bad_rule_names_file_and_line(tmp_path: Path, rule: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        scripted(tmp_path, {"default": "x"}, rule)
+
+
+def test_a_script_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="script"):
+        ScriptedEngine.from_config(ModelConfig(path=str(tmp_path), engine="scripted"))
+    with pytest.raises(UserError, match=r"none\.jsonl"):
+        ScriptedEngine.from_config(ModelConfig(path=str(tmp_path), engine="scripted", script="none.jsonl"))
+
+
+def test_another_script_is_another_fingerprint(tmp_path: Path) -> None:
+    one = scripted(tmp_path, {"default": "a"}).fingerprint
+    assert one == scripted(tmp_path, {"default": "a"}).fingerprint
+    assert one != scripted(tmp_path, {"default": "b"}).fingerprint
