@@ -26,7 +26,7 @@ from inference.chat import ChatFormat, load_tokenizer
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
 from inference.local.cache import BLOCK
 from inference.local.grammar import Grammars, Matcher
-from inference.local.kernels import log_probability, sample
+from inference.local.kernels import Array, log_probability, sample
 from inference.local.model import Chunk, PackedModel, model_fingerprint
 from ratchet.config import ModelConfig
 
@@ -106,6 +106,8 @@ class LocalEngine:
     ) -> Completion:
         room = min(params.max_tokens, self.max_context - len(prompt))
         blocks = (len(prompt) + room + BLOCK - 1) // BLOCK
+        if not prompt:
+            raise EngineError("the prompt is empty")
         if room < 1:
             raise EngineError(f"the prompt has {len(prompt)} tokens, the model's context holds {self.max_context}")
         if blocks > self._model.pool.blocks:
@@ -180,7 +182,7 @@ class LocalEngine:
         chunks = self._plan()
         if not chunks:
             return
-        order = sorted(chunks, key=lambda pair: not self._model.is_short(pair[1]))
+        order = sorted(chunks.items(), key=lambda pair: not self._model.is_short(pair[1]))
         logits = self._model.forward(
             [Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter) for r, n in order]
         ).numpy()
@@ -192,9 +194,9 @@ class LocalEngine:
             if request.computed == len(request.ids):
                 self._extend(request, row)
 
-    def _plan(self) -> list[tuple[_Request, int]]:
+    def _plan(self) -> dict[_Request, int]:
         """Which requests advance in this step, each by how many tokens; admits waiting ones."""
-        chunks: list[tuple[_Request, int]] = []
+        chunks: dict[_Request, int] = {}
         budget = PREFILL_TOKENS
         for request in list(self._running):
             if request not in self._running:  # sent back by a neighbour that needed its blocks
@@ -203,10 +205,10 @@ class LocalEngine:
             if n > 1:
                 n = min(n, budget)
                 budget -= n
-            if n and self._make_room(request, n):
-                chunks.append((request, n))
+            if n and self._make_room(request, n, chunks):
+                chunks[request] = n
         # A block that is being computed in this step can be shared in the next one, so its twin waits for it.
-        coming = {self._next_block(r) for r, _ in chunks}
+        coming = {self._next_block(request) for request in chunks}
         for request in list(self._waiting):
             if budget <= 0 or len(self._running) >= self._config.batch:
                 break
@@ -215,19 +217,18 @@ class LocalEngine:
             n = min(len(request.ids) - request.computed, budget)
             wanted = self._next_block(request)
             if wanted in coming or not self._fits(request, n):
-                self._model.pool.release(found)
-                request.blocks, request.computed, request.filed = [], 0, 0
+                self._withdraw(request)
                 continue
             if not request.new:
                 request.cached = request.computed
                 self.stats.cached += request.computed
             self._waiting.remove(request)
             self._running.append(request)
-            self._make_room(request, n)
-            chunks.append((request, n))
+            self._make_room(request, n, chunks)
+            chunks[request] = n
             coming.add(wanted)
             budget -= n
-        return [(r, n) for r, n in chunks if r in self._running]
+        return chunks
 
     def _next_block(self, request: _Request) -> tuple[str, tuple[int, ...]] | None:
         """What identifies the first block that is not filed yet, when its tokens are all known."""
@@ -239,21 +240,25 @@ class LocalEngine:
         # Running sequences may each need another block soon; leave one for each.
         return self._model.pool.available >= needed + (len(self._running) if self._running else 0)
 
-    def _make_room(self, request: _Request, n: int) -> bool:
+    def _make_room(self, request: _Request, n: int, chunks: dict[_Request, int]) -> bool:
         """Give the request blocks for n more tokens, sending the youngest others back to the queue if need be."""
         while len(request.blocks) * BLOCK < request.computed + n:
             block = self._model.pool.take()
             if block is not None:
                 request.blocks.append(block)
                 continue
-            youngest = self._running[-1]
-            self._running.remove(youngest)
-            self._model.pool.release(youngest.blocks)
-            youngest.blocks, youngest.computed, youngest.filed = [], 0, 0
+            youngest = self._running.pop()
+            chunks.pop(youngest, None)
+            self._withdraw(youngest)
             self._waiting.appendleft(youngest)
             if youngest is request:
                 return False
         return True
+
+    def _withdraw(self, request: _Request) -> None:
+        """Let go of a request's blocks; what was filed can still be found, the rest is computed again."""
+        self._model.pool.release(request.blocks)
+        request.blocks, request.computed, request.filed = [], 0, 0
 
     def _file(self, request: _Request) -> None:
         """File the blocks that are full now, so that later prompts find them."""
@@ -265,7 +270,7 @@ class LocalEngine:
             request.blocks[i] = pool.file(request.root, parent, request.blocks[i], tokens)
             request.filed += 1
 
-    def _extend(self, request: _Request, logits: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _extend(self, request: _Request, logits: Array) -> None:
         """Sample the next token and finish the request if that was its last."""
         mask = request.matcher.mask() if request.matcher else self._no_mask
         params = request.params
@@ -285,7 +290,7 @@ class LocalEngine:
         elif len(request.new) >= request.room:
             self._finish(request, "length" if request.room == params.max_tokens else "context")
 
-    def _append(self, request: _Request, token: int, logits: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _append(self, request: _Request, token: int, logits: Array) -> None:
         request.ids.append(int(token))
         self.stats.decoded += 1
         if request.params.logprobs:
@@ -299,8 +304,7 @@ class LocalEngine:
         else:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(request)
-        self._model.pool.release(request.blocks)
-        request.blocks = []
+        self._withdraw(request)
         if request.future.cancelled():
             return
         new = tuple(request.new)

@@ -60,7 +60,7 @@ def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
                     page = tables[i, j]
                     for t in range(min(block, n - j * block)):
                         for g in range(group):
-                            dot = np.float32(0.0)
+                            dot: Any = np.float32(0.0)
                             for d in range(dim):
                                 dot += q[g, d] * keys[page, h, t, d]
                             weights[j * block + t, g] = dot
@@ -68,9 +68,9 @@ def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
                     top = weights[0, g]
                     for t in range(n):
                         top = max(top, weights[t, g])
-                    total = np.float32(0.0)
+                    total: Any = np.float32(0.0)
                     for t in range(n):
-                        weight = np.float32(math.exp(weights[t, g] - top))
+                        weight: Any = np.float32(math.exp(weights[t, g] - top))
                         weights[t, g] = weight
                         total += weight
                     share[g] = np.float32(1.0) / total
@@ -114,11 +114,11 @@ def sample(
         if masked and not (mask[v >> 5] >> (v & 31)) & 1:
             scratch[v] = 0.0
             continue
-        weight = np.float32(math.exp((logits[v] - top) * inverse))
+        weight: Any = np.float32(math.exp((logits[v] - top) * inverse))
         scratch[v] = weight
         total += weight
     goal = top_p * total
-    cut = np.float32(1e-2)
+    cut: Any = np.float32(1e-2)
     while True:
         held = 0.0
         count = 0

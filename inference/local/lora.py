@@ -36,7 +36,7 @@ class LoraBank:
         self.groups: list[Group] = []
 
     def load(self, folder: str) -> int:
-        """Load a PEFT LoRA folder; returns its number. Raises UserError for anything but plain LoRA on linear layers."""
+        """Load a PEFT LoRA folder; returns its number. UserError for anything but plain LoRA on linear layers."""
         path = Path(folder)
         try:
             config = json.loads((path / "adapter_config.json").read_text())
@@ -91,6 +91,6 @@ def _refuse_unsupported(folder: str, config: dict[str, Any]) -> None:
         problems.append(f"bias {config['bias']}")
     if problems:
         raise UserError(
-            f"{folder}: the local engine applies plain LoRA only, this adapter has {', '.join(problems)}; merge it into "
-            "its base model and name the merged folder instead"
+            f"{folder}: the local engine applies plain LoRA only, this adapter has {', '.join(problems)}; merge it "
+            "into its base model and name the merged folder instead"
         )

@@ -138,7 +138,7 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
-        """Run one step; returns the logits [len(chunks), vocabulary], float32 on the CPU, after each chunk's last token.
+        """Run one step; returns logits [len(chunks), vocabulary], float32 on the CPU, after each chunk's last token.
 
         Keys and values of the chunk's tokens are written to their blocks. Short chunks must come first.
         """
@@ -156,7 +156,7 @@ class PackedModel:
             logits_to_keep=torch.from_numpy(ends - 1).to(self.device),
             packed=packed,
         ).logits
-        return logits[0].float().cpu()  # type: ignore[no-any-return]
+        return logits[0].float().cpu()
 
     def is_short(self, tokens: int) -> bool:
         return self._token_kernel and tokens <= SHORT_CHUNK

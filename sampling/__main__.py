@@ -1,0 +1,40 @@
+"""python -m sampling --config X.yaml: sample the training questions of a round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from agents.episode import Setting
+
+from ratchet.command import config_of, config_parser, run_command
+from ratchet.questions import load_questions
+from ratchet.runfolder import open_run
+from sampling.pool import policy_name, sample_questions
+
+
+def main() -> None:
+    parser = config_parser("python -m sampling", "sample the training questions of a round")
+    parser.add_argument("--round", type=int, default=1, help="the round's number (default 1)")
+    parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
+    arguments = parser.parse_args()
+    config = config_of(arguments)
+    questions = load_questions(config.questions.train, config.seed)
+    folder = open_run(config).round(arguments.round).trajectories
+    setting = Setting(
+        temperature=config.sampling.temperature,
+        frozen_temperature=config.sampling.frozen_temperature,
+        top_p=config.sampling.top_p,
+        adapter=arguments.adapter,
+        policy=policy_name(Path(arguments.adapter) if arguments.adapter else None),
+    )
+    trajectories = sample_questions(
+        config, config.system, questions, folder, config.sampling.samples, setting, "sampling"
+    )
+    counts = Counter(t.status for t in trajectories)
+    states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    print(f"{len(trajectories)} trajectories of {len(questions)} questions in {folder}: {states}")
+
+
+if __name__ == "__main__":
+    run_command(main)

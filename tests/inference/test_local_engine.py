@@ -1,0 +1,242 @@
+"""The in-process engine against plain transformers and PEFT, on tiny random models of the real architectures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from tiny import save_tiny_tokenizer
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from inference.engine import Completion, EngineError, SamplingParams
+from inference.local.engine import LocalEngine
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+}
+
+
+def make_model(folder: Path, kind: str = "llama") -> Path:
+    torch.manual_seed(7)
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**SHAPE))
+    model.save_pretrained(folder)
+    save_tiny_tokenizer(folder)
+    return folder
+
+
+def make_adapter(model: Path, folder: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    peft = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(model),
+        LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False),
+    )
+    peft.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def engine(llama: Path) -> Iterator[LocalEngine]:
+    engine = open_engine(llama)
+    yield engine
+    asyncio.run(engine.close())
+
+
+def open_engine(path: Path, **settings: Any) -> LocalEngine:
+    return LocalEngine(ModelConfig(path=str(path), dtype="float32", **{"cache_gb": 0.02, **settings}))
+
+
+def run(*calls: Coroutine[Any, Any, Completion]) -> list[Completion]:
+    async def together() -> list[Completion]:
+        return await asyncio.gather(*calls)
+
+    return asyncio.run(together())
+
+
+def greedy(n: int, **more: Any) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=n, **more)
+
+
+def reference(model: Any, prompt: list[int], n: int, end: int) -> list[int]:
+    """Greedy decoding without a cache: the whole text through the model for every token."""
+    ids = list(prompt)
+    while len(ids) < len(prompt) + n and (len(ids) == len(prompt) or ids[-1] != end):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def prompts(engine: LocalEngine) -> list[list[int]]:
+    texts = ["harbour", "Which agent should act next? " * 4, "The searcher finds documents " * 12, "a" * 150]
+    return [list(engine.format.encode(text)) for text in texts]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_path: Path, kind: str) -> None:
+    folder = make_model(tmp_path, kind)
+    engine = open_engine(folder)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    got = run(*(engine.generate(prompt, greedy(40)) for prompt in prompts(engine)))
+    asyncio.run(engine.close())
+    for prompt, completion in zip(prompts(engine), got, strict=True):
+        assert list(completion.ids) == reference(plain, prompt, 40, engine.format.end_of_turn)
+
+
+def test_base_and_two_adapters_in_one_batch_each_match_peft(llama: Path, engine: LocalEngine, tmp_path: Path) -> None:
+    adapters = [None, *(str(make_adapter(llama, tmp_path / str(seed), seed)) for seed in (1, 2))]
+    jobs = [(prompt, adapter) for prompt in prompts(engine)[:3] for adapter in adapters]
+    got = run(*(engine.generate(prompt, greedy(12), adapter=adapter) for prompt, adapter in jobs))
+    end = engine.format.end_of_turn
+    for adapter in adapters:
+        model = AutoModelForCausalLM.from_pretrained(llama)
+        model = model if adapter is None else PeftModel.from_pretrained(model, adapter)
+        for (prompt, used), completion in zip(jobs, got, strict=True):
+            if used == adapter:
+                assert list(completion.ids) == reference(model, prompt, 12, end)
+
+
+def test_an_adapter_of_another_model_is_refused(engine: LocalEngine, tmp_path: Path) -> None:
+    other = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "hidden_size": 60}))
+    get_peft_model(other, LoraConfig(r=2, target_modules="all-linear")).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="another shape"):
+        run(engine.generate([5, 6], greedy(2), adapter=str(tmp_path)))
+
+
+def test_samples_of_one_prompt_prefill_it_once_and_a_next_turn_only_what_is_new(llama: Path) -> None:
+    engine = open_engine(llama)
+    prompt = prompts(engine)[2]
+    run(*(engine.generate(prompt, SamplingParams(0.9, max_tokens=20, seed=i)) for i in range(8)))
+    whole_blocks = len(prompt) // 16 * 16
+    assert engine.stats.prefilled <= len(prompt) + 7 * (len(prompt) - whole_blocks + 16)
+
+    first = run(engine.generate(prompt, greedy(30)))[0]
+    longer = [*prompt, *first.ids, *engine.format.encode("go on")]
+    second = run(engine.generate(longer, greedy(5)))[0]
+    asyncio.run(engine.close())
+    assert second.cached_tokens >= (len(prompt) + len(first.ids) - 1) // 16 * 16
+
+
+def test_sampling_is_seeded_and_other_seeds_differ(engine: LocalEngine) -> None:
+    prompt = prompts(engine)[1]
+
+    def once(seed: int) -> Completion:
+        return run(engine.generate(prompt, SamplingParams(1.0, 0.9, max_tokens=24, seed=seed)))[0]
+
+    assert once(3).ids == once(3).ids
+    assert len({once(seed).ids for seed in range(6)}) > 3
+
+
+def test_log_probabilities_are_those_of_the_unmodified_model(llama: Path, engine: LocalEngine) -> None:
+    prompt = prompts(engine)[1]
+    got = run(engine.generate(prompt, SamplingParams(0.5, 0.5, max_tokens=10, seed=1, logprobs=True)))[0]
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(llama)(torch.tensor([[*prompt, *got.ids]])).logits[0]
+    expected = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, torch.tensor(got.ids)[:, None])[:, 0]
+    assert got.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "agent": {"enum": ["searcher", "finisher"]},
+            "relevance": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        },
+        "required": ["agent", "relevance"],
+        "additionalProperties": False,
+    }
+    got = run(*(engine.generate([5], SamplingParams(1.5, max_tokens=200, seed=i, schema=schema)) for i in range(6)))
+    for completion in got:
+        assert completion.finish_reason == "stop"
+        assert completion.ids[-1] == engine.format.end_of_turn
+        value = json.loads(completion.text)
+        assert value["agent"] in {"searcher", "finisher"} and len(value["relevance"]) <= 2
+
+
+def test_limits_end_a_request_and_say_which(llama: Path) -> None:
+    # Without the end-of-turn token nothing but a limit can stop this model.
+    engine = open_engine(llama, max_context=80)
+    endless = {"type": "string", "minLength": 500}
+    length, context = run(
+        engine.generate([5, 6, 7], greedy(10, schema=endless)), engine.generate([5] * 60, greedy(100, schema=endless))
+    )
+    assert (length.finish_reason, len(length.ids)) == ("length", 10)
+    assert (context.finish_reason, len(context.ids)) == ("context", 20)
+    with pytest.raises(EngineError, match="the model's context holds 80"):
+        run(engine.generate([5] * 80, greedy(1)))
+    with pytest.raises(EngineError, match="empty"):
+        run(engine.generate([], greedy(1)))
+    asyncio.run(engine.close())
+
+
+def test_a_request_over_its_time_ends_as_timeout(llama: Path) -> None:
+    engine = open_engine(llama, timeout=0.05)
+    got = run(engine.generate([5], greedy(400, schema={"type": "string", "minLength": 5000})))[0]
+    asyncio.run(engine.close())
+    assert got.finish_reason == "timeout" and len(got.ids) < 400
+
+
+def test_when_the_cache_is_full_sequences_wait_their_turn_and_lose_nothing(llama: Path) -> None:
+    block_bytes = 2 * 3 * 2 * 16 * 8 * 4
+    small, large = open_engine(llama, cache_gb=30 * block_bytes / 1e9), open_engine(llama)
+    schema = {"type": "string", "minLength": 500}
+    calls = [(prompts(small)[1 + i % 3][i:], greedy(60 + i, schema=schema)) for i in range(10)]
+    crowded = run(*(small.generate(prompt, params) for prompt, params in calls))
+    roomy = run(*(large.generate(prompt, params) for prompt, params in calls))
+    with pytest.raises(EngineError, match="cache_gb"):
+        run(small.generate([5] * 300, greedy(200)))
+    asyncio.run(small.close())
+    asyncio.run(large.close())
+    assert [c.ids for c in crowded] == [c.ids for c in roomy]
+
+
+def test_a_cancelled_request_leaves_the_others_alone(engine: LocalEngine) -> None:
+    async def scenario() -> Completion:
+        doomed = asyncio.create_task(engine.generate([5, 6], greedy(300)))
+        kept = asyncio.create_task(engine.generate([7, 8], greedy(30)))
+        await asyncio.sleep(0.02)
+        doomed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doomed
+        return await kept
+
+    assert asyncio.run(scenario()).finish_reason in {"length", "stop"}
+
+
+def test_the_fingerprint_tells_weights_and_precision_apart(llama: Path, engine: LocalEngine, tmp_path: Path) -> None:
+    same = open_engine(llama)
+    torch.manual_seed(8)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(tmp_path)
+    save_tiny_tokenizer(tmp_path)
+    other = open_engine(tmp_path)
+    asyncio.run(same.close())
+    asyncio.run(other.close())
+    assert same.fingerprint == engine.fingerprint != other.fingerprint
+
+
+def test_a_missing_model_folder_and_one_without_a_chat_template_are_named(tmp_path: Path, llama: Path) -> None:
+    with pytest.raises(UserError, match="no such model folder"):
+        open_engine(tmp_path / "nowhere")
+    save_tiny_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="no chat template"):
+        open_engine(tmp_path)

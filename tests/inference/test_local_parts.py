@@ -1,0 +1,133 @@
+"""The pieces of the in-process engine: attention and sampling kernels, and the block pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.local.cache import BLOCK, BlockPool
+from inference.local.kernels import attention_kernel, log_probability, sample
+
+
+def pool(blocks: int = 8) -> BlockPool:
+    return BlockPool(1, 1, 4, blocks, torch.float32, torch.device("cpu"))
+
+
+def test_paged_attention_equals_dense_attention_at_every_length() -> None:
+    generator = np.random.default_rng(0)
+    heads, kv_heads, dim, pages = 6, 2, 8, 5
+    keys, values = (generator.standard_normal((40, kv_heads, BLOCK, dim), np.float32) for _ in range(2))
+    lengths = np.array([1, 15, 16, 17, 33, 80], np.int64)
+    tables = generator.permutation(40)[: len(lengths) * pages].reshape(-1, pages).astype(np.int32)
+    query = generator.standard_normal((len(lengths), heads, dim), np.float32)
+    # Places past a sequence's end were written by somebody else, or never: whatever is there must not leak in.
+    keys[tables[0, 0], :, 1:] = values[tables[0, 0], :, 1:] = np.nan
+    out = np.zeros_like(query)
+    attention_kernel(heads // kv_heads, dim, BLOCK)(
+        query, keys, values, tables, lengths, np.float32(0.3), out, 0, len(lengths)
+    )
+    for i, n in enumerate(lengths):
+        for h in range(heads):
+            k = np.concatenate(keys[tables[i], h // 3])[:n]
+            v = np.concatenate(values[tables[i], h // 3])[:n]
+            weights = np.exp(k @ query[i, h] * 0.3)
+            np.testing.assert_allclose(out[i, h], weights @ v / weights.sum(), atol=1e-5)
+
+
+def nucleus_reference(logits: np.ndarray, temperature: float, top_p: float, draw: float) -> int:
+    weights = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+    order = np.argsort(-weights, kind="stable")
+    reached = np.cumsum(weights[order])
+    kept = int(np.searchsorted(reached, top_p * weights.sum() * (1 - 1e-7))) + 1
+    return int(order[min(np.searchsorted(reached, draw * reached[kept - 1], side="right"), kept - 1)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.1, 3.0),
+    top_p=st.floats(0.05, 0.999),
+    draw=st.floats(0.0, 0.9999),
+)
+def test_nucleus_sampling_picks_the_reference_token(seed: int, temperature: float, top_p: float, draw: float) -> None:
+    logits = np.random.default_rng(seed).normal(0, 3, 300).astype(np.float32)
+    scratch = np.empty(300, np.float32)
+    got = sample(logits, np.zeros(1, np.int32), False, temperature, top_p, draw, scratch)
+    near = {nucleus_reference(logits, temperature, top_p, d) for d in (draw, max(0, draw - 1e-4), min(1, draw + 1e-4))}
+    assert got in near
+
+
+def test_a_mask_leaves_only_its_tokens_possible() -> None:
+    logits = np.zeros(70, np.float32)
+    logits[3] = 50
+    mask = np.zeros(3, np.int32)
+    mask[1], mask[2] = 1 << 5, 1 << 2
+    scratch = np.empty(70, np.float32)
+    seen = {sample(logits, mask, True, 1.0, 1.0, draw, scratch) for draw in np.linspace(0, 0.99, 20)}
+    assert seen == {37, 66}
+    assert sample(logits, np.zeros(3, np.int32), True, 1.0, 1.0, 0.5, scratch) == -1
+    assert sample(logits, mask, True, 0.0, 1.0, 0.5, scratch) == 37
+
+
+def test_log_probability_is_log_softmax() -> None:
+    logits = np.random.default_rng(1).normal(0, 5, 200).astype(np.float32)
+    expected = torch.tensor(logits).log_softmax(0)
+    assert all(abs(log_probability(logits, t) - float(expected[t])) < 1e-4 for t in range(200))
+
+
+def fill(p: BlockPool, root: str, ids: list[int]) -> list[int]:
+    """What a sequence does: take what is filed, compute and file the rest."""
+    blocks = p.match(root, ids)
+    while (len(blocks) + 1) * BLOCK <= len(ids):
+        block = p.take()
+        assert block is not None
+        start = len(blocks) * BLOCK
+        blocks.append(p.file(root, blocks[-1] if blocks else None, block, ids[start : start + BLOCK]))
+    return blocks
+
+
+def test_a_prefix_is_found_under_its_own_root_only_and_never_the_whole_prompt() -> None:
+    p = pool()
+    ids = list(range(3 * BLOCK))
+    blocks = fill(p, "base", ids)
+    assert p.match("base", [*ids, 99]) == blocks
+    assert p.match("base", ids) == blocks[:2], "the last token must be computed, for its logits"
+    assert p.match("adapter", [*ids, 99]) == []
+    assert p.match("base", [*ids[:BLOCK], 7, *ids[BLOCK + 1 :], 99]) == blocks[:1]
+
+
+def test_idle_blocks_are_reused_oldest_first_endings_before_beginnings() -> None:
+    p = pool(3)
+    ids = list(range(3 * BLOCK))
+    blocks = fill(p, "base", ids)
+    assert p.take() is None, "all are in use"
+    p.release(blocks)
+    assert p.available == 3
+    assert p.take() == blocks[2]
+    assert p.match("base", [*ids, 99]) == blocks[:2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.booleans()), max_size=40))
+def test_blocks_are_never_shared_by_different_texts_nor_lost(steps: list[tuple[int, int, bool]]) -> None:
+    p = pool(12)
+    held: list[tuple[list[int], list[int]]] = []
+    content: dict[int, tuple[int, ...]] = {}
+    for text, length, keep in steps:
+        ids = [text % 2] * BLOCK + [text] * (BLOCK * (length - 1))
+        if p.available < length:
+            continue
+        blocks = fill(p, "base", ids)
+        for i, block in enumerate(blocks):
+            content[block] = tuple(ids[: (i + 1) * BLOCK])
+        held.append((ids, blocks))
+        if not keep:
+            p.release(held.pop()[1])
+        for other_ids, other_blocks in held:
+            for i, block in enumerate(other_blocks):
+                assert content[block] == tuple(other_ids[: (i + 1) * BLOCK])
+    for _, blocks in held:
+        p.release(blocks)
+    assert p.available == 12
