@@ -1,0 +1,88 @@
+"""python selftrain.py --config configs/X.yaml: one round of self-training, from documents to report.
+
+Each stage is a process of its own, the same command that a user can type or a job can run, and each finishes only
+what is missing: run this again after a crash, a kill or Ctrl-C and it goes on from there.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from ratchet.command import config_of, config_parser, run_command
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.progress import duration
+from ratchet.runfolder import open_run
+
+HERE = Path(__file__).parent
+ROUND = 1
+
+
+def stages(config: Config, arguments: list[str]) -> list[tuple[str, list[str]]]:
+    """(title, command) of every stage; `arguments` are --config and --set as the user gave them."""
+    module = [sys.executable, "-m"]
+    launch = [*module, "accelerate.commands.launch", "--num_processes=1", "--num_machines=1", "--dynamo_backend=no"]
+    launch += ["--mixed_precision=no", *_device_flags(config)]
+    one = [*arguments, "--round", str(ROUND)]
+    return [
+        ("index", [*module, "index_build", *arguments]),
+        ("sample", [*module, "sampling", *one]),
+        ("score and select", [*module, "rewards", *one]),
+        ("train", [*launch, str(HERE / "train.py"), *one]),
+        ("evaluate", [*module, "evaluation", *one]),
+        ("report", [*module, "report", *one]),
+    ]
+
+
+def _device_flags(config: Config) -> list[str]:
+    import torch
+
+    wants_cpu = config.models[config.training.model].device == "cpu"
+    return ["--cpu"] if wants_cpu or not torch.cuda.is_available() else []
+
+
+def run_stage(command: list[str]) -> int:
+    """Run one stage to its end; a termination signal is passed on, so that the stage can stop in order."""
+    process = subprocess.Popen(command, cwd=Path.cwd())
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # the terminal sent it Ctrl-C as well
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main() -> None:
+    parser = config_parser("python selftrain.py", "one round of self-training, from documents to report")
+    options = parser.parse_args()
+    config = config_of(options)
+    run = open_run(config)
+    arguments = ["--config", options.config]
+    for override in options.overrides:
+        arguments += ["--set", override]
+    began = time.monotonic()
+    plan = stages(config, arguments)
+    for number, (title, command) in enumerate(plan, 1):
+        print(f"\n== {number}/{len(plan)} {title} ({duration(time.monotonic() - began)} so far)", flush=True)
+        status = run_stage(command)
+        if status != 0:
+            raise UserError(
+                f"the stage '{title}' ended with status {status}; what it finished is kept. After mending what it says "
+                "above, run the same command again."
+            )
+    print(f"\ndone in {duration(time.monotonic() - began)}; look at {run.report}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -42,8 +42,6 @@ class Stats:
     prefilled: int = 0
     cached: int = 0
     decoded: int = 0
-    forced: int = 0
-    """Decoded tokens that the grammar left no choice about and that took no step of their own."""
     busy: float = 0.0
     """Seconds spent in steps."""
 

@@ -48,7 +48,3 @@ class Matcher:
     def accept(self, token: int) -> None:
         if not self._matcher.accept_token(token):
             raise AssertionError(f"token {token} was sampled outside its grammar's mask")
-
-    def forced(self) -> str:
-        """Text that every continuation starts with, '' when there is a choice."""
-        return str(self._matcher.find_jump_forward_string())

@@ -1,0 +1,138 @@
+"""Configs: strict, helpful, overridable; run folders that refuse another config; question files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ratchet.config import Config, SplitConfig, load_config
+from ratchet.errors import UserError
+from ratchet.questions import load_questions
+from ratchet.runfolder import open_run
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+MINIMAL = {
+    "run": "runs/x",
+    "models": {"agent": {"path": "m"}, "judge": {"path": "j"}},
+    "index": {"path": "i"},
+    "questions": {name: {"path": f"{name}.jsonl"} for name in ("train", "dev", "test")},
+}
+
+
+def write(folder: Path, **changes: object) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(yaml.safe_dump({**MINIMAL, **changes}))
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_every_config_of_the_project_loads(path: Path) -> None:
+    assert load_config(path).run
+
+
+def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path))
+    assert (config.sampling.samples, config.sampling.temperature, config.sampling.frozen_temperature) == (8, 0.7, 0.1)
+    assert config.rewards.weights == {"correctness": 4.0, "faithfulness": 1.0}
+    assert (config.rewards.runs, config.rewards.temperature, config.rewards.select.ties) == (5, 0.5, 3)
+    training = config.training
+    assert (training.lora.r, training.learning_rate, training.max_grad_norm) == (16, 1e-4, 1.0)
+    assert (training.warmup_steps, training.max_steps, training.batch_size) == (50, 5000, 128)
+    assert (training.max_length, training.eval_steps, config.evaluation.temperature) == (16_000, 500, 0.1)
+    assert config.models["agent"].max_context == 32_000
+    assert (config.index.chunk_tokens, config.index.chunk_overlap) == (512, 80)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling": {"sampels": 4}}, r"sampling\.sampels: unknown key \(did you mean 'samples'\?\)"),
+        ({"models": {"agent": {"path": "m", "engin": "local"}}}, r"models\.agent\.engin: .*did you mean 'engine'"),
+        ({"sampling": {"samples": 0}}, r"sampling\.samples: .*greater than 0, got 0"),
+        ({"rewards": {"judge": "jugde"}}, r"rewards\.judge names the model 'jugde'"),
+        ({"index": {"path": "i", "chunk_overlap": 600}}, "chunk_overlap must be smaller"),
+        ({"rewards": {"weights": {"correctnes": 1}}}, "correctnes"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_config(write(tmp_path, **changes))
+
+
+def test_overrides_are_typed_and_checked(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    config = load_config(path, ["sampling.samples=3", "training.epochs=1.5", "questions.train.rows=[0, 5]"])
+    assert (config.sampling.samples, config.training.epochs) == (3, 1.5)
+    assert config.questions.train.rows == (0, 5)
+    with pytest.raises(UserError, match="expected key.path=value"):
+        load_config(path, ["sampling.samples"])
+    with pytest.raises(UserError, match="'run' holds a value"):
+        load_config(path, ["run.x=1"])
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "a: [\n"])
+def test_a_file_that_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"c\.yaml"):
+        load_config(tmp_path / "c.yaml")
+
+
+def run_config(folder: Path) -> Config:
+    for name in ("train", "dev", "test"):
+        (folder / f"{name}.jsonl").write_text('{"id": "1", "text": "?"}\n')
+    questions = {name: {"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev", "test")}
+    return load_config(write(folder, run=str(folder / "run"), questions=questions))
+
+
+def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    run = open_run(config)
+    assert yaml.safe_load(run.config.read_text())["sampling"]["samples"] == 8
+    manifest = json.loads(run.manifest.read_text())
+    assert manifest["packages"]["torch"] and len(manifest["questions"]["train"]) == 64
+    open_run(config)
+    other = config.model_copy(update={"sampling": config.sampling.model_copy(update={"samples": 4})})
+    with pytest.raises(UserError, match=r"sampling\.samples: 8 there, 4 now"):
+        open_run(other)
+
+
+def questions_file(folder: Path, *rows: object) -> str:
+    path = folder / "q.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_formats_people_have_are_read(tmp_path: Path) -> None:
+    path = questions_file(tmp_path, {"id": "a", "question": "Who?", "golden_answers": ["X", "Y"], "metadata": {}})
+    assert load_questions(SplitConfig(path=path, format="flashrag"))[0].answers == ("X", "Y")
+    path = questions_file(
+        tmp_path, {"id": "a", "question": "Who?", "answer": "It is X.", "document_ids": ["d"], "x": 1}
+    )
+    question = load_questions(SplitConfig(path=path, format="datamorgana"))[0]
+    assert (question.reference, question.gold_ids, question.answers) == ("It is X.", ("d",), ())
+
+
+def test_splits_by_rows_and_fixed_samples(tmp_path: Path) -> None:
+    path = questions_file(tmp_path, *({"id": str(i), "text": "?"} for i in range(20)))
+    rows = load_questions(SplitConfig(path=path, rows=(5, 15)))
+    assert [q.id for q in rows] == [str(i) for i in range(5, 15)]
+    some = load_questions(SplitConfig(path=path, sample=6), seed=1)
+    assert len(some) == 6 and some == load_questions(SplitConfig(path=path, sample=6), seed=1)
+    assert some != load_questions(SplitConfig(path=path, sample=6), seed=2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "format", "message"),
+    [
+        ([{"id": "a", "text": "?"}, {"id": "a", "text": "!"}], "ratchet", ":2: id 'a' is already used on line 1"),
+        ([{"id": "a"}], "ratchet", ":1: text: Field required"),
+        ([{"id": "a", "question": "?"}], "flashrag", ":1: no field 'golden_answers'"),
+        ([], "ratchet", "no questions"),
+    ],
+)
+def test_bad_question_files_name_the_line(tmp_path: Path, rows: list[object], format: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_questions(SplitConfig.model_validate({"path": questions_file(tmp_path, *rows), "format": format}))

@@ -1,0 +1,106 @@
+"""Files that survive kills: torn tails, second writers, full disks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ratchet.errors import UserError
+from ratchet.files import Segment, read_jsonl, read_segment, write_atomic
+from ratchet.records import Note
+
+
+def note(i: int) -> Note:
+    return Note(role="r", text=f"{i}" * 50, at=0.0)
+
+
+def test_a_torn_tail_is_ignored_and_cut_back_before_the_next_append(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    with Segment(path) as segment:
+        segment.append(note(1))
+        segment.append(note(2))
+    with path.open("ab") as file:
+        file.write(b'{"kind": "note", "te')
+    assert list(read_segment(path, Note)) == [note(1), note(2)]
+    with Segment(path) as segment:
+        segment.append(note(3))
+    assert list(read_segment(path, Note)) == [note(1), note(2), note(3)]
+
+
+def test_damage_before_the_tail_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(note(1).model_dump_json() + "\n{broken}\n" + note(2).model_dump_json() + "\n")
+    with pytest.raises(UserError, match=r"s\.jsonl:2"):
+        list(read_segment(path, Note))
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with Segment(tmp_path / "s.jsonl"), pytest.raises(UserError, match="another process"):
+        Segment(tmp_path / "s.jsonl")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from ratchet.files import Segment
+from ratchet.records import Note
+with Segment(Path(sys.argv[1])) as segment:
+    for i in range(10**6):
+        segment.append(Note(role="r", text=str(i), at=0.0))
+        print(i, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    for attempt in range(3):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(0.02 * (attempt + 1))
+        process.send_signal(signal.SIGKILL)
+        acknowledged = [int(x) for x in (first + process.stdout.read()).split()]
+        process.wait()
+        runs = " ".join(n.text for n in read_segment(path, Note)).split("0 1 2", attempt + 1)
+        last_run = ("0 1 2" + runs[-1]).split()
+        assert acknowledged == [int(x) for x in last_run][: len(acknowledged)]
+        assert len(runs) == attempt + 2, "an earlier run's records are gone"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_clear_message(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").symlink_to("/dev/full")
+    segment = Segment(tmp_path / "s.jsonl")
+    with pytest.raises(UserError, match=r"s\.jsonl: cannot write \(No space left on device\).*is kept"):
+        segment.append(note(1))
+    segment.close()
+
+
+def test_an_atomic_write_leaves_the_old_file_when_it_cannot_finish(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_atomic(path, "old")
+    if os.geteuid() == 0:
+        path.with_name(f".x.json.{os.getpid()}.tmp").mkdir()
+    else:
+        tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match="cannot write"):
+        write_atomic(path, "new")
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(("text", "message"), [("{}\n{nope\n", ":2: not valid JSON"), ("[1]\n", ":1: expected a")])
+def test_a_bad_line_of_a_users_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "d.jsonl").write_text(text)
+    with pytest.raises(UserError, match=message):
+        list(read_jsonl(tmp_path / "d.jsonl"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing\.jsonl: cannot read"):
+        list(read_jsonl(tmp_path / "nothing.jsonl"))
