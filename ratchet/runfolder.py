@@ -71,6 +71,11 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / "report.html"
 
+    @property
+    def nuggets(self) -> Path:
+        """Nuggets drawn from reference answers, shared by every round and stage."""
+        return self.path / "nuggets"
+
     def round(self, number: int) -> RoundFolder:
         return RoundFolder(self.path / f"round-{number}")
 

@@ -1,0 +1,1 @@
+"""Scoring trajectories by rules and by a judge, and choosing which ones to train on."""

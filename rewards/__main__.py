@@ -1,0 +1,186 @@
+"""Score a round's trajectories and select what to train on; or try a selection under other weights.
+
+    python -m rewards --config X [--round 1] [--also em,f1]
+    python -m rewards whatif --config X --weights correctness=2,faithfulness=1 [--min-reward 0.5] [--ties 1]
+
+The first writes `scores/` and `selection.json` in the round's folder. The second reads stored scores and writes
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.config import Config, ScoreName
+from ratchet.errors import UserError, did_you_mean
+from ratchet.files import read_segments, write_json
+from ratchet.questions import load_questions
+from ratchet.records import Conversation, Question, Selection, Span, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from rewards.scoring import check_known, score_trajectories, unfinished
+from rewards.selection import check_weights, select
+from rewards.store import stored_scores
+from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["whatif"]:
+        parser = argparse.ArgumentParser("python -m rewards whatif", description="Re-select under other weights.")
+        add_config_arguments(parser)
+        parser.add_argument("--round", type=int, default=1)
+        parser.add_argument("--weights", required=True, help="such as correctness=2,faithfulness=1")
+        parser.add_argument("--min-reward", type=float, help="default: the config's")
+        parser.add_argument("--ties", type=int, help="default: the config's")
+        arguments = parser.parse_args(sys.argv[2:])
+        whatif(arguments, config_of(arguments))
+    else:
+        parser = argparse.ArgumentParser("python -m rewards", description="Score trajectories and select the best.")
+        add_config_arguments(parser)
+        parser.add_argument("--round", type=int, default=1)
+        parser.add_argument("--also", default="", help="further scores to compute, such as em,f1: for what-if")
+        parser.add_argument(
+            "--accept-unfinished",
+            action="store_true",
+            help="select even where the judge could not be reached; those scores count as null",
+        )
+        arguments = parser.parse_args()
+        score_and_select(arguments, config_of(arguments))
+
+
+def score_and_select(arguments: argparse.Namespace, config: Config) -> None:
+    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    check_weights(weights)
+    also = [name.strip() for name in arguments.also.split(",") if name.strip()]
+    for name in also:
+        _check_name("--also", name)
+    names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
+    round_folder = open_run(config).round(arguments.round)
+    questions = load_questions(config.questions.train, config.seed)
+    trajectories = load_trajectories(questions, round_folder, config, arguments)
+
+    scores = score_trajectories(config, questions, trajectories, names, round_folder.scores)
+    left = unfinished(scores)
+    if left and not arguments.accept_unfinished:
+        raise UserError(
+            f"{len(left)} scores are unfinished because the judge could not be reached; nothing was selected. Run the "
+            "same command again, or add --accept-unfinished to count them as null."
+        )
+    selection = select(questions, trajectories, scores, weights, config.rewards.select)
+    write_json(round_folder.selection, selection.model_dump(mode="json"))
+
+    judge = config.models.get(config.rewards.judge)
+    made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
+    console = Console()
+    console.print(scores_table(names, scores, made_by))
+    console.print(selection_table(selection, trajectories))
+    console.print(str(round_folder.selection), soft_wrap=True)
+    if not selection.kept:
+        raise UserError(nothing_selected(selection))
+
+
+def whatif(arguments: argparse.Namespace, config: Config) -> None:
+    weights = parse_weights(arguments.weights)
+    rule = config.rewards.select
+    changes = {"min_reward": arguments.min_reward, "ties": arguments.ties}
+    try:
+        rule = type(rule)(
+            **{**rule.model_dump(), **{key: value for key, value in changes.items() if value is not None}}
+        )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}") from error
+    run = RunFolder(config.folder)
+    if not run.config.exists():
+        raise UserError(f"{run.path}: no such run folder; sample and score before asking what if")
+    round_folder = open_run(config).round(arguments.round)
+    again = f"python -m rewards --config {arguments.config} --round {arguments.round}"
+    if not round_folder.selection.exists():
+        raise UserError(f"{round_folder.selection}: not there; score and select first: `{again}`")
+    try:
+        now = Selection.model_validate(json.loads(round_folder.selection.read_text()))
+    except ValueError as error:
+        raise UserError(f"{round_folder.selection}: not a selection; make it anew: `{again}`") from error
+    questions = load_questions(config.questions.train, config.seed)
+    trajectories = load_trajectories(questions, round_folder, config, arguments)
+    scores = stored_scores(round_folder.scores, {trajectory.key for trajectory in trajectories})
+    weighted = {str(name) for name, weight in config.rewards.weights.items() if weight}
+    for name in (name for name, weight in weights.items() if weight):
+        missing = sum((trajectory.key, name) not in scores for trajectory in trajectories)
+        if missing:
+            also = "" if name in weighted else f" --also {name}"
+            raise UserError(
+                f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
+            )
+    then = select(questions, trajectories, scores, weights, rule)
+    Console().print(whatif_table(now, then, trajectories))
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """'correctness=2,faithfulness=1' as a mapping."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(value)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise UserError(f"--weights {text}: expected name=number,name=number, got {part!r}")
+        _check_name("--weights", name)
+        weights[name] = weight
+    check_weights(weights)
+    return weights
+
+
+def _check_name(option: str, name: str) -> None:
+    known = get_args(ScoreName)
+    if name not in known:
+        raise UserError(f"{option}: {name!r} is not a score{did_you_mean(name, known)}")
+
+
+def load_trajectories(
+    questions: Sequence[Question], round_folder: RoundFolder, config: Config, arguments: argparse.Namespace
+) -> list[Trajectory]:
+    """A round's trajectories, once each, without what neither scoring nor selection looks at.
+
+    A paper-sized round has gigabytes of token ids and logged documents; what is left fits a laptop.
+    """
+    found: dict[str, Trajectory] = {}
+    for trajectory in read_segments(round_folder.trajectories, Trajectory):
+        found.setdefault(trajectory.key, slim(trajectory))
+    command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
+    if not found:
+        raise UserError(f"{round_folder.trajectories}: no trajectories; sample them first: `{command}`")
+    check_known({question.id for question in questions}, found.values())
+    missing = len(questions) * config.sampling.samples - len(found)
+    if missing > 0:
+        print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)
+    return list(found.values())
+
+
+def slim(trajectory: Trajectory) -> Trajectory:
+    """Without events, and of the conversations only what was sampled."""
+    conversations = []
+    for conversation in trajectory.conversations:
+        ids: list[int] = []
+        spans: list[Span] = []
+        for span in conversation.spans:
+            if span.sampled:
+                start = len(ids)
+                ids += conversation.ids[span.start : span.end]
+                spans.append(span.model_copy(update={"start": start, "end": len(ids)}))
+        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "spans": tuple(spans)}
+        conversations.append(Conversation(**fields))
+    return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,147 @@
+"""Nugget correctness: seed paper 002, section 3.2 and algorithm 3.
+
+Nuggets are drawn from the reference once per question and kept on disk; a question that brings its own nuggets is
+judged by those, and nothing is drawn. Each nugget is scored from -1 to 2 against the response, once per run. The
+value is the mean over nuggets of (s + 1) / 3, where s is a nugget's mean over its readable verdicts: a verdict that
+cannot be read lowers neither its nugget's weight nor its score.
+
+An empty answer is an abstention, 0 on the paper's scale for every nugget, so 1/3; the judge is not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+from typing import Any
+
+from ratchet.files import Segment, read_segment
+from ratchet.records import Question, Record, Score, Trajectory, content_key
+from rewards.judge import Ask, CallLog, Judge
+from rewards.prompts import NUGGETS_VERSION, AspectVerdict, ExpectedAspects, match_prompt, nuggets_prompt
+
+ABSTENTION = (0 + 1) / 3
+
+
+class NuggetSet(Record):
+    key: str
+    """Content key of question text and reference."""
+    question_id: str
+    nuggets: tuple[dict[str, str], ...]
+    """Aspect, explanation and evidence of each; empty where none could be drawn."""
+    verdicts: tuple[dict[str, Any], ...]
+    unparsed: int = 0
+
+
+class NuggetStore:
+    """Nuggets drawn by one judge with one prompt, shared by every stage and round of a run.
+
+    Each scoring folder appends to a segment of its own and reads all of them, so that two evaluations can run at once.
+    """
+
+    def __init__(self, folder: Path, judge: Judge, writer: str) -> None:
+        self._judge = judge
+        stem = content_key(judge.engine.fingerprint, NUGGETS_VERSION)[:12]
+        self._segment = Segment(folder / f"{stem}-{writer}.jsonl")
+        self._known = {
+            found.key: found
+            for path in sorted(folder.glob(f"{stem}-*.jsonl"))
+            for found in read_segment(path, NuggetSet)
+        }
+        self._drawing: dict[str, asyncio.Lock] = {}
+
+    async def get(self, question: Question, reference: str, log: CallLog) -> NuggetSet:
+        """The question's nuggets, drawn if they are not known. Raises TooLong and JudgeFailed."""
+        key = content_key(question.text, reference)
+        async with self._drawing.setdefault(key, asyncio.Lock()):
+            if key not in self._known:
+                self._known[key] = await self._draw(key, question, reference, log)
+            return self._known[key]
+
+    async def _draw(self, key: str, question: Question, reference: str, log: CallLog) -> NuggetSet:
+        """Try up to `runs` seeds. A set without nuggets is remembered for now, but not on disk."""
+        verdicts: list[dict[str, Any]] = []
+        unparsed = 0
+        for attempt in range(self._judge.runs):
+            ask = Ask(nuggets_prompt(question, reference), ExpectedAspects, ("nuggets", key, attempt))
+            [verdict] = await self._judge.ask_all([ask], f"nuggets of {key}", log)
+            verdicts.append(verdict.record(part="nuggets", run=attempt))
+            unparsed += verdict.value is None
+            if verdict.value is not None and verdict.value.expected_output_aspects:
+                found = NuggetSet(
+                    key=key,
+                    question_id=question.id,
+                    nuggets=tuple(aspect.model_dump() for aspect in verdict.value.expected_output_aspects),
+                    verdicts=tuple(verdicts),
+                    unparsed=unparsed,
+                )
+                self._segment.append(found)
+                return found
+        return NuggetSet(key=key, question_id=question.id, nuggets=(), verdicts=tuple(verdicts), unparsed=unparsed)
+
+    def __enter__(self) -> NuggetStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._segment.close()
+
+
+async def correctness(
+    judge: Judge, store: NuggetStore, question: Question, trajectory: Trajectory, log: CallLog
+) -> Score:
+    """Raises TooLong and JudgeFailed. A failed trajectory is the caller's matter."""
+
+    def null(reason: str, **fields: Any) -> Score:
+        return Score(trajectory=trajectory.key, name="correctness", value=None, reason=reason, **fields)
+
+    if not question.nuggets and not question.reference:
+        return null("the question has neither nuggets nor a reference")
+    if not trajectory.answer.strip():
+        abstention = {"part": "abstention", "score": 0, "text": "the answer is empty; the judge was not asked"}
+        return Score(trajectory=trajectory.key, name="correctness", value=ABSTENTION, verdicts=(abstention,))
+
+    expected = question.reference or "; ".join(question.answers) or "\n".join(question.nuggets)
+    if question.nuggets:
+        nuggets: tuple[Mapping[str, str], ...] = tuple({"aspect": nugget} for nugget in question.nuggets)
+        source = "question"
+    else:
+        drawn = await store.get(question, expected, log)
+        if not drawn.nuggets:
+            reason = f"the judge drew no nuggets from the reference in {len(drawn.verdicts)} attempts"
+            return null(f"{reason} ({drawn.unparsed} unparsed)", verdicts=drawn.verdicts, unparsed=drawn.unparsed)
+        nuggets, source = drawn.nuggets, "reference"
+
+    # Runs of one nugget follow each other: equal prompts, one prefill.
+    order = [(number, run) for number in range(len(nuggets)) for run in range(judge.runs)]
+    asks = [
+        Ask(
+            match_prompt(question, expected, trajectory.answer, nuggets[number]),
+            AspectVerdict,
+            ("nugget", trajectory.key, number, run),
+        )
+        for number, run in order
+    ]
+    replies = await judge.ask_all(asks, trajectory.key, log)
+    scores: list[list[int]] = [[] for _ in nuggets]
+    # Lists and plain values alone in a verdict: what is read back from disk then equals what was written.
+    verdicts: list[dict[str, Any]] = [
+        {"part": "nuggets", "source": source, "nuggets": [dict(nugget) for nugget in nuggets]}
+    ]
+    for (number, run), reply in zip(order, replies, strict=True):
+        score = None if reply.value is None else reply.value.score
+        verdicts.append(reply.record(part="nugget", nugget=number, run=run, score=score))
+        if score is not None:
+            scores[number].append(score)
+    unparsed = sum(reply.value is None for reply in replies)
+    readable = [(fmean(found) + 1) / 3 for found in scores if found]
+    if not readable:
+        return null(f"no readable verdict: {unparsed} of {unparsed} unparsed", verdicts=verdicts, unparsed=unparsed)
+    return Score(
+        trajectory=trajectory.key,
+        name="correctness",
+        value=fmean(readable),
+        verdicts=tuple(verdicts),
+        unparsed=unparsed,
+    )

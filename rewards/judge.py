@@ -1,0 +1,196 @@
+"""A language model as judge: one question, one JSON reply, nothing asked twice.
+
+Every reply is written to a call log before it is used, so a stage that was interrupted goes on without repeating a
+call. A call that the engine could not serve is not an answer: it is not logged, and its score stays unfinished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from inference.dialogue import Dialogue
+from inference.engine import Completion, Engine, EngineError, SamplingParams
+from ratchet.config import RewardsConfig
+from ratchet.errors import UserError
+from ratchet.files import Segment, read_segment
+from ratchet.records import Record, content_key
+from rewards.prompts import Reply
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+
+
+class TooLong(Exception):
+    """A prompt that, with room for the reply, does not fit the judge's context. Documents are never trimmed."""
+
+
+class JudgeFailed(Exception):
+    """The engine did not serve every call of a score: the score is unfinished, to be gone on with another time."""
+
+
+class JudgeCall(Record):
+    """One reply of the judge, as kept in the call log."""
+
+    owner: str
+    """The score it was made for: a trajectory's key, or that of a nugget set."""
+    key: str
+    text: str
+    finish_reason: str
+
+
+class CallLog:
+    """The replies to scores that are not finished yet, durable one by one; `finished` are owners done with."""
+
+    def __init__(self, path: Path, finished: set[str]) -> None:
+        self._segment = Segment(path)
+        self._calls: dict[str, dict[str, JudgeCall]] = {}
+        for call in read_segment(path, JudgeCall):
+            if call.owner not in finished:
+                self._calls.setdefault(call.owner, {})[call.key] = call
+
+    def get(self, owner: str, key: str) -> JudgeCall | None:
+        return self._calls.get(owner, {}).get(key)
+
+    def add(self, call: JudgeCall) -> None:
+        self._segment.append(call)
+        self._calls.setdefault(call.owner, {})[call.key] = call
+
+    def forget(self, owner: str) -> None:
+        """Free the memory of an owner whose score is stored."""
+        self._calls.pop(owner, None)
+
+    def __enter__(self) -> CallLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._segment.close()
+
+
+@dataclass(frozen=True)
+class Ask(Generic[R]):
+    """One call to make: the prompt, the reply's shape, and what sets this call apart (its seed comes from that)."""
+
+    prompt: str
+    reply: type[R]
+    parts: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Verdict(Generic[R]):
+    text: str
+    finish_reason: str
+    value: R | None
+    """None where the text is not the JSON that was asked for."""
+
+    def record(self, **about: Any) -> dict[str, Any]:
+        """The raw verdict as it stands in a Score."""
+        return {**about, "text": self.text, "finish_reason": self.finish_reason}
+
+
+class Judge:
+    """Puts prompts to an engine, `concurrency` at a time."""
+
+    def __init__(self, engine: Engine, settings: RewardsConfig, seed: int, concurrency: int) -> None:
+        self.engine, self.settings, self.seed = engine, settings, seed
+        self.runs = settings.runs
+        self._slots = asyncio.Semaphore(concurrency)
+        self._failed_in_a_row = 0
+        self._last_error = ""
+        # More than all calls in flight, twice over: a short outage is waited out, a dead server is not.
+        self._give_up_after = max(20, 2 * concurrency)
+
+    def check_fit(self, prompt: str) -> None:
+        """Raises TooLong."""
+        self._dialogue(prompt)
+
+    def _dialogue(self, prompt: str) -> Dialogue:
+        dialogue = Dialogue("judge", self.settings.judge, self.engine.format, trainable=False)
+        dialogue.user(prompt)
+        room, context = self.settings.max_tokens, self.engine.max_context
+        if len(dialogue.ids) + room > context:
+            raise TooLong(
+                f"the judge's prompt of {len(dialogue.ids):,} tokens and {room:,} for its reply do not fit its context "
+                f"of {context:,} (models.{self.settings.judge}.max_context)"
+            )
+        return dialogue
+
+    async def ask_all(self, asks: Sequence[Ask[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
+        """The verdicts, in order. Raises TooLong, and JudgeFailed when all are done and some were not served."""
+        failures: list[EngineError] = []
+
+        async def one(ask: Ask[R]) -> Verdict[R] | None:
+            try:
+                return await self._ask(ask, owner, log)
+            except EngineError as error:
+                failures.append(error)
+                return None
+
+        verdicts = await together([one(ask) for ask in asks])
+        if failures:
+            raise JudgeFailed(f"{len(failures)} of {len(asks)} judge calls failed, such as: {failures[0]}")
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    async def _ask(self, ask: Ask[R], owner: str, log: CallLog) -> Verdict[R]:
+        key = content_key(self.engine.fingerprint, ask.prompt, ask.parts, self.seed)
+        call = log.get(owner, key)
+        if call is None:
+            dialogue = self._dialogue(ask.prompt)
+            params = SamplingParams(
+                temperature=self.settings.temperature,
+                top_p=self.settings.top_p,
+                max_tokens=self.settings.max_tokens,
+                seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
+                schema=ask.reply.model_json_schema(),
+            )
+            completion = await self._generate(dialogue, params)
+            call = JudgeCall(owner=owner, key=key, text=completion.text, finish_reason=completion.finish_reason)
+            log.add(call)
+        return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply))
+
+    async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
+        """Raises EngineError; UserError when nothing has been served for so long that the judge must be dead."""
+        async with self._slots:
+            if self._failed_in_a_row >= self._give_up_after:
+                raise UserError(
+                    f"the judge ({self.settings.judge}) failed {self._failed_in_a_row} times in a row, last with: "
+                    f"{self._last_error}. What it said before is kept; mend it and run the same command again."
+                )
+            try:
+                completion = await self.engine.generate(dialogue.ids, params, messages=dialogue.messages)
+                if completion.finish_reason == "timeout":
+                    raise EngineError("the request took longer than its limit (models.*.timeout)")
+            except EngineError as error:
+                self._failed_in_a_row += 1
+                self._last_error = str(error)
+                raise
+            self._failed_in_a_row = 0
+            return completion
+
+
+def read_reply(text: str, kind: type[R]) -> R | None:
+    """The reply, or None where it is not readable. Servers without constrained decoding put it in a ``` fence."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text.removeprefix("```json").strip("`")
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+async def together(work: Sequence[Awaitable[T]]) -> list[T]:
+    """Results in order; the first error cancels the rest, and is raised when they have ended."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

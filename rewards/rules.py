@@ -1,0 +1,131 @@
+"""Rule-based scores: pure functions of the answer's text, no judge needed.
+
+`em` and `f1` follow the scorers that the benchmarks publish (SQuAD's normalisation, HotpotQA's F1). The other two are
+ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are shown:
+`nugget_containment` for correctness, `lexical_support` for faithfulness. They see words, not meaning: a paraphrase
+scores too low, a negation too high.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ratchet.records import Passage, Question, Score, Trajectory
+
+RULES = ("em", "f1", "nugget_containment", "lexical_support")
+VERSION = 1
+"""Raise it when a rule's result changes: stored scores of another version are not reused."""
+
+CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+WORD = re.compile(r"\w+")
+FUNCTION_WORDS = frozenset(
+    WORD.findall(
+        """
+        about after all also am an and any are as at be because been before being both but by can could did do does
+        for from had has have he her here hers him his how i if in into is it its itself just me might more most
+        must my nor not of on only or other our ours out over own shall she should so some such than that the their
+        theirs them then there these they this those through to too under up upon very was we were what when where
+        which while who whom whose why will with would you your yours yes no noanswer
+        """
+    )
+)
+"""Words that say nothing a passage could support; yes and no among them."""
+
+
+def normalise_answer(text: str) -> str:
+    """Lower-case, ASCII punctuation deleted, articles dropped, blanks collapsed, in the published scorers' order."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """1.0 when the normalised answer equals one of the normalised references, else 0.0."""
+    _require(references)
+    found = normalise_answer(answer)
+    return float(any(found == normalise_answer(reference) for reference in references))
+
+
+def token_f1(answer: str, references: Sequence[str]) -> float:
+    """Harmonic mean of word precision and recall (words counted with repetition), best over the references.
+
+    0 against a reference when exactly one of the two is yes, no or noanswer (HotpotQA's rule): 'yes, it is' shares a
+    word with 'yes' but is not that closed answer.
+    """
+    _require(references)
+    return max(_f1(normalise_answer(answer), normalise_answer(reference)) for reference in references)
+
+
+def _f1(found: str, expected: str) -> float:
+    if found != expected and (found in CLOSED_ANSWERS or expected in CLOSED_ANSWERS):
+        return 0.0
+    found_words, expected_words = found.split(), expected.split()
+    common = (Counter(found_words) & Counter(expected_words)).total()
+    return 2 * common / (len(found_words) + len(expected_words)) if common else 0.0
+
+
+def _require(references: Sequence[str]) -> None:
+    if not references:
+        raise ValueError("no reference to compare with: such a score is null, not a number")
+
+
+def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
+    """Share of the nuggets that stand in the answer, both normalised, as a run of whole words.
+
+    An empty answer contains none: 0. None when there are no nuggets (one without any word does not count).
+    """
+    wanted = [text for nugget in nuggets if (text := normalise_answer(nugget))]
+    if not wanted:
+        return None
+    padded = f" {normalise_answer(answer)} "
+    return sum(f" {text} " in padded for text in wanted) / len(wanted)
+
+
+def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
+    """Share of the answer's distinct content words that occur in the supporting passages' titles or texts.
+
+    A content word is a run of letters or digits of the normalised text that is no function word; words are compared
+    as they are, without stemming. An answer with content words and no passages has support 0: that none of its words
+    is supported is known. None for an answer without content words (empty, or a bare yes or no): nothing to support.
+    """
+    wanted = content_words(answer)
+    if not wanted:
+        return None
+    there: set[str] = set()
+    for passage in passages:
+        there |= wanted & content_words(f"{passage.title} {passage.text}")
+    return len(there) / len(wanted)
+
+
+def content_words(text: str) -> set[str]:
+    # Normalising deletes ASCII punctuation alone; \w+ also parts words at curly quotes and long dashes.
+    return set(WORD.findall(normalise_answer(text))) - FUNCTION_WORDS
+
+
+def rule_score(name: str, question: Question, trajectory: Trajectory) -> Score:
+    """One rule-based score of a trajectory, null with a reason where it cannot be told.
+
+    A failed trajectory (a server's or a machine's doing, not the agent's) is null. One that ended unparsed or out of
+    budget is scored on the answer it has, empty or not; its status says the rest.
+    """
+    value, reason = None, ""
+    if trajectory.status == "failed":
+        reason = "the trajectory failed"
+    elif name in ("em", "f1"):
+        references = question.answers or ((question.reference,) if question.reference else ())
+        if references:
+            value = (exact_match if name == "em" else token_f1)(trajectory.answer, references)
+        else:
+            reason = "the question has no answers and no reference"
+    elif name == "nugget_containment":
+        value = nugget_containment(trajectory.answer, question.nuggets)
+        reason = "the question has no nuggets" if value is None else ""
+    elif name == "lexical_support":
+        value = lexical_support(trajectory.answer, trajectory.passages)
+        reason = "the answer has no content words" if value is None else ""
+    else:
+        raise ValueError(f"{name!r} is not one of {RULES}")
+    return Score(trajectory=trajectory.key, name=name, value=value, reason=reason)

@@ -1,0 +1,230 @@
+"""Scoring trajectories: rules at once, judged scores in a pool, each stored as it is finished."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inference.engine import Engine
+from inference.engines import close_engines, open_engines
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import Segment, write_jsonl
+from ratchet.progress import Progress
+from ratchet.records import Question, Score, Trajectory, content_key
+from ratchet.runfolder import RunFolder
+from rewards.correctness import NuggetStore, correctness
+from rewards.faithfulness import faithfulness
+from rewards.judge import CallLog, Judge, JudgeFailed, TooLong, together
+from rewards.prompts import CORRECTNESS_VERSION, FAITHFULNESS_VERSION
+from rewards.rules import RULES, VERSION, rule_score
+from rewards.store import (
+    Settings,
+    call_log_file,
+    current_settings,
+    note_settings,
+    read_scores,
+    score_file,
+)
+
+JUDGED = {"correctness": CORRECTNESS_VERSION, "faithfulness": FAITHFULNESS_VERSION}
+MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
+UNFINISHED = "unfinished: "
+"""How the reason of a score begins that is null only because the judge could not be reached; it is not stored."""
+
+Scores = dict[tuple[str, str], Score]
+
+
+def score_trajectories(
+    config: Config,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    names: Iterable[str],
+    folder: Path,
+) -> Scores:
+    """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
+
+    Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). The
+    judge's model is opened only where a judged score is missing. A score whose judge calls were not all served comes
+    back null with a reason that begins with UNFINISHED, is not stored, and is tried again by the next call; how many
+    is said on stderr. Raises UserError.
+    """
+    names = list(dict.fromkeys(names))
+    unknown = [name for name in names if name not in JUDGED and name not in RULES]
+    if unknown:
+        raise ValueError(f"no such score: {', '.join(unknown)}")
+    by_id = {question.id: question for question in questions}
+    work = {trajectory.key: trajectory for trajectory in trajectories}
+    check_known(by_id, work.values())
+    found: Scores = {}
+    for name in names:
+        if name in RULES:
+            found |= _by_rule(name, by_id, work, folder)
+    judged = [name for name in names if name in JUDGED]
+    if judged:
+        found |= _by_judge(config, judged, by_id, work, folder)
+    return found
+
+
+def check_known(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
+    """Raises UserError for a trajectory whose question is not there."""
+    for trajectory in trajectories:
+        if trajectory.question_id not in question_ids:
+            raise UserError(
+                f"trajectory {trajectory.key} answers the question {trajectory.question_id!r}, which is not among the "
+                "questions of this config; was the question file changed after sampling?"
+            )
+
+
+def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
+    """The scores that the judge could not be reached for."""
+    return [score for score in scores.values() if score.reason.startswith(UNFINISHED)]
+
+
+def _by_rule(name: str, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path) -> Scores:
+    settings: Settings = {"rule": name, "version": VERSION}
+    stored = read_scores(folder, name, settings, work)
+    fresh = [rule_score(name, by_id[t.question_id], t) for t in work.values() if t.key not in stored]
+    if fresh:
+        # Rules are quick: one atomic write in place of a durable line for each.
+        write_jsonl(score_file(folder, name, settings), [*stored.values(), *fresh])
+    note_settings(folder, name, settings)
+    return {(score.trajectory, name): score for score in (*stored.values(), *fresh)}
+
+
+def _by_judge(
+    config: Config, names: list[str], by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path
+) -> Scores:
+    model = config.models.get(config.rewards.judge)
+    if model is None:
+        raise UserError(
+            f"{' and '.join(names)} need a judge, and rewards.judge names {config.rewards.judge!r}, which is not under "
+            f"models (known: {', '.join(sorted(config.models))})"
+        )
+    # A stage that was finished can be run again where the judge's server is down: nothing is asked, nothing is new.
+    noted = current_settings(folder)
+    found: Scores = {}
+    for name in names:
+        expected = judge_settings(config, name, noted.get(name, {}).get("fingerprint", ""))
+        if noted.get(name) == expected:
+            found |= {(key, name): score for key, score in read_scores(folder, name, expected, work).items()}
+    if len(found) == len(work) * len(names):
+        return found
+    engine = open_engines(config.models, {config.rewards.judge})[config.rewards.judge]
+    writer = content_key(str(folder.resolve()))[:8]
+    return asyncio.run(_judge_all(config, engine, names, by_id, work, folder, writer))
+
+
+def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
+    """What a judged score depends on. The judge's url and machine settings are not among it."""
+    rewards, model = config.rewards, config.models[config.rewards.judge]
+    return {
+        "fingerprint": fingerprint,
+        "model": model.model_dump(mode="json", include=MODEL_IDENTITY),
+        "prompts": JUDGED[name],
+        "seed": config.seed,
+        **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens"}),
+    }
+
+
+@dataclass
+class _Files:
+    """What one judged score name writes to."""
+
+    settings: Settings
+    stored: dict[str, Score]
+    scores: Segment
+    log: CallLog
+
+
+@dataclass
+class _Tally:
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, score: Score) -> None:
+        is_unfinished = score.reason.startswith(UNFINISHED)
+        self.counts["unfinished"] += is_unfinished
+        self.counts["null"] += score.value is None and not is_unfinished
+        self.counts["unparsed verdicts"] += score.unparsed
+
+    def __str__(self) -> str:
+        return "  ".join(f"{name} {count}" for name, count in self.counts.items() if count)
+
+
+async def _judge_all(
+    config: Config,
+    engine: Engine,
+    names: list[str],
+    by_id: Mapping[str, Question],
+    work: Mapping[str, Trajectory],
+    folder: Path,
+    writer: str,
+) -> Scores:
+    concurrency = config.models[config.rewards.judge].concurrency
+    judge = Judge(engine, config.rewards, config.seed, concurrency)
+    tally = _Tally()
+    try:
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(NuggetStore(RunFolder(config.folder).nuggets, judge, writer))
+            files: dict[str, _Files] = {}
+            for name in names:
+                settings = judge_settings(config, name, engine.fingerprint)
+                scores = stack.enter_context(Segment(score_file(folder, name, settings)))
+                stored = read_scores(folder, name, settings, work)
+                log = stack.enter_context(CallLog(call_log_file(folder, name, settings), set(stored)))
+                files[name] = _Files(settings, stored, scores, log)
+                note_settings(folder, name, settings)
+            found = {(key, name): score for name in names for key, score in files[name].stored.items()}
+            for score in found.values():
+                tally.add(score)
+            todo = iter([(name, t) for t in work.values() for name in names if (t.key, name) not in found])
+            total = len(work) * len(names)
+            progress = stack.enter_context(Progress("judge", total, len(found)))
+
+            async def worker() -> None:
+                for name, trajectory in todo:
+                    score = await _judge_one(judge, store, name, by_id[trajectory.question_id], trajectory, files[name])
+                    found[trajectory.key, name] = score
+                    tally.add(score)
+                    progress.advance(note=str(tally))
+
+            await together([worker() for _ in range(min(concurrency, total - len(found)))])
+    finally:
+        await close_engines({config.rewards.judge: engine})
+    left = unfinished(found)
+    for name in names:
+        if not any(score.name == name for score in left):
+            call_log_file(folder, name, files[name].settings).unlink(missing_ok=True)
+    if left:
+        print(
+            f"{len(left)} of {total} judged scores are unfinished, such as: {left[0].reason.removeprefix(UNFINISHED)}\n"
+            "The same command again asks only for what is missing.",
+            file=sys.stderr,
+        )
+    return found
+
+
+async def _judge_one(
+    judge: Judge, store: NuggetStore, name: str, question: Question, trajectory: Trajectory, files: _Files
+) -> Score:
+    """One judged score, stored unless it is unfinished."""
+    null = Score(trajectory=trajectory.key, name=name, value=None)
+    try:
+        if trajectory.status == "failed":
+            score = null.model_copy(update={"reason": "the trajectory failed"})
+        elif name == "correctness":
+            score = await correctness(judge, store, question, trajectory, files.log)
+        else:
+            score = await faithfulness(judge, question, trajectory, files.log)
+    except TooLong as error:
+        score = null.model_copy(update={"reason": str(error)})
+    except JudgeFailed as error:
+        return null.model_copy(update={"reason": f"{UNFINISHED}{error}"})
+    files.scores.append(score)
+    files.log.forget(trajectory.key)
+    return score

@@ -1,0 +1,151 @@
+"""Choosing what to train on: seed paper 002, section 3.2. Pure: the same scores, weights and rule, the same choice.
+
+A question's candidates are the trajectories that ended with a status of `rule.keep_status` and have every needed
+score (one with a weight above 0). The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
+lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is passed over: training on
+it would only weigh that trajectory twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ratchet.config import SelectConfig
+from ratchet.errors import UserError
+from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
+
+TIE = 1e-9
+"""Rewards closer than this are equal: they differ by rounding alone."""
+
+Scores = Mapping[tuple[str, str], Score]
+Weights = Mapping[str, float]
+
+
+def select(
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+    weights: Weights,
+    rule: SelectConfig,
+) -> Selection:
+    """The kept trajectories of every question, with the reason. Raises UserError for weights that give no mean."""
+    check_weights(weights)
+    by_question: dict[str, dict[str, Trajectory]] = {question.id: {} for question in questions}
+    for trajectory in trajectories:
+        by_question[trajectory.question_id][trajectory.key] = trajectory
+    return Selection(
+        weights=dict(weights),
+        rule=rule.model_dump(mode="json"),
+        questions=tuple(
+            _choose(question.id, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
+            for question in questions
+            for found in [by_question[question.id]]
+        ),
+    )
+
+
+def check_weights(weights: Weights) -> None:
+    bad = {name: weight for name, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)}
+    if bad or not any(weights.values()):
+        shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
+        raise UserError(f"rewards.weights: {shown}; weights are numbers from 0 up, one of them above 0")
+
+
+def reward(key: str, scores: Scores, weights: Weights) -> float | None:
+    """Weighted mean of a trajectory's scores, None when a needed one is null or missing."""
+    total = 0.0
+    for name, weight in weights.items():
+        if not weight:
+            continue
+        score = scores.get((key, name))
+        if score is None or score.value is None:
+            return None
+        total += weight * score.value
+    return total / sum(weights.values())
+
+
+def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
+    """Needed scores that are null or missing."""
+    return [
+        name
+        for name, weight in weights.items()
+        if weight and ((score := scores.get((key, name))) is None or score.value is None)
+    ]
+
+
+def _choose(
+    question_id: str, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
+) -> QuestionChoice:
+    rewards = {t.key: reward(t.key, scores, weights) for t in trajectories}
+    out: Counter[str] = Counter()
+    candidates: list[tuple[float, Trajectory]] = []
+    for trajectory in trajectories:
+        value = rewards[trajectory.key]
+        if trajectory.status not in rule.keep_status:
+            out[trajectory.status.replace("_", " ")] += 1
+        elif value is None:
+            out[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
+        else:
+            candidates.append((value, trajectory))
+    kept, reason = _verdict(candidates, len(trajectories), out, rule)
+    return QuestionChoice(question_id=question_id, kept=tuple(t.key for t in kept), reason=reason, rewards=rewards)
+
+
+def _verdict(
+    candidates: list[tuple[float, Trajectory]], sampled: int, out: Counter[str], rule: SelectConfig
+) -> tuple[list[Trajectory], str]:
+    """What to keep, and why in one line. A reason to drop has its particulars in brackets at the end: see `cause`."""
+    left_out = ", ".join(f"{count} {what}" for what, count in out.items())
+    if not sampled:
+        return [], "dropped: no trajectory was sampled"
+    if not candidates:
+        if any(what.startswith("without ") for what in out):
+            return [], f"dropped: no candidate has all its scores ({left_out})"
+        return [], f"dropped: no {' or '.join(rule.keep_status).replace('_', ' ')} trajectory ({left_out})"
+    best = max(value for value, _ in candidates)
+    worst = min(value for value, _ in candidates)
+    if best <= rule.min_reward + TIE:
+        return [], f"dropped: best reward is not above {rule.min_reward} (best {best:.3f} of {len(candidates)})"
+    if rule.drop_all_equal and len(candidates) > 1 and best - worst <= TIE:
+        return [], f"dropped: all rewards are equal ({len(candidates)} times {best:.3f})"
+    tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
+    distinct = _distinct(tied)
+    kept = distinct[: rule.ties]
+    notes = []
+    if len(tied) > len(distinct):
+        notes.append(f"{len(tied) - len(distinct)} the same as another")
+    if len(distinct) > len(kept):
+        notes.append(f"at most {rule.ties} kept")
+    how = f"{len(tied)} tied at {best:.3f}" if len(tied) > 1 else f"best at {best:.3f}"
+    detail = "; ".join(note for note in [", ".join(notes), left_out] if note)
+    return kept, f"kept {len(kept)} of {sampled}: {how}" + (f" ({detail})" if detail else "")
+
+
+def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Without those whose sampled tokens equal an earlier one's. What sampled nothing cannot be compared: it stays."""
+    seen: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+    found = []
+    for trajectory in trajectories:
+        actions = tuple(
+            (
+                conversation.role,
+                tuple(
+                    i for span in conversation.spans if span.sampled for i in conversation.ids[span.start : span.end]
+                ),
+            )
+            for conversation in trajectory.conversations
+        )
+        if actions in seen:
+            continue
+        if any(ids for _, ids in actions):
+            seen.add(actions)
+        found.append(trajectory)
+    return found
+
+
+def cause(choice: QuestionChoice) -> str:
+    """Why a question was dropped, without its particulars, for counting; empty for a kept one."""
+    before, dropped, text = choice.reason.partition("dropped: ")
+    return "" if before or not dropped else text.partition(" (")[0]

@@ -1,0 +1,61 @@
+"""Scores on disk: one file per score name and settings, and a note of which settings are the current ones.
+
+A scoring folder holds `<name>-<digest of the settings>.jsonl` with Score records, `settings.json`, and under `judge/`
+the replies to scores that are not finished yet. Scores of another judge, other runs or another prompt have another
+digest, so they are never taken for the current ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from ratchet.errors import UserError
+from ratchet.files import read_segment, write_json
+from ratchet.records import Score, content_key
+
+Settings = dict[str, Any]
+"""What a score's value depends on besides the trajectory and its question."""
+
+
+def score_file(folder: Path, name: str, settings: Settings) -> Path:
+    return folder / f"{name}-{content_key(settings)[:12]}.jsonl"
+
+
+def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
+    return folder / "judge" / score_file(folder, name, settings).name
+
+
+def read_scores(folder: Path, name: str, settings: Settings, wanted: Collection[str]) -> dict[str, Score]:
+    """Stored scores of the wanted trajectories, by trajectory key."""
+    found = read_segment(score_file(folder, name, settings), Score)
+    return {score.trajectory: score for score in found if score.trajectory in wanted}
+
+
+def current_settings(folder: Path) -> dict[str, Settings]:
+    """By score name: the settings under which that score was last asked for."""
+    path = folder / "settings.json"
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); delete it and score again: scores are kept") from error
+    return dict(data)
+
+
+def note_settings(folder: Path, name: str, settings: Settings) -> None:
+    known = current_settings(folder)
+    if known.get(name) != settings:
+        write_json(folder / "settings.json", {**known, name: settings})
+
+
+def stored_scores(folder: Path, wanted: Collection[str]) -> dict[tuple[str, str], Score]:
+    """Every stored score under current settings of the wanted trajectories, by (trajectory key, score name)."""
+    return {
+        (key, name): score
+        for name, settings in current_settings(folder).items()
+        for key, score in read_scores(folder, name, settings, wanted).items()
+    }

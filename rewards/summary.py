@@ -1,0 +1,149 @@
+"""A selection in numbers, as tables for the terminal, and the message for a selection that kept nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich.table import Table
+
+from ratchet.records import Score, Selection, Trajectory
+from rewards.rules import RULES
+from rewards.selection import cause
+
+
+@dataclass(frozen=True)
+class Summary:
+    questions: int
+    trajectories: int
+    mean_reward: float | None
+    """Over all trajectories that have a reward."""
+    best_reward: float | None
+    """Mean over questions of the best candidate's reward: what best-of-n finds."""
+    kept_reward: float | None
+    """Mean over the kept trajectories."""
+    kept_questions: int
+    kept: int
+    per_question: Counter[int]
+    """Number of trajectories kept to the number of questions that keep so many."""
+    dropped: Counter[str]
+    """Cause to number of questions."""
+
+
+def summarise(selection: Selection, trajectories: Iterable[Trajectory]) -> Summary:
+    statuses = {trajectory.key: trajectory.status for trajectory in trajectories}
+    choices = selection.questions
+    every = [value for choice in choices for value in choice.rewards.values() if value is not None]
+    kept = [value for choice in choices for key in choice.kept if (value := choice.rewards[key]) is not None]
+    best = []
+    for choice in choices:
+        values = [
+            value
+            for key, value in choice.rewards.items()
+            if value is not None and statuses[key] in selection.rule["keep_status"]
+        ]
+        best += [max(values)] if values else []
+    return Summary(
+        questions=len(choices),
+        trajectories=sum(len(choice.rewards) for choice in choices),
+        mean_reward=fmean(every) if every else None,
+        best_reward=fmean(best) if best else None,
+        kept_reward=fmean(kept) if kept else None,
+        kept_questions=sum(bool(choice.kept) for choice in choices),
+        kept=len(selection.kept),
+        per_question=Counter(len(choice.kept) for choice in choices if choice.kept),
+        dropped=Counter(cause(choice) for choice in choices if not choice.kept),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def weights_text(selection: Selection) -> str:
+    return ", ".join(f"{name}={weight:g}" for name, weight in selection.weights.items())
+
+
+def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Table:
+    """One row per score name: how it was made, its mean, and how many could not be told, with the reasons."""
+    table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
+    for name in names:
+        found = [score for (_, scored), score in scores.items() if scored == name]
+        values = [score.value for score in found if score.value is not None]
+        why = Counter(score.reason for score in found if score.value is None)
+        table.add_row(
+            name,
+            "rule, no judge" if name in RULES else judge,
+            _number(fmean(values) if values else None),
+            str(len(found) - len(values)),
+            "\n".join(f"{count}: {reason}" for reason, count in why.most_common(3)),
+            "" if name in RULES else str(sum(score.unparsed for score in found)),
+        )
+    return table
+
+
+def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:
+    summary = summarise(selection, trajectories)
+    table = Table("", "", title="Selection", show_header=False)
+    statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
+    for label, value in [("weights", weights_text(selection)), *_rows(summary)]:
+        table.add_row(label, value)
+    table.add_row("trajectories by status", ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
+    return table
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
+    spread = ", ".join(f"{count} keep {number}" for number, count in sorted(summary.per_question.items()))
+    return [
+        ("mean reward", _number(summary.mean_reward)),
+        ("best of n", _number(summary.best_reward)),
+        ("mean reward of the kept", _number(summary.kept_reward)),
+        ("questions kept", f"{summary.kept_questions} of {summary.questions}" + (f" ({spread})" if spread else "")),
+        ("trajectories kept", f"{summary.kept} of {summary.trajectories}"),
+        ("questions dropped", "\n".join(f"{count}: {why}" for why, count in summary.dropped.most_common()) or "0"),
+    ]
+
+
+def whatif_table(now: Selection, then: Selection, trajectories: Sequence[Trajectory]) -> Table:
+    """The current selection and another one, side by side."""
+    table = Table("", "current", "what if", title="What if")
+    settings = [("weights", weights_text(now), weights_text(then))]
+    settings += [(f"select.{key}", str(now.rule.get(key)), str(value)) for key, value in then.rule.items()]
+    rows = zip(_rows(summarise(now, trajectories)), _rows(summarise(then, trajectories)), strict=True)
+    for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
+        table.add_row(label, left, right)
+    before = {choice.question_id: frozenset(choice.kept) for choice in now.questions}
+    after = {choice.question_id: frozenset(choice.kept) for choice in then.questions}
+    changed = [question for question in after if before.get(question, frozenset()) != after[question]]
+    gained = sum(not before.get(question) for question in changed)
+    lost = sum(not after[question] for question in changed)
+    table.add_row(
+        "questions changed",
+        "",
+        f"{len(changed)} ({gained} now kept, {lost} now dropped, {len(changed) - gained - lost} other trajectories)",
+    )
+    return table
+
+
+ADVICE = {
+    "no trajectory was sampled": "run `python -m sampling` for this round to its end",
+    "no candidate has all": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
+    "best reward is not above": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
+    "within the model's reach, or lower rewards.select.min_reward",
+    "all rewards are equal": "set rewards.select.drop_all_equal to false",
+    "no ": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
+    "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
+}
+"""What to change, by how a cause begins; the first that fits."""
+
+
+def nothing_selected(selection: Selection) -> str:
+    """Why nothing was kept, by cause, and what may help."""
+    lines = ["no trajectory was selected, so there is nothing to train on:"]
+    for why, count in Counter(cause(choice) for choice in selection.questions).most_common():
+        lines.append(f"  {count} of {len(selection.questions)} questions: {why}")
+        lines.append(f"    -> {next(text for start, text in ADVICE.items() if why.startswith(start))}")
+    lines.append("`python -m rewards whatif --config ... --weights ...` tries other weights and rules on these scores.")
+    return "\n".join(lines)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
+
+from inference.engine import EngineError
+from inference.scripted import ScriptedEngine
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segments
+from ratchet.records import Question, Score, Trajectory
+from rewards import scoring
+from rewards.scoring import score_trajectories, unfinished
+from rewards.store import stored_scores
+
+QUESTIONS = [
+    Question(id=f"q{i}", text=f"What is fact {i}?", answers=(f"Fact {i}",), reference=f"Fact {i}. It is so.")
+    for i in range(4)
+]
+TRAJECTORIES = [
+    trajectory(sample, answer=f"Fact {i}. Sample {sample}.", question=f"q{i}", documents=[f"Fact {i} is known"])
+    for i in range(4)
+    for sample in range(3)
+]
+JUDGED = ["correctness", "faithfulness"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return make_config(tmp_path, QUESTIONS)
+
+
+class Judged:
+    """Scores with one engine in the judge's place after another."""
+
+    def __init__(self, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.config, self.folder, self.opened = config, folder, 0
+        self._patch = monkeypatch
+
+    def __call__(
+        self,
+        engine: ScriptedEngine | None,
+        names: Sequence[str] = JUDGED,
+        trajectories: Sequence[Trajectory] = TRAJECTORIES,
+        config: Config | None = None,
+    ) -> dict[tuple[str, str], Score]:
+        def open_engines(models: Any, wanted: set[str]) -> dict[str, ScriptedEngine]:
+            assert wanted == {"judge"}
+            assert engine is not None, "the judge was opened"
+            self.opened += 1
+            return {"judge": engine}
+
+        self._patch.setattr(scoring, "open_engines", open_engines)
+        return score_trajectories(config or self.config, QUESTIONS, trajectories, names, self.folder)
+
+
+@pytest.fixture
+def judged(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judged:
+    return Judged(config, tmp_path / "scores", monkeypatch)
+
+
+def test_every_pair_has_its_score(judged: Judged) -> None:
+    scores = judged(scripted_judge(), ["em", "correctness", "faithfulness"])
+    assert set(scores) == {(t.key, name) for t in TRAJECTORIES for name in ("em", "correctness", "faithfulness")}
+    first = TRAJECTORIES[0].key
+    assert scores[first, "em"].value == 0.0
+    assert scores[first, "correctness"].value == pytest.approx((1 + 1 / 3) / 2)
+    assert scores[first, "faithfulness"].value == 0.5
+    on_disk = {(s.trajectory, s.name): s for s in read_segments(judged.folder, Score)}
+    assert on_disk == scores == stored_scores(judged.folder, {t.key for t in TRAJECTORIES})
+
+
+def test_rules_open_no_judge(judged: Judged) -> None:
+    judged(None, ["em", "f1", "nugget_containment", "lexical_support"])
+    assert judged.opened == 0
+
+
+def test_a_finished_stage_runs_again_without_its_judge(judged: Judged) -> None:
+    scores = judged(scripted_judge())
+    assert judged(None) == scores
+
+
+def test_nuggets_are_drawn_once_for_all_samples_of_a_question(judged: Judged) -> None:
+    engine = scripted_judge()
+    judged(engine)
+    kinds = Counter(frozenset(material(call.messages)) for call in engine.calls)
+    assert kinds[frozenset({"question", "expected_output"})] == len(QUESTIONS)
+    other_folder = Judged(judged.config, judged.folder.parent / "evaluation", judged._patch)
+    again = scripted_judge()
+    other_folder(again, ["correctness"])
+    assert len(again.calls) == len(TRAJECTORIES) * 2 * 2  # no nuggets drawn: they are the run's
+
+
+@pytest.mark.parametrize("calls_before", [0, 1, 9, 30, 55])
+def test_interrupted_work_goes_on_without_repeating_a_call(judged: Judged, tmp_path: Path, calls_before: int) -> None:
+    left = iter(range(calls_before))
+
+    def reply(given: Material) -> str:
+        if next(left, None) is None:
+            raise RuntimeError("the plug is pulled")
+        return judge_reply(given)
+
+    first, second, whole = scripted_judge(reply), scripted_judge(), scripted_judge()
+    with pytest.raises(RuntimeError, match="plug"):
+        judged(first)
+    for path in tmp_path.rglob("*.jsonl"):
+        if path.name != "questions.jsonl":
+            path.write_bytes(path.read_bytes() + b'{"torn')
+    scores = judged(second)
+
+    done_before = asked(first)[:calls_before]
+    assert not set(done_before) & set(asked(second))
+    judged.folder, judged.config = tmp_path / "whole", make_config(tmp_path / "w", QUESTIONS)
+    assert judged(whole) == scores
+    assert sorted([*done_before, *asked(second)]) == sorted(asked(whole))
+
+
+def test_a_judge_that_cannot_be_reached_leaves_scores_unfinished(
+    judged: Judged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reply(given: Material) -> str:
+        if given["question"] == "What is fact 1?" and "context" in given:
+            raise EngineError("503")
+        return judge_reply(given)
+
+    scores = judged(scripted_judge(reply))
+    left = unfinished(scores)
+    assert {score.trajectory for score in left} == {t.key for t in TRAJECTORIES if t.question_id == "q1"}
+    assert all(score.value is None and score.name == "faithfulness" for score in left)
+    assert "3 of 24 judged scores are unfinished" in capsys.readouterr().err
+    assert not any(score.trajectory == left[0].trajectory for score in _stored(judged, "faithfulness"))
+
+    again = scripted_judge()
+    assert unfinished(judged(again)) == []
+    assert len(again.calls) == 3 * 2  # the claims' verdicts, in both runs; the claims were drawn before
+    assert not list((judged.folder / "judge").glob("*.jsonl"))
+
+
+def _stored(judged: Judged, name: str) -> list[Score]:
+    return [score for score in read_segments(judged.folder, Score) if score.name == name]
+
+
+def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_path: Path) -> None:
+    judged(scripted_judge(), ["correctness"])
+    harsh = scripted_judge(
+        lambda given: json.dumps({"score": -1, "rationale": ""}) if "aspect" in given else judge_reply(given),
+        fingerprint="judge-b",
+    )
+    other_path = make_config(
+        tmp_path, QUESTIONS, models={"agent": {"path": "tiny"}, "judge": {"path": "other", "concurrency": 4}}
+    )
+    scores = judged(harsh, ["correctness"], config=other_path)
+    assert {score.value for score in scores.values()} == {0.0}
+    assert {s.value for s in stored_scores(judged.folder, {t.key for t in TRAJECTORIES}).values()} == {0.0}
+    more_runs = make_config(tmp_path, QUESTIONS, rewards={"runs": 3})
+    engine = scripted_judge()
+    judged(engine, ["correctness"], config=more_runs)
+    assert len(engine.calls) == len(TRAJECTORIES) * 2 * 3
+
+
+def test_new_trajectories_alone_are_scored(judged: Judged) -> None:
+    judged(scripted_judge(), ["em", "faithfulness"], TRAJECTORIES[:10])
+    engine = scripted_judge()
+    scores = judged(engine, ["em", "faithfulness"])
+    assert len(scores) == 24
+    assert len(engine.calls) == 2 * 2 * 2
+
+
+def test_calls_in_flight_stay_within_the_judges_concurrency(judged: Judged) -> None:
+    engine = scripted_judge()
+    engine.delay = 0.002
+    judged(engine)
+    assert engine.widest == 4
+
+
+def test_a_failed_trajectory_is_null_and_costs_no_call(judged: Judged) -> None:
+    engine = scripted_judge()
+    failed = trajectory(answer="Fact 0.", question="q0", status="failed", documents=["Fact 0"])
+    scores = judged(engine, JUDGED, [failed])
+    assert {score.reason for score in scores.values()} == {"the trajectory failed"}
+    assert engine.calls == []
+
+
+def test_what_does_not_fit_the_context_is_null_and_finished(judged: Judged) -> None:
+    judged.config = make_config(judged.folder.parent, QUESTIONS, rewards={"runs": 2, "max_tokens": 100})
+    long = trajectory(answer="Fact 0.", question="q0", documents=["Fact 0 is known. " * 600])
+    score = judged(scripted_judge(max_context=3000), ["faithfulness"], [long])[long.key, "faithfulness"]
+    assert score.value is None
+    assert "do not fit its context" in score.reason
+    assert unfinished({(long.key, "faithfulness"): score}) == []
+    assert _stored(judged, "faithfulness") == [score]
+
+
+def test_trajectories_of_unknown_questions_and_a_missing_judge_are_named(judged: Judged, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'q9', which is not among the questions"):
+        judged(None, ["em"], [trajectory(question="q9")])
+    no_judge = make_config(tmp_path, QUESTIONS, models={"agent": {"path": "t"}}, rewards={"weights": {"em": 1}},
+                           evaluation={"scores": ["em"]})  # fmt: skip
+    with pytest.raises(UserError, match=r"rewards\.judge names 'judge'"):
+        judged(None, ["faithfulness"], config=no_judge)

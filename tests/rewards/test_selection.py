@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reward_cases import trajectory
+
+from ratchet.config import SelectConfig
+from ratchet.errors import UserError
+from ratchet.records import Question, Score, Selection, Status, Trajectory
+from rewards.selection import cause, reward, select
+
+WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}
+QUESTION = [Question(id="q1", text="?")]
+
+
+def scored(*values: float | None, name: str = "f1") -> dict[tuple[str, str], Score]:
+    """Scores of the samples 0, 1, ... of q1."""
+    return {
+        (trajectory(i).key, name): Score(trajectory=trajectory(i).key, name=name, value=value)
+        for i, value in enumerate(values)
+    }
+
+
+def choose(
+    *values: float | None, trajectories: list[Trajectory] | None = None, **rule: object
+) -> tuple[list[int], str]:
+    """(samples kept, reason) for rewards of the samples 0, 1, ..."""
+    found = trajectories or [trajectory(i) for i in range(len(values))]
+    selection = select(QUESTION, found, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
+    samples = {t.key: t.sample for t in found}
+    return [samples[key] for key in selection.kept], selection.questions[0].reason
+
+
+def test_reward_is_the_weighted_mean_of_the_paper() -> None:
+    scores = {**scored(0.5, name="correctness"), **scored(1.0, name="faithfulness")}
+    assert reward(trajectory(0).key, scores, WEIGHTS) == pytest.approx((4 * 0.5 + 1.0) / 5)
+    assert reward(trajectory(0).key, scored(0.5, name="correctness"), WEIGHTS) is None
+    assert reward(trajectory(0).key, scored(0.5, name="correctness"), {**WEIGHTS, "faithfulness": 0}) == 0.5
+
+
+def test_the_best_is_kept() -> None:
+    assert choose(0.2, 0.9, 0.5) == ([1], "kept 1 of 3: best at 0.900")
+
+
+def test_ties_are_kept_up_to_the_limit_lowest_samples_first() -> None:
+    assert choose(1.0, 0.5, 1.0) == ([0, 2], "kept 2 of 3: 2 tied at 1.000")
+    assert choose(0.5, 1, 1, 1, 1, 1) == ([1, 2, 3], "kept 3 of 6: 5 tied at 1.000 (at most 3 kept)")
+    assert choose(1, 1, ties=1)[0] == [0]
+    assert choose(0.1 + 0.2, 0.3)[0] == [0, 1]  # equal but for rounding
+
+
+def test_a_tied_trajectory_with_the_same_sampled_tokens_is_passed_over() -> None:
+    same = [trajectory(0, sampled=(4, 5)), trajectory(1, sampled=(4, 5)), trajectory(2, sampled=(4, 6))]
+    assert choose(1, 1, 1, trajectories=same) == ([0, 2], "kept 2 of 3: 3 tied at 1.000 (1 the same as another)")
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "reason"),
+    [
+        ((0.0, 0.0), {}, "dropped: best reward is not above 0.0 (best 0.000 of 2)"),
+        ((0.5, 0.2), {"min_reward": 0.5}, "dropped: best reward is not above 0.5 (best 0.500 of 2)"),
+        ((0.5, 0.5), {"drop_all_equal": True}, "dropped: all rewards are equal (2 times 0.500)"),
+        ((None, None), {}, "dropped: no candidate has all its scores (2 without f1)"),
+        ((), {}, "dropped: no trajectory was sampled"),
+    ],
+)
+def test_a_dropped_question_says_why(values: tuple[float | None, ...], rule: dict[str, Any], reason: str) -> None:
+    assert choose(*values, **rule) == ([], reason)
+
+
+def test_only_trajectories_that_ended_well_are_candidates() -> None:
+    statuses: list[Status] = ["unparsed", "out_of_budget", "unparsed"]
+    found = [trajectory(i, status=status) for i, status in enumerate(statuses)]
+    reason = "dropped: no finished trajectory (2 unparsed, 1 out of budget)"
+    assert choose(1, 0.5, 1, trajectories=found) == ([], reason)
+    kept = choose(1, 0.5, 1, trajectories=found, keep_status=["finished", "out_of_budget"])
+    assert kept == ([1], "kept 1 of 3: best at 0.500 (2 unparsed)")
+
+
+def test_a_null_score_is_not_zero() -> None:
+    assert choose(None, 0.0, min_reward=-1) == ([1], "kept 1 of 2: best at 0.000 (1 without f1)")
+    selection = select(QUESTION, [trajectory(0)], scored(None), {"f1": 1}, SelectConfig())
+    assert selection.questions[0].rewards == {trajectory(0).key: None}
+
+
+@pytest.mark.parametrize("weights", [{}, {"f1": 0.0}, {"f1": -1.0, "em": 2.0}, {"f1": float("nan")}])
+def test_weights_that_give_no_mean_are_refused(weights: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=r"rewards\.weights"):
+        select(QUESTION, [], {}, weights, SelectConfig())
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> tuple[list[Question], list[Trajectory], dict[tuple[str, str], Score]]:
+    questions = [Question(id=f"q{i}", text="?") for i in range(draw(st.integers(1, 4)))]
+    trajectories, scores = [], {}
+    statuses: list[Status] = ["finished", "unparsed", "out_of_budget", "failed"]
+    value = st.one_of(st.none(), st.sampled_from([0.0, 1 / 3, 0.5, 1.0]), st.floats(0, 1))
+    for question in questions:
+        for sample in range(draw(st.integers(0, 8))):
+            sampled = draw(st.lists(st.integers(0, 1), max_size=2))
+            made = trajectory(sample, question=question.id, status=draw(st.sampled_from(statuses)), sampled=sampled)
+            trajectories.append(made)
+            for name in WEIGHTS:
+                scores[made.key, name] = Score(trajectory=made.key, name=name, value=draw(value))
+    return questions, trajectories, scores
+
+
+rules = st.builds(
+    SelectConfig,
+    ties=st.integers(1, 4),
+    min_reward=st.sampled_from([-1.0, 0.0, 0.4]),
+    drop_all_equal=st.booleans(),
+    keep_status=st.sampled_from([("finished",), ("finished", "out_of_budget")]),
+)
+
+
+@given(rounds(), rules, st.randoms())
+def test_selection_properties(
+    round_: tuple[list[Question], list[Trajectory], dict[tuple[str, str], Score]],
+    rule: SelectConfig,
+    rng: random.Random,
+) -> None:
+    questions, trajectories, scores = round_
+    selection = select(questions, trajectories, scores, WEIGHTS, rule)
+    statuses = {t.key: t.status for t in trajectories}
+    assert [choice.question_id for choice in selection.questions] == [question.id for question in questions]
+    for choice in selection.questions:
+        assert set(choice.rewards) == {t.key for t in trajectories if t.question_id == choice.question_id}
+        assert choice.reason.startswith("kept " if choice.kept else "dropped: ")
+        assert bool(cause(choice)) != bool(choice.kept)
+        assert len(choice.kept) == len(set(choice.kept)) <= rule.ties
+        candidates = [
+            value for key, value in choice.rewards.items() if value is not None and statuses[key] in rule.keep_status
+        ]
+        for key in choice.kept:
+            value = choice.rewards[key]
+            assert value is not None
+            assert statuses[key] in rule.keep_status
+            assert value >= max(candidates) - 1e-9
+            assert value > rule.min_reward
+        if not rule.drop_all_equal and candidates and max(candidates) > rule.min_reward + 1e-9:
+            assert choice.kept
+
+    shuffled, pairs = list(trajectories), list(scores.items())
+    rng.shuffle(shuffled)
+    rng.shuffle(pairs)
+    again = select(questions, [*shuffled, *shuffled[:2]], dict(pairs), WEIGHTS, rule)
+    assert again == selection
+    assert Selection.model_validate_json(selection.model_dump_json()) == selection
