@@ -1,0 +1,118 @@
+"""Answer one question and show the work: python -m agents "a question" --config configs/demo.yaml [--adapter DIR]."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from agents.episode import Setting, run_episode
+from agents.systems import System, load_system
+from inference.engines import close_engines, open_engines
+from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.records import Event, ModelCall, Question, Search, Trajectory
+from retrieval.index import open_index
+
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
+EXCERPT = 160
+"""Characters of a passage that are shown."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m agents", description="Answer one question and show the work.")
+    parser.add_argument("question")
+    add_config_arguments(parser)
+    parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
+    parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
+    arguments = parser.parse_args()
+    config = config_of(arguments)
+    if arguments.adapter and not Path(arguments.adapter, "adapter_config.json").is_file():
+        raise UserError(f"{arguments.adapter}: no adapter_config.json in it; give the folder of a LoRA adapter")
+    if not arguments.question.strip():
+        raise UserError("the question is empty")
+    asyncio.run(_answer(config, arguments.question, arguments.adapter, arguments.sample))
+
+
+async def _answer(config: Config, text: str, adapter: str | None, sample: bool) -> None:
+    system = load_system(config.system)
+    index = open_index(Path(config.index.path))
+    how = config.sampling if sample else config.evaluation
+    setting = Setting(
+        temperature=how.temperature,
+        frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
+        top_p=how.top_p,
+        adapter=adapter,
+        policy=adapter or "base",
+    )
+    view = View(Console(highlight=False), system)
+    engines = open_engines(config.models, system.models)
+    try:
+        trajectory = await run_episode(
+            Question(id="command line", text=text),
+            system,
+            engines,
+            index,
+            setting,
+            key="command line",
+            sample=0,
+            seed=config.seed,
+            watch=view.event,
+        )
+    finally:
+        await close_engines(engines)
+    view.end(trajectory)
+
+
+class View:
+    """Prints a trajectory as it happens. What models and documents say is printed as it is, never as markup."""
+
+    def __init__(self, console: Console, system: System) -> None:
+        self.console = console
+        self.colours = dict(zip(system.roles, COLOURS * len(system.roles), strict=False))
+        self.width = max(map(len, system.roles))
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, ModelCall):
+            self._line(event.role, event.text)
+            if event.parse == "malformed":
+                self._line(event.role, f"malformed: {event.error}", "red")
+        elif isinstance(event, Search):
+            ranks = f"ranks {event.offset + 1} to {event.offset + event.k}"
+            self._line(event.role, f"searches: {event.query}  ({ranks})", "bold")
+            for passage in event.passages:
+                text = " ".join(passage.text.split())
+                excerpt = text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
+                self._line("", f"{passage.id}  {passage.score:.2f}  {passage.title}  {excerpt}", "dim")
+            if not event.passages:
+                self._line("", "nothing found", "dim")
+        else:
+            self._line(event.role, event.text, "italic")
+
+    def end(self, trajectory: Trajectory) -> None:
+        calls, searches = trajectory.model_calls, trajectory.searches
+        prompt, new = sum(c.prompt_tokens for c in calls), sum(c.new_tokens for c in calls)
+        cached = sum(c.cached_tokens for c in calls)
+        self.console.print()
+        self.console.print(Text(trajectory.answer or "(no answer)", "bold"))
+        status = f"{trajectory.status}: {trajectory.error}" if trajectory.error else trajectory.status
+        self.console.print(Text(status, "green" if trajectory.status == "finished" else "red"))
+        for passage in trajectory.passages:
+            self.console.print(Text(f"supported by {passage.id} {passage.title}", "dim"))
+        self.console.print(
+            f"{len(calls)} model calls, {len(searches)} searches, {prompt} prompt tokens ({cached} cached), "
+            f"{new} new tokens, {trajectory.seconds:.1f} s",
+            style="dim",
+        )
+
+    def _line(self, role: str, text: str, style: str = "") -> None:
+        line = Text(role.rjust(self.width) + "  ", self.colours.get(role, ""))
+        self.console.print(line.append(text, style), soft_wrap=True)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,59 @@
+"""One question, answered once by one system: the trajectory, whatever happens on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agents.systems import System
+from agents.tools import Answer, OutOfBudget, Setting, Tools, Unparsed
+from inference.engine import Engine, EngineError
+from ratchet.records import Event, Question, Status, Trajectory
+from retrieval.index import Retriever
+
+__all__ = ["Setting", "run_episode"]
+
+
+async def run_episode(
+    question: Question,
+    system: System,
+    engines: Mapping[str, Engine],
+    retriever: Retriever,
+    setting: Setting,
+    *,
+    key: str,
+    sample: int,
+    seed: int,
+    watch: Callable[[Event], None] | None = None,
+) -> Trajectory:
+    """Let the system answer, and return the record of it.
+
+    What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
+    (the config is wrong) passes through. `watch` is called with each event as it ends.
+    """
+    tools = Tools(system.config, engines, retriever, setting, seed, watch)
+    answer, error = Answer(""), ""
+    status: Status
+    try:
+        answer = await system.solve(question, tools)
+        status = answer.status
+    except Unparsed as problem:
+        status, error = "unparsed", str(problem)
+    except OutOfBudget as problem:
+        status, error = "out_of_budget", str(problem)
+    except EngineError as problem:
+        status, error = "failed", str(problem)
+    return Trajectory(
+        key=key,
+        question_id=question.id,
+        system=system.name,
+        policy=setting.policy,
+        sample=sample,
+        seed=seed,
+        status=status,
+        answer=answer.text,
+        error=error,
+        passages=answer.passages,
+        events=tools.events,
+        conversations=tools.conversations,
+        seconds=tools.seconds,
+    )

@@ -1,0 +1,108 @@
+"""The brief style: a sentence or two a role, few tokens to emit, inputs filled in. For small models on small machines.
+
+The fixed words come first and the question last, so all questions share a cached prefix. An agent that is called
+again is given only what is new to it: the rest is in its conversation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from agents.mrag.schemas import OUTPUTS, BriefValidation, Fields, Query, brief_action, brief_review, variant
+from agents.mrag.settings import Settings
+from agents.mrag.style import Found, Refused, Verdict, passage_text
+from agents.mrag.work import Page, Work
+
+COORDINATOR = "Choose who acts next to answer the question.\n{agents}"
+
+ABOUT = {
+    "planner": "lists steps",
+    "searcher": "finds documents",
+    "reasoner": "thinks about the documents",
+    "summarizer": "sums up the documents",
+    "validator": "checks the response",
+    "answerer": "writes the response",
+    "reviser": "improves the response",
+    "finisher": "ends with the last response",
+}
+
+SYSTEM = {
+    "planner": "List the steps that answer the question.",
+    "searcher": "Write a search query for the question. Then say of each document if it helps, and end the search or "
+    "write a new query.",
+    "reasoner": "Think step by step about what the documents say on the question.",
+    "summarizer": "Sum up what the documents say on the question.",
+    "validator": "Check if the response answers the question and the documents support it.",
+    "answerer": "Answer the question briefly from the documents.",
+}
+FORMAT = {
+    "planner": '{"plan": [..]}',
+    "searcher": '{"search_query": ..}, then {"relevance": [..], "end_search": .., "new_search_query": ..}',
+    "reasoner": '{"analysis": [..]}',
+    "summarizer": '{"summary": ..}',
+    "validator": '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
+    "answerer": '{"response": ..}',
+}
+
+
+class Brief:
+    def __init__(self, settings: Settings) -> None:
+        self.offered, self.explanations = settings.offered, settings.explanations
+        self.action: type[BaseModel] = brief_action(self.offered, self.explanations)
+        self.query = variant(Query, explanations=False)
+
+    def system(self, agent: str) -> str:
+        if agent == "coordinator":
+            agents = "\n".join(f"{name}: {ABOUT[name]}" for name in self.offered)
+            form = '{"agent": .., "reason": ..}' if self.explanations else '{"agent": ..}'
+            return f"{COORDINATOR.format(agents=agents)}\nFormat: {form}"
+        return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}"
+
+    def opening(self, question: str) -> str:
+        return f"Question: {question}"
+
+    def read(self, action: Any) -> tuple[str, Fields | None]:
+        return action.agent, None
+
+    def give(self, agent: str, given: Fields | None, work: Work) -> str:
+        documents, notes = work.news("answerer" if agent == "reviser" else agent)
+        lines = [f"Document: {passage_text(p)}" for p in documents]
+        lines += [f"Note: {note}" for note in notes]
+        if agent == "validator":
+            lines.append(f"Response: {work.response}")
+        if agent == "reviser":
+            lines.append("Improve your response.")
+        return "\n".join([*lines, f"Question: {work.question}"])
+
+    def output(self, agent: str) -> type[Fields]:
+        return BriefValidation if agent == "validator" else OUTPUTS[agent]
+
+    def report(self, agent: str, output: Fields | Found | Refused) -> str:
+        return f"{agent}: {self.digest(output)}"
+
+    def digest(self, output: Fields | Found | Refused) -> str:
+        """An output as one short line."""
+        if isinstance(output, Refused):
+            return output.error
+        if isinstance(output, Found):
+            names = [p.title or " ".join(p.text.split()[:8]) for p in output.documents]
+            return f"found {'; '.join(dict.fromkeys(names))}" if names else "found nothing"
+        if isinstance(output, BriefValidation):
+            supported = "supported" if output.is_groundedly_supported else "not supported"
+            correct = "correct" if output.is_correctly_answered else "not correct"
+            return f"{supported}, {correct}. {output.is_correctly_answered_feedback}".strip()
+        (value,) = output.model_dump().values()
+        return " ".join(value) if isinstance(value, list) else str(value)
+
+    def results(self, page: Page) -> str:
+        return "\n".join(f"Document: {passage_text(passage)}" for _, passage in page.passages) or page.remark
+
+    def review(self, documents: int) -> type[BaseModel]:
+        return brief_review(documents)
+
+    def verdict(self, review: Any, page: Page) -> Verdict:
+        judged = zip(page.passages, review.root.relevance, strict=True)
+        relevant = tuple(passage for (_, passage), yes in judged if yes)
+        return Verdict(relevant, review.root.end_search, getattr(review.root, "new_search_query", ""))

@@ -1,0 +1,177 @@
+"""The paper's style: every field of figures 15 to 21, inputs and outputs as JSON. The wording is ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from agents.mrag.schemas import INPUTS, OUTPUTS, Action, Fields, Query, Review, full_action, part_of, variant
+from agents.mrag.settings import Settings
+from agents.mrag.style import Found, Refused, Verdict, passage_text
+from agents.mrag.work import Page, Work
+
+ONLY_JSON = "Write that one JSON object and nothing else."
+
+COORDINATOR = """\
+You lead a team of agents. Your task is to bring about a response to the user's question that is informative, to the \
+point, and supported by what the team has found. You work in turns: each turn you pick the one agent whose skill is \
+needed most at this moment and tell it what to work on; its output is your next message. Take as many turns as the \
+question deserves. Agents may be called in any order and more than once, but calling one again only pays when there is \
+something new for it to do.
+
+In each turn write one JSON object with these fields:
+{fields}
+
+These agents are at your service:
+
+{agents}
+
+The user's message is the question. {only}"""
+
+ABOUT = {
+    "planner": "Lays out a strategy for answering the question. Best called first, and again when plans need changing.",
+    "searcher": "Searches a document collection. Call it, as often as needed, for information that is still missing.",
+    "reasoner": "Thinks one aspect of the question through on the basis of the information you pass on.",
+    "summarizer": "Condenses the information you pass on. Useful when much has been gathered.",
+    "validator": "Checks a response against the demands of the question and against the information.",
+    "answerer": "Writes the response; it is given the relevant documents without your doing. May be called again.",
+    "reviser": "Rewrites the answerer's response along your suggestion. It has nothing to work on before the answerer.",
+    "finisher": "Ends the work: the latest response of the answerer or the reviser becomes final.",
+}
+
+TASKS = {
+    "planner": "You plan how a question can be answered. From the question and what is known so far, work out the "
+    "steps that lead to a correct response with good support. Do not answer the question.",
+    "reasoner": "You are an analyst. Examine the information from the aspect you are given, step by step and in sound "
+    "logic, so that the analysis helps whoever answers the question later. Do not answer the question yourself.",
+    "summarizer": "You condense information. Keep what helps to answer the question, leave out the rest, and be short.",
+    "validator": "You examine a response to a question. Find the demands that the question itself makes of a response, "
+    "check each, then check support and correctness. Your feedback should tell the author what to improve.",
+    "answerer": "You write the response to a question from the material you are given. State nothing that the material "
+    "does not support and nothing that the question does not call for.",
+}
+
+ANSWERER_INPUT = """\
+- "question": the question that is to be answered
+- "supporting information": the documents found so far
+- "plan": how to build the response and what to cover
+- "important information": the facts that must appear in the response"""
+
+SEARCHER = """\
+You search a document collection on behalf of someone who has a question to answer. Searching brings up documents, \
+not answers: your queries should fetch material from which the answer can be built. You work in turns, until what has \
+been found suffices or searching further makes no sense.
+
+Step 1. You are given
+{inputs}
+and write one JSON object with
+{query}
+
+Step 2, repeated. You are shown the next documents of your query, each with its ID, and judge them in one JSON object \
+with
+{review}
+
+{only}"""
+
+RESULTS = """\
+Your query returned:
+Query ID: {query_id}
+{documents}
+Judge this with an open mind, in the format of step 2 and without any further text."""
+
+REVISER = """\
+Thank you. Your response can be made more accurate or better supported: rewrite it along the suggestion.
+You are given
+{inputs}
+and write one JSON object with
+{outputs}
+
+{given}"""
+
+
+class Paper:
+    def __init__(self, settings: Settings) -> None:
+        self.offered, self.explanations = settings.offered, settings.explanations
+        self.action: type[BaseModel] = full_action(self.offered, self.explanations)
+        self.query = variant(Query, self.explanations)
+
+    def system(self, agent: str) -> str:
+        if agent == "coordinator":
+            agents = "\n\n".join(self._entry(name) for name in self.offered)
+            return COORDINATOR.format(fields=self._fields(Action), agents=agents, only=ONLY_JSON)
+        inputs = self._fields(INPUTS[agent])
+        if agent == "searcher":
+            query, review = self._fields(Query), self._fields(Review)
+            return SEARCHER.format(inputs=inputs, query=query, review=review, only=ONLY_JSON)
+        inputs = ANSWERER_INPUT if agent == "answerer" else inputs
+        outputs = self._fields(OUTPUTS[agent])
+        return f"{TASKS[agent]}\n\nYou are given\n{inputs}\nand write one JSON object with\n{outputs}\n\n{ONLY_JSON}"
+
+    def opening(self, question: str) -> str:
+        return _json({"question": question})
+
+    def read(self, action: Any) -> tuple[str, Fields | None]:
+        return action.root.agent, action.root.input
+
+    def give(self, agent: str, given: Fields | None, work: Work) -> str:
+        values = given.model_dump() if given else {}
+        if agent == "answerer":
+            return _json(
+                {
+                    "question": values["question"],
+                    "supporting information": [passage_text(p) for p in work.documents.values()],
+                    "plan": values["guidance"],
+                    "important information": values["important_information"],
+                }
+            )
+        if agent == "reviser":
+            suggestion = {"suggestion": values["suggestion"]}
+            inputs = f'- "suggestion": {INPUTS[agent].model_fields["suggestion"].description}'
+            return REVISER.format(inputs=inputs, outputs=self._fields(OUTPUTS[agent]), given=_json(suggestion))
+        return _json(values)
+
+    def output(self, agent: str) -> type[Fields]:
+        return variant(OUTPUTS[agent], self.explanations)
+
+    def report(self, agent: str, output: Fields | Found | Refused) -> str:
+        if isinstance(output, Refused):
+            return _json({"error": output.error})
+        if isinstance(output, Found):
+            documents = [passage_text(p) for p in output.documents]
+            return _json({"found_information": bool(documents), "documents": documents})
+        return _json(output.model_dump())
+
+    def results(self, page: Page) -> str:
+        lines = [
+            f"Document {i} ID: {number}\nDocument {i} text: {passage_text(passage)}"
+            for i, (number, passage) in enumerate(page.passages, 1)
+        ]
+        return RESULTS.format(query_id=page.query_id, documents="\n".join(lines) or page.remark)
+
+    def review(self, documents: int) -> type[BaseModel]:
+        return variant(Review, self.explanations)
+
+    def verdict(self, review: Any, page: Page) -> Verdict:
+        yes = {judged.doc_id for judged in review.relevance if judged.is_relevant}
+        relevant = tuple(passage for number, passage in page.passages if number in yes)
+        return Verdict(relevant, review.end_search, review.new_search_query if review.change_search_query else "")
+
+    def _entry(self, agent: str) -> str:
+        outputs = f"Output:\n{self._fields(OUTPUTS[agent])}" if agent in OUTPUTS else "It has no output."
+        return f"## {agent}\n{ABOUT[agent]}\nInput:\n{self._fields(INPUTS[agent])}\n{outputs}"
+
+    def _fields(self, model: type[Fields], indent: str = "") -> str:
+        """One line for each field, those of a list's objects indented under it."""
+        lines = []
+        for name, field in variant(model, self.explanations).model_fields.items():
+            part = part_of(field.annotation)
+            lines.append(f'{indent}- "{name}": {field.description}')
+            if part:
+                lines.append(self._fields(part, indent + "  "))
+        return "\n".join(lines)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,267 @@
+"""What mRAG's agents take and give (seed paper 002, figures 15 to 21): the field names are the paper's, the words ours.
+
+A field's description is also what the prompts say about it, so a prompt and its schema cannot disagree.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Fields(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Question = Annotated[str, Field(description="the question that is to be answered")]
+Information = Annotated[
+    str,
+    Field(description="what is known so far, in full or as a digest; empty when nothing is known yet"),
+]
+
+
+# Inputs: what the coordinator gives to an agent
+
+
+class PlannerInput(Fields):
+    question: Question
+    information: Information
+
+
+class SearcherInput(Fields):
+    question: Question
+    information: Information
+    suggestions: list[str] = Field(description="a list of aspects that are worth searching for")
+
+
+class ReasonerInput(Fields):
+    question: Question
+    information: Information
+    aspect: str = Field(description="the aspect of the question to reason about")
+
+
+class SummarizerInput(Fields):
+    question: Question
+    information: Information
+
+
+class ValidatorInput(Fields):
+    question: Question
+    information: Information
+    response: str = Field(description="the response that is to be checked")
+
+
+class AnswererInput(Fields):
+    question: Question
+    guidance: str = Field(description="how to build the response and what to cover, without giving the answer away")
+    important_information: str = Field(description="the facts that matter most and must appear in the response")
+
+
+class ReviserInput(Fields):
+    question: Question
+    suggestion: str = Field(description="what to change in the response")
+
+
+class FinisherInput(Fields):
+    finished: bool = Field(description="whether the work is done: always true")
+
+
+# Outputs: what an agent's model emits
+
+
+class Plan(Fields):
+    plan: list[str] = Field(
+        description="a list of the steps, in order, that lead to a correct and well-supported response"
+    )
+
+
+class Query(Fields):
+    search_query: str = Field(description="a query that should bring up useful documents")
+    search_query_explanation: str = Field(description="why this query")
+
+
+class Relevance(Fields):
+    doc_id: int = Field(description="the ID of a document shown in this turn")
+    is_relevant: bool = Field(description="true if it is relevant to the query and helps to answer the question")
+    is_relevant_explanation: str = Field(description="why it is relevant or not")
+
+
+class Review(Fields):
+    query_id: int = Field(description="the ID of the query whose results these are")
+    relevance: list[Relevance] = Field(description="a list with one object for each document")
+    change_search_query: bool = Field(
+        description="true to go on with another query, which helps when several turns of this one brought nothing; "
+        "false to keep it and see its next documents"
+    )
+    change_search_query_explanation: str = Field(description="why the query should change or stay")
+    new_search_query: str = Field(description="the other query; empty unless change_search_query is true")
+    end_search: bool = Field(
+        description="true when enough has been found or more searching is pointless; must be false when "
+        "change_search_query is true"
+    )
+    end_search_explanation: str = Field(description="why the search should end or go on")
+
+
+class Summary(Fields):
+    summary: str = Field(description="a short summary that keeps what matters for the question")
+
+
+class Analysis(Fields):
+    analysis: list[str] = Field(description="the reasoning about this aspect, a list with one step in each string")
+
+
+class Criterion(Fields):
+    criteria: str = Field(description="one demand that the question itself makes, such as being short or detailed")
+    criteria_explanation: str = Field(description="how the question makes it")
+    is_response_valid: bool = Field(description="true if the response meets it")
+    is_response_valid_feedback: str = Field(description="in what way it does or does not, and what would help")
+
+
+class Validation(Fields):
+    extracted_criteria: list[Criterion] = Field(
+        description="a list with one object for each demand, empty if there is none"
+    )
+    is_groundedly_supported: bool = Field(description="true if the information supports every part of the response")
+    is_groundedly_supported_feedback: str = Field(description="which parts lack support and how to mend that")
+    is_correctly_answered: bool = Field(description="true if the response answers the question correctly")
+    is_correctly_answered_feedback: str = Field(description="what is wrong or missing and how to mend it")
+
+
+class Response(Fields):
+    response: str = Field(description="the response: correct, to the point, and supported by the information given")
+
+
+class SearchResult(Fields):
+    """What the searcher returns to the coordinator."""
+
+    found_information: bool = Field(description="true if relevant documents were found")
+    documents: list[str] = Field(description="a list of the documents judged relevant")
+
+
+INPUTS: dict[str, type[Fields]] = {
+    "planner": PlannerInput,
+    "searcher": SearcherInput,
+    "reasoner": ReasonerInput,
+    "summarizer": SummarizerInput,
+    "validator": ValidatorInput,
+    "answerer": AnswererInput,
+    "reviser": ReviserInput,
+    "finisher": FinisherInput,
+}
+OUTPUTS: dict[str, type[Fields]] = {
+    "planner": Plan,
+    "searcher": SearchResult,
+    "reasoner": Analysis,
+    "summarizer": Summary,
+    "validator": Validation,
+    "answerer": Response,
+    "reviser": Response,
+}
+
+
+# The coordinator's action, for the agents on offer
+
+
+class Action(Fields):
+    agent: str = Field(description="the name of the agent that acts next")
+    input: Any = Field(None, description="what it is given: an object with the input fields of that agent")
+    reason: str = Field("", description="why this agent with this input")
+
+
+def _any_of(schema: dict[str, Any]) -> None:
+    # Grammars know anyOf; oneOf, which pydantic writes, means the same where one field tells the kinds apart.
+    schema["anyOf"] = schema.pop("oneOf", [])
+    schema.pop("discriminator", None)
+
+
+class FullAction(RootModel[Any]):
+    model_config = ConfigDict(frozen=True, json_schema_extra=_any_of)
+
+
+@cache
+def full_action(offered: tuple[str, ...], explanations: bool) -> type[FullAction]:
+    """{agent, input, reason}: the input has the fields of the agent that is named. `root` is like an Action."""
+    kinds: list[Any] = []
+    for agent in offered:
+        fields: dict[str, Any] = {"agent": (Literal[agent], ...), "input": (INPUTS[agent], ...)}
+        kinds.append(create_model(f"{agent.title()}Action", __base__=Fields, **fields, **_reason(explanations)))
+    root: Any = (Union[tuple(kinds)], Field(discriminator="agent"))  # noqa: UP007
+    return create_model("FullAction", __base__=FullAction, root=root)
+
+
+@cache
+def brief_action(offered: tuple[str, ...], explanations: bool) -> type[Action]:
+    """{agent, reason}: the inputs are filled in for the coordinator."""
+    fields: dict[str, Any] = {"agent": (Literal[offered], ...)}
+    return cast(Any, create_model("Action", __base__=Fields, **fields, **_reason(explanations)))
+
+
+def _reason(explanations: bool) -> dict[str, Any]:
+    return {"reason": (str, ...)} if explanations else {}
+
+
+# The brief searcher's verdict on the documents of one turn
+
+
+class Enough(Fields):
+    relevance: list[bool]
+    end_search: Literal[True]
+
+
+class GoOn(Fields):
+    relevance: list[bool]
+    end_search: Literal[False]
+    new_search_query: str
+    """Empty, or the query as it is: the next documents of the same query."""
+
+
+class BriefReview(RootModel[Any]):
+    model_config = ConfigDict(frozen=True, json_schema_extra=_any_of)
+
+
+@cache
+def brief_review(documents: int) -> type[BriefReview]:
+    """One boolean for each of so many documents, and whether to end; a query only where the search goes on.
+
+    `root` is Enough or GoOn.
+    """
+    exact: Any = (Annotated[list[bool], Field(min_length=documents, max_length=documents)], ...)
+    kinds = [create_model(kind.__name__, __base__=kind, relevance=exact) for kind in (Enough, GoOn)]
+    root: Any = (Union[tuple(kinds)], Field(discriminator="end_search"))  # noqa: UP007
+    return create_model("BriefReview", __base__=BriefReview, root=root)
+
+
+class BriefValidation(Fields):
+    is_groundedly_supported: bool
+    is_correctly_answered: bool
+    is_correctly_answered_feedback: str
+
+
+# Leaving the explanations out
+
+
+def is_explanation(field: str) -> bool:
+    return field == "reason" or field.endswith("_explanation")
+
+
+@cache
+def variant(model: type[M], explanations: bool) -> type[M]:
+    """The model itself, or the same without its explanation fields, which no code reads."""
+    if explanations:
+        return model
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if not is_explanation(name):
+            part = part_of(field.annotation)
+            fields[name] = (list[variant(part, explanations)] if part else field.annotation, field)  # type: ignore[misc]
+    return cast(type[M], create_model(model.__name__, __base__=Fields, **fields))
+
+
+def part_of(annotation: Any) -> type[Fields] | None:
+    """The model of a list's objects; None where a field is no list of objects."""
+    part = next(iter(get_args(annotation)), None)
+    return part if isinstance(part, type) and issubclass(part, Fields) else None

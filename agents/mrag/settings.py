@@ -1,0 +1,43 @@
+"""mRAG's own part of the config; the defaults are the paper's (seed paper 002, appendix D.4)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ratchet.config import Section
+
+Agent = Literal["planner", "searcher", "reasoner", "summarizer", "validator", "answerer", "reviser", "finisher"]
+AGENTS: tuple[Agent, ...] = (
+    "planner",
+    "searcher",
+    "reasoner",
+    "summarizer",
+    "validator",
+    "answerer",
+    "reviser",
+    "finisher",
+)
+ALWAYS = ("answerer", "finisher")
+"""Without these two no question could be answered."""
+
+
+class Settings(Section):
+    max_calls: int = Field(30, gt=0)
+    """Calls to agents that the coordinator may make."""
+    documents_per_turn: int = Field(2, gt=0)
+    max_same_query: int = Field(5, ge=0)
+    """How often one query may be continued for its next documents, in the whole trajectory."""
+    max_search_turns: int | None = Field(None, gt=0)
+    """Turns of one call of the searcher; the paper sets no limit beyond max_same_query."""
+    agents: tuple[Agent, ...] = AGENTS
+    """Those on offer; answerer and finisher always are."""
+    explanations: bool = True
+    """Ask for the reason and explanation fields; small models do better without."""
+    style: Literal["paper", "brief"] = "paper"
+    """brief: prompts of a sentence or two, and inputs filled in for the coordinator, for small models."""
+
+    @property
+    def offered(self) -> tuple[Agent, ...]:
+        return tuple(agent for agent in AGENTS if agent in self.agents or agent in ALWAYS)

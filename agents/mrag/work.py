@@ -1,0 +1,82 @@
+"""The state of one trajectory: response, supporting documents, queries and the agents' conversations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agents.mrag.settings import Settings
+from agents.tools import Tools
+from inference.dialogue import Dialogue
+from ratchet.records import Passage
+
+NO_MORE = "There are no more documents for this query."
+USED_UP = "This query has been continued as often as is allowed."
+
+
+@dataclass(frozen=True)
+class Page:
+    """The next documents of a query, each with the number by which the models know it."""
+
+    query_id: int
+    passages: tuple[tuple[int, Passage], ...]
+    remark: str = ""
+    """Why there are none."""
+
+
+@dataclass
+class QueryState:
+    id: int
+    turns: int = 0
+    offset: int = 0
+    ended: bool = False
+    """The index has nothing beyond `offset`."""
+
+
+@dataclass
+class Work:
+    question: str
+    tools: Tools
+    settings: Settings
+    response: str = ""
+    answered: bool = False
+    documents: dict[str, Passage] = field(default_factory=dict)
+    """S of algorithm 1, by chunk id, in the order of finding."""
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    """(agent, what it said), for those whose output is neither documents nor a response."""
+    dialogues: dict[str, Dialogue] = field(default_factory=dict)
+    _queries: dict[str, QueryState] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _shown: dict[str, set[str]] = field(default_factory=dict)
+    _told: dict[str, int] = field(default_factory=dict)
+
+    def dialogue(self, agent: str, system: str) -> Dialogue:
+        """The agent's conversation of this trajectory, opened when it is first called."""
+        if agent not in self.dialogues:
+            self.dialogues[agent] = self.tools.dialogue(agent, system)
+        return self.dialogues[agent]
+
+    async def next_page(self, query: str) -> Page:
+        """The documents that follow those already seen for this query, whichever call of the searcher saw them."""
+        name = " ".join(query.casefold().split())
+        state = self._queries.setdefault(name, QueryState(len(self._queries)))
+        if state.ended:
+            return Page(state.id, (), NO_MORE)
+        if state.turns > self.settings.max_same_query:
+            return Page(state.id, (), USED_UP)
+        k = self.settings.documents_per_turn
+        passages = await self.tools.search("searcher", query, k, state.offset)
+        state.turns += 1
+        state.offset += len(passages)
+        state.ended = len(passages) < k
+        self._shown.setdefault("searcher", set()).update(p.id for p in passages)
+        shown = tuple((self._numbers.setdefault(p.id, len(self._numbers) + 1), p) for p in passages)
+        return Page(state.id, shown, "" if passages else NO_MORE)
+
+    def news(self, agent: str) -> tuple[list[Passage], list[str]]:
+        """Supporting documents and others' notes that this agent has not been given yet; from now on it has."""
+        shown = self._shown.setdefault(agent, set())
+        documents = [p for p in self.documents.values() if p.id not in shown]
+        shown.update(p.id for p in documents)
+        notes = [text for author, text in self.notes[self._told.get(agent, 0) :] if author != agent]
+        self._told[agent] = len(self.notes)
+        return documents, notes

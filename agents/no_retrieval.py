@@ -1,0 +1,31 @@
+"""The baseline without retrieval (seed paper 002, appendix B, figure 13): the model answers from what it knows.
+
+One model call, no search. The paper plays it with the answerer's model (Falcon3-10B-Instruct), nucleus sampling at
+temperature 0.1. Plain text in and out, as in the paper. `style: brief` asks for a short answer, for comparison
+with systems that do. The words of the prompts are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agents.tools import Answer, Tools
+from ratchet.config import Section
+from ratchet.records import Question
+
+ROLES = ("answerer",)
+
+SYSTEM = {
+    "paper": "You are an assistant who answers questions. Answer the one you are given.",
+    "brief": "Answer the question briefly.",
+}
+
+
+class Settings(Section):
+    style: Literal["paper", "brief"] = "paper"
+
+
+async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
+    text = await tools.ask(dialogue, f"Question: {question.text}")
+    return Answer(text.strip())

@@ -1,0 +1,61 @@
+"""What a model said, read as the JSON that was asked for. Nothing is repaired: it fits its schema or is malformed."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import jsonschema
+from pydantic import BaseModel, ValidationError
+
+Schema = dict[str, Any] | type[BaseModel]
+FENCE = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
+
+
+class Malformed(Exception):
+    """The text is not a JSON object of the schema; the message says where, in words a model can act on."""
+
+
+def json_schema(schema: Schema) -> dict[str, Any]:
+    """The JSON schema that an engine constrains its output to."""
+    return schema if isinstance(schema, dict) else _model_schema(schema)
+
+
+@cache
+def _model_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def parse_output(text: str, schema: Schema) -> Any:
+    """The object in `text`: a bare JSON object, or the only one in a ```json fence.
+
+    Returns an instance of the model, or a dict for a JSON schema. Types are strict: "true" is no boolean.
+    Raises Malformed.
+    """
+    source = _object_in(text)
+    if not isinstance(schema, dict):
+        try:
+            return schema.model_validate_json(source, strict=True)
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, p['loc'])) or 'the object'}: {p['msg']}" for p in error.errors()[:3]]
+            raise Malformed("; ".join(problems)) from error
+    try:
+        value = json.loads(source)
+        jsonschema.validate(value, schema)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not valid JSON: {error}") from error
+    except jsonschema.ValidationError as error:
+        raise Malformed(f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {error.message}") from error
+    return value
+
+
+def _object_in(text: str) -> str:
+    text = text.strip()
+    if text.startswith("{"):
+        return text
+    fenced = FENCE.findall(text)
+    if len(fenced) != 1:
+        raise Malformed("expected one JSON object, bare or in one ```json block")
+    return str(fenced[0])

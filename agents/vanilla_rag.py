@@ -1,0 +1,57 @@
+"""The retrieve-then-read baseline (seed paper 002, appendix B, figure 14).
+
+Two documents for the question itself, then one model call that reads them. The paper plays it with the
+answerer's model (Falcon3-10B-Instruct), nucleus sampling at temperature 0.1, and mRAG's retriever. Output is
+{"response"}. All documents that were read are returned as supporting ones. `style: brief` has a shorter prompt,
+with the question last. The words of the prompts are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agents.tools import Answer, Tools
+from ratchet.config import Section
+from ratchet.records import Question
+
+ROLES = ("answerer",)
+
+SYSTEM = {
+    "paper": """\
+You are an assistant who answers questions with the help of documents. Answer to the point, and state nothing that the \
+documents do not support.
+
+You are given
+- "question": the question that is to be answered
+- "supporting documents": documents that help to answer it
+and write one JSON object with
+- "response": the answer to the question, to the point and supported by the documents
+
+Write that one JSON object and nothing else.""",
+    "brief": 'Answer the question briefly from the documents.\nFormat: {"response": ..}',
+}
+
+
+class Settings(Section):
+    style: Literal["paper", "brief"] = "paper"
+    documents: int = Field(2, gt=0)
+
+
+class Response(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    response: str
+
+
+async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    passages = await tools.search("answerer", question.text, settings.documents)
+    texts = [f"{p.title}: {p.text}" if p.title else p.text for p in passages]
+    if settings.style == "paper":
+        documents = "\n".join(f"Document {i}: {text}" for i, text in enumerate(texts, 1))
+        message = f"Question: {question.text}\nSupporting documents:\n{documents}"
+    else:
+        message = "\n".join([*(f"Document: {text}" for text in texts), f"Question: {question.text}"])
+    dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
+    read = await tools.ask(dialogue, message, Response)
+    return Answer(read.response.strip(), tuple(passages))

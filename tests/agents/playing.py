@@ -1,0 +1,91 @@
+"""What the tests of agents share: a small world, a retriever over it, and one line to play an episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tiny import Style, tiny_format
+
+from agents.episode import Setting, run_episode
+from agents.systems import load_system
+from inference.scripted import Replies, ScriptedEngine
+from ratchet.config import SystemConfig
+from ratchet.records import Event, Passage, Question, Trajectory
+
+SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
+QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
+
+
+def passage(number: int, text: str = "", title: str = "") -> Passage:
+    return Passage(id=f"c{number}", document_id=f"d{number}", text=text or f"fact {number}", title=title, score=1.0)
+
+
+class Shelf:
+    """A retriever that knows, for each query, which passages come in which order."""
+
+    digest = "shelf"
+
+    def __init__(self, ranked: Mapping[str, list[Passage]]) -> None:
+        self.ranked = ranked
+        self.asked: list[tuple[str, int, int]] = []
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        self.asked.append((query, k, offset))
+        return self.ranked.get(query, [])[offset : offset + k]
+
+
+def engine(replies: Replies, style: Style = "chatml", max_context: int = 32_000) -> ScriptedEngine:
+    return ScriptedEngine(tiny_format(style), replies, max_context)
+
+
+async def play(
+    config: SystemConfig | dict[str, Any],
+    agent: ScriptedEngine | Mapping[str, ScriptedEngine],
+    shelf: Shelf | None = None,
+    setting: Setting = SETTING,
+    seed: int = 7,
+    question: Question = QUESTION,
+    watch: Callable[[Event], None] | None = None,
+) -> Trajectory:
+    system = load_system(config if isinstance(config, SystemConfig) else SystemConfig.model_validate(config))
+    engines = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
+    return await run_episode(
+        question, system, engines, shelf or Shelf({}), setting, key="k1", sample=3, seed=seed, watch=watch
+    )
+
+
+def say(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+def act(agent: str, **fields: Any) -> str:
+    """A coordinator's turn in the paper's style, with plausible inputs."""
+    inputs: dict[str, dict[str, Any]] = {
+        "planner": {"question": QUESTION.text, "information": ""},
+        "searcher": {"question": QUESTION.text, "information": "", "suggestions": ["the harbour"]},
+        "reasoner": {"question": QUESTION.text, "information": "so far", "aspect": "the builder"},
+        "summarizer": {"question": QUESTION.text, "information": "so far"},
+        "validator": {"question": QUESTION.text, "information": "so far", "response": "Ada"},
+        "answerer": {"question": QUESTION.text, "guidance": "be short", "important_information": "the builder"},
+        "reviser": {"question": QUESTION.text, "suggestion": "full name"},
+        "finisher": {"finished": True},
+    }
+    return say(agent=agent, input={**inputs[agent], **fields}, reason="it is time")
+
+
+def query(text: str) -> str:
+    return say(search_query=text, search_query_explanation="it fits")
+
+
+def review(relevant: dict[int, bool], end: bool, new: str = "", query_id: int = 0) -> str:
+    return say(
+        query_id=query_id,
+        relevance=[{"doc_id": n, "is_relevant": yes, "is_relevant_explanation": "so"} for n, yes in relevant.items()],
+        change_search_query=bool(new),
+        change_search_query_explanation="so",
+        new_search_query=new,
+        end_search=end,
+        end_search_explanation="so",
+    )
