@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -44,3 +45,5 @@ def run_command(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("\nstopped; run the same command again to go on from here", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,6 +17,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_atomic, write_json
 
+LATER_PASSES = ("rewards", "evaluation")
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 
 
@@ -81,19 +82,28 @@ class RunFolder:
 
 
 def open_run(config: Config) -> RunFolder:
-    """Make or reopen the run folder of a config; another config on the same folder is refused with the difference."""
+    """Make or reopen the run folder of a config; another config on the same folder is refused with the difference.
+
+    Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
+    selection carries the settings that made it.
+    """
     run = RunFolder(config.folder)
     resolved = config.model_dump(mode="json")
     if run.config.exists():
         old = yaml.safe_load(run.config.read_text())
-        changes = _difference(old, resolved)
+        changes = _difference(
+            {key: value for key, value in old.items() if key not in LATER_PASSES},
+            {key: value for key, value in resolved.items() if key not in LATER_PASSES},
+        )
         if changes:
             raise UserError(
                 f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
                 "Choose another run folder (--set run=runs/NEW), or go back to the old values."
             )
-    else:
-        write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
+        if old == resolved:
+            return run
+    write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
+    if not run.manifest.exists():
         write_json(run.manifest, _manifest(config))
     return run
 

@@ -1,7 +1,7 @@
 """Choosing what to train on: seed paper 002, section 3.2. Pure: the same scores, weights and rule, the same choice.
 
-A question's candidates are the trajectories that ended with a status of `rule.keep_status` and have every needed
-score (one with a weight above 0). The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
+A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer (training
+on giving none teaches nothing, whatever it scored) and have every needed score (one with a weight above 0). The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
 lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is passed over: training on
 it would only weigh that trajectory twice.
 """
@@ -85,6 +85,8 @@ def _choose(
         value = rewards[trajectory.key]
         if trajectory.status not in rule.keep_status:
             out[trajectory.status.replace("_", " ")] += 1
+        elif not trajectory.answer.strip():
+            out["no answer"] += 1
         elif value is None:
             out[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
         else:

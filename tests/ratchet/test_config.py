@@ -67,7 +67,7 @@ def test_overrides_are_typed_and_checked(tmp_path: Path) -> None:
     config = load_config(path, ["sampling.samples=3", "training.epochs=1.5", "questions.train.rows=[0, 5]"])
     assert (config.sampling.samples, config.training.epochs) == (3, 1.5)
     assert config.questions.train.rows == (0, 5)
-    with pytest.raises(UserError, match="expected key.path=value"):
+    with pytest.raises(UserError, match=r"expected key\.path=value"):
         load_config(path, ["sampling.samples"])
     with pytest.raises(UserError, match="'run' holds a value"):
         load_config(path, ["run.x=1"])
@@ -97,6 +97,14 @@ def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(t
     other = config.model_copy(update={"sampling": config.sampling.model_copy(update={"samples": 4})})
     with pytest.raises(UserError, match=r"sampling\.samples: 8 there, 4 now"):
         open_run(other)
+
+
+def test_a_run_can_be_scored_again_under_other_weights(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    open_run(config)
+    other = config.model_copy(update={"rewards": config.rewards.model_copy(update={"weights": {"correctness": 1.0}})})
+    run = open_run(other)
+    assert yaml.safe_load(run.config.read_text())["rewards"]["weights"] == {"correctness": 1.0}
 
 
 def questions_file(folder: Path, *rows: object) -> str:
