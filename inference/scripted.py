@@ -106,7 +106,7 @@ class ScriptedEngine:
         path = Path(model.script)
         rules = tuple(parse(Rule, row, f"{path}:{line}") for line, row in read_jsonl(path, "rule"))
         chat = ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
-        engine = cls(chat, [], model.max_context, fingerprint=content_key(model.path, rules))
+        engine = cls(chat, [], model.max_context, fingerprint=content_key(chat.digest, rules))
         engine._rules = rules
         return engine
 

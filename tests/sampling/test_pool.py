@@ -1,0 +1,115 @@
+"""The pool: no barrier, nothing repeated, nothing lost, and it stops when everything fails."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_format
+
+from agents.systems import load_system
+from agents.tools import Setting
+from inference.engine import EngineError
+from inference.scripted import ScriptedEngine
+from ratchet.config import SystemConfig
+from ratchet.errors import UserError
+from ratchet.files import Segment, read_segments
+from ratchet.progress import Progress
+from ratchet.records import Passage, Question, Trajectory
+from sampling.pool import GIVE_UP_AFTER, Job, finished, ordered, plan_jobs, run_pool
+
+SYSTEM = SystemConfig(name="no_retrieval", settings={"style": "brief"})
+SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
+QUESTIONS = [Question(id=f"q{i}", text=f"What is {i}?") for i in range(6)]
+
+
+class NoIndex:
+    digest = "none"
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        return []
+
+
+def plan(**changes: Any) -> list[Job]:
+    arguments: dict[str, Any] = {
+        "questions": QUESTIONS,
+        "samples": 3,
+        "seed": 0,
+        "system": SYSTEM,
+        "setting": SETTING,
+        "models": {"answerer": "m"},
+        "index": "i",
+    }
+    return plan_jobs(**{**arguments, **changes})
+
+
+def run(jobs: list[Job], engine: ScriptedEngine, folder: Path, concurrency: int = 4) -> None:
+    with Segment(folder / "part-0.jsonl") as segment, Progress("sampling", len(jobs)) as progress:
+        engines: Any = {"agent": engine}
+        asyncio.run(run_pool(jobs, load_system(SYSTEM), engines, NoIndex(), SETTING, segment, concurrency, progress))
+
+
+def test_keys_change_with_whatever_could_change_the_outcome_and_with_nothing_else() -> None:
+    base = [job.key for job in plan()]
+    assert len(set(base)) == 18 and base == [job.key for job in plan()]
+    assert base == [job.key for job in plan(samples=5) if job.sample < 3], "more samples keep the first ones"
+    changed = [
+        plan(seed=1),
+        plan(index="other"),
+        plan(models={"answerer": "other"}),
+        plan(setting=replace(SETTING, temperature=0.8)),
+        plan(setting=replace(SETTING, adapter="somewhere", policy="digest")),
+        plan(system=SYSTEM.model_copy(update={"malformed": "give_up"})),
+        plan(questions=[q.model_copy(update={"text": q.text + "!"}) for q in QUESTIONS]),
+    ]
+    for jobs in changed:
+        assert not set(base) & {job.key for job in jobs}
+    moved = plan(setting=replace(SETTING, adapter="elsewhere", policy="base"))
+    assert [job.key for job in moved] == base, "an adapter counts by its content, not its path"
+
+
+def test_a_slow_trajectory_holds_nobody_up(tmp_path: Path) -> None:
+    """With a barrier the fast ones would wait for the slow one; here they are all done before it."""
+    order: list[str] = []
+
+    class Slow(ScriptedEngine):
+        async def generate(self, prompt: Any, params: Any, adapter: Any = None, messages: Any = ()) -> Any:
+            text = messages[-1]["content"]
+            await asyncio.sleep(0.3 if "What is 0?" in text else 0.001)
+            order.append(text)
+            return await super().generate(prompt, params, adapter, messages)
+
+    jobs = plan(samples=1)
+    run(jobs, Slow(tiny_format(), lambda *_: "x"), tmp_path, concurrency=2)
+    assert "What is 0?" in order[-1] and len(order) == 6
+
+
+def test_at_most_so_many_run_at_once_and_all_run(tmp_path: Path) -> None:
+    engine = ScriptedEngine(tiny_format(), lambda *_: "x", delay=0.005)
+    run(plan(), engine, tmp_path, concurrency=4)
+    assert engine.widest == 4
+    assert len(list(read_segments(tmp_path, Trajectory))) == 18
+
+
+def test_failed_trajectories_are_redone_and_the_good_record_wins(tmp_path: Path) -> None:
+    jobs = plan(samples=1)
+    replies: list[Any] = ["x"] * 6
+    replies[2] = EngineError("the server went away")
+    run(jobs, ScriptedEngine(tiny_format(), replies), tmp_path, concurrency=1)
+    done = finished(tmp_path)
+    assert len(done) == 5
+    assert [t.status for t in ordered(jobs, tmp_path)].count("failed") == 1
+    run([job for job in jobs if job.key not in done], ScriptedEngine(tiny_format(), ["x"]), tmp_path)
+    assert {t.status for t in ordered(jobs, tmp_path)} == {"finished"}
+    assert [t.key for t in ordered(jobs, tmp_path)] == [job.key for job in jobs]
+
+
+def test_when_everything_fails_the_pool_stops_and_says_why(tmp_path: Path) -> None:
+    engine = ScriptedEngine(tiny_format(), [EngineError("connection refused")] * 100)
+    jobs = plan(samples=10)
+    with pytest.raises(UserError, match=r"last 20 trajectories failed, .*connection refused"):
+        run(jobs, engine, tmp_path, concurrency=1)
+    assert len(list(read_segments(tmp_path, Trajectory))) == GIVE_UP_AFTER

@@ -1,0 +1,116 @@
+"""The whole loop through its real commands: what it leaves behind, and that SIGKILLs change nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from experiment import ROOT, command, environment, make_experiment
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from ratchet.config import load_config
+from ratchet.files import read_segments
+from ratchet.records import Selection, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from selftrain import stages
+from training.rows import check_rows, read_rows, table_rows
+
+
+def trajectories(round_folder: RoundFolder) -> list[Trajectory]:
+    return list(read_segments(round_folder.trajectories, Trajectory))
+
+
+def selection(round_folder: RoundFolder) -> Selection:
+    return Selection.model_validate_json(round_folder.selection.read_text())
+
+
+def outcome(trajectory: Trajectory) -> tuple[object, ...]:
+    """What a trajectory came to, without how long it took."""
+    tokens = tuple((c.role, c.ids, c.spans) for c in trajectory.conversations)
+    return trajectory.key, trajectory.status, trajectory.answer, tokens
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+    """An experiment run stage by stage without a disturbance, and how long each stage took."""
+    config = make_experiment(tmp_path_factory.mktemp("calm"), delay=0.05)
+    seconds = {}
+    for title, stage in stages(load_config(config), ["--config", str(config)]):
+        began = time.monotonic()
+        subprocess.run(stage, cwd=ROOT, env=environment(), check=True)
+        seconds[title] = time.monotonic() - began
+    return config, seconds
+
+
+@pytest.mark.slow
+def test_a_run_leaves_everything_behind(finished: tuple[Path, dict[str, float]]) -> None:
+    run = RunFolder(finished[0].parent / "run")
+    one = run.round(1)
+    sampled = trajectories(one)
+    assert len(sampled) == 8 * 4 and len({t.key for t in sampled}) == 32
+    assert len({t.status for t in sampled}) > 1, "the script makes some trajectories fail"
+    chosen = selection(one)
+    assert chosen.kept and all(choice.reason for choice in chosen.questions)
+    assert json.loads((one.evaluation / "results.json").read_text())["arms"]
+    assert "<html" in run.report.read_text()
+    base = AutoModelForCausalLM.from_pretrained(finished[0].parent / "model")
+    PeftModel.from_pretrained(base, one.adapter)
+
+
+@pytest.mark.slow
+def test_sampled_ids_are_the_training_labels(finished: tuple[Path, dict[str, float]]) -> None:
+    one = RunFolder(finished[0].parent / "run").round(1)
+    by_key = {t.key: t for t in trajectories(one)}
+    rows = list(table_rows(read_rows(one.rows).table))
+    kept = set(selection(one).kept)
+    assert {row.trajectory for row in rows} == kept
+    assert check_rows(rows, by_key) == sum(
+        call.parse != "malformed" and call.finish_reason == "stop" for key in kept for call in by_key[key].model_calls
+    )
+
+
+@pytest.mark.slow
+def test_running_again_repeats_nothing(finished: tuple[Path, dict[str, float]]) -> None:
+    run = RunFolder(finished[0].parent / "run")
+    before = {path: path.read_bytes() for path in (run.path / "round-1" / "trajectories").iterdir()}
+    again = command("selftrain.py", "--config", str(finished[0]))
+    assert again.returncode == 0, again.stdout
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.slow
+def test_two_sigkills_in_every_stage_lose_and_repeat_nothing(
+    finished: tuple[Path, dict[str, float]], tmp_path: Path
+) -> None:
+    calm, seconds = finished
+    config = make_experiment(tmp_path, delay=0.05)
+    dice = random.Random(11)
+    kills = 0
+    for title, stage in stages(load_config(config), ["--config", str(config)]):
+        for part in (0.5, 0.9):  # somewhere in the first half (mostly start-up), and where the work is
+            process = subprocess.Popen(stage, cwd=ROOT, env=environment(), start_new_session=True)
+            time.sleep(seconds[title] * dice.uniform(part - 0.4, part))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        subprocess.run(stage, cwd=ROOT, env=environment(), check=True)
+    assert kills >= 10
+    quiet, noisy = (RunFolder(path.parent / "run").round(1) for path in (calm, config))
+
+    def without_paths(round_folder: RoundFolder) -> dict[str, tuple[object, ...]]:
+        return {f"{t.question_id}/{t.sample}": outcome(t)[1:] for t in trajectories(round_folder)}
+
+    assert len(trajectories(noisy)) == len({t.key for t in trajectories(noisy)}), "nothing was sampled twice"
+    assert without_paths(noisy) == without_paths(quiet), "nothing was lost, and every sample is the same"
+    chosen = {name: selection(folder) for name, folder in (("quiet", quiet), ("noisy", noisy))}
+    names = {t.key: (t.question_id, t.sample) for folder in (quiet, noisy) for t in trajectories(folder)}
+    assert [names[key] for key in chosen["quiet"].kept] == [names[key] for key in chosen["noisy"].kept]
+    results = [json.loads((folder.evaluation / "results.json").read_text()) for folder in (quiet, noisy)]
+    assert results[0]["arms"].keys() == results[1]["arms"].keys() if isinstance(results[0]["arms"], dict) else True
