@@ -22,7 +22,7 @@ class Dialogue:
         self.retokenised = False
         if system is not None:
             self._append("template", chat.before_system)
-            self._append("system", chat.encode(system))
+            self._append("system", chat.encode(system + chat.system_tail))
             self.messages.append({"role": "system", "content": system})
 
     def user(self, text: str) -> None:
@@ -35,16 +35,23 @@ class Dialogue:
             raise ValueError("two user messages in a row")
         else:
             self._append("template", self.chat.assistant_to_user)
-        self._append("user", self.chat.encode(text))
+        self._append("user", self.chat.encode(text + self.chat.user_tail))
         self._append("template", self.chat.user_to_assistant)
         self.messages.append({"role": "user", "content": text})
 
     def assistant(self, completion: Completion, parsed: bool) -> tuple[int, int]:
-        """Append what the model emitted; returns (start, end) of the sampled ids."""
+        """Append what the model emitted; returns (start, end) of the sampled ids.
+
+        It counts as parsed only if the model ended its turn itself, and opened no turn on its way there.
+        """
+        if not self.messages or self.messages[-1]["role"] != "user":
+            raise ValueError("an assistant message must follow a user message")
+        *body, last = completion.ids or (None,)
+        whole = completion.finish_reason == "stop" and self.chat.turn_ids.isdisjoint(body)
         start = len(self.ids)
-        self._append("assistant", completion.ids, sampled=True, parsed=parsed and completion.finish_reason == "stop")
+        self._append("assistant", completion.ids, sampled=True, parsed=parsed and whole)
         end = len(self.ids)
-        if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:
+        if last != self.chat.end_of_turn:
             self._append("template", (self.chat.end_of_turn,))
         self.messages.append({"role": "assistant", "content": completion.text})
         self.retokenised |= completion.retokenised

@@ -49,6 +49,8 @@ class ModelConfig(Section):
     """Seconds that one request may take."""
     concurrency: int = Field(64, gt=0)
     """http: requests in flight at once."""
+    send_seed: bool = True
+    """http: seed every request. Off for vLLM on a CPU, where a seeded request with chunked prefill kills the server."""
     script: str | None = None
     """scripted: a JSONL file of replies, for tests."""
 
