@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -106,22 +108,27 @@ class Segment:
 
 
 def read_jsonl(path: Path, what: str = "JSON object") -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) for every line of a user's JSONL file; any bad line is an error that names it."""
+    """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it."""
     try:
-        file = path.open("rb")
+        file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
     with file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise UserError(f"{path}:{number}: not valid JSON ({error}); mend or remove this line") from error
-            if not isinstance(value, dict):
-                raise UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}")
-            yield number, value
+        try:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise UserError(f"{path}:{number}: not valid JSON ({error}); mend or remove this line") from error
+                if not isinstance(value, dict):
+                    raise UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}")
+                yield number, value
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(
+                f"{path}: cannot read on ({error}); if it is a .gz file it may be cut off or damaged"
+            ) from error
 
 
 def read_segment(path: Path, kind: type[R]) -> Iterator[R]:

@@ -1,0 +1,1 @@
+"""Searching an index that `index_build` made: `from retrieval.index import Retriever, open_index`."""

@@ -1,0 +1,115 @@
+"""Writing an index folder: arrays and string tables with checksums, in a folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ratchet.errors import UserError
+from retrieval.layout import FileEntry
+
+
+@contextlib.contextmanager
+def building_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside `target` that becomes `target` when the block ends, and is deleted when it fails.
+
+    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lock.
+    """
+    folder = target.with_name(f".{target.name}.building")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock_path = folder / "lock"
+    with lock_path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{target}: another process is building this index; wait for it, or stop it") from error
+        for leftover in folder.iterdir():
+            if leftover != lock_path:
+                leftover.unlink()
+        try:
+            yield folder
+            lock_path.unlink()
+            _sync(folder)
+            folder.rename(target)
+            _sync(target.parent)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ArrayWriter:
+    """A flat array, written piece by piece."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self._file = path.open("wb")
+        self._dtype = dtype
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+
+    def append(self, values: np.ndarray | Sequence[int] | bytes) -> None:
+        data = values if isinstance(values, bytes) else np.ascontiguousarray(values, self._dtype).tobytes()
+        self._file.write(data)
+        self._digest.update(data)
+        self.bytes += len(data)
+
+    def finish(self) -> FileEntry:
+        """Everything is on the disk when this returns."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return FileEntry(dtype=self._dtype, bytes=self.bytes, sha256=self._digest.hexdigest())
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk was already reported by the write that met it
+            self._file.close()
+
+
+class FolderWriter:
+    """The files of an index folder while it is written. `close` gives up on those that are not finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[str, ArrayWriter] = {}
+
+    def array(self, name: str, dtype: str) -> ArrayWriter:
+        self._open[name] = ArrayWriter(self._folder / name, dtype)
+        return self._open[name]
+
+    def strings(self, name: str) -> StringsWriter:
+        return StringsWriter(self.array(f"{name}.offsets", "<i8"), self.array(f"{name}.utf8", "|u1"))
+
+    def finish(self) -> dict[str, FileEntry]:
+        return {name: writer.finish() for name, writer in sorted(self._open.items())}
+
+    def close(self) -> None:
+        for writer in self._open.values():
+            writer.close()
+
+
+class StringsWriter:
+    """A table of strings: offsets and one blob."""
+
+    def __init__(self, offsets: ArrayWriter, blob: ArrayWriter) -> None:
+        self._offsets, self._blob = offsets, blob
+        offsets.append([0])
+
+    def extend(self, texts: Sequence[str]) -> None:
+        encoded = [text.encode() for text in texts]
+        ends = self._blob.bytes + np.cumsum([len(data) for data in encoded], dtype=np.int64)
+        self._offsets.append(ends)
+        self._blob.append(b"".join(encoded))
