@@ -1,0 +1,227 @@
+"""The record of an evaluation: arms, their measures with intervals, and paired differences against the base model.
+
+Values are kept per question, so that any table can be made again without a model or a trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from evaluation.metrics import BY_NAME, MEASURES, Scores, Values, by_question
+from evaluation.statistics import bootstrap_interval, paired_difference
+from ratchet.errors import UserError
+from ratchet.files import write_atomic
+from ratchet.records import Question, Record, Trajectory
+
+BASE, TRAINED = "base", "adapter"
+
+
+class Estimate(Record):
+    """The mean of a measure over questions."""
+
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int
+    """Questions that have a value."""
+    nulls: int = 0
+    """Trajectories without a value, left out of the mean."""
+
+
+class Difference(Record):
+    """after - before over the questions that have both; None where there are none."""
+
+    before: float | None = None
+    after: float | None = None
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    """Two-sided, paired sign-flip test."""
+    n: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class Arm(Record):
+    """One system under one policy, on the split's questions."""
+
+    name: str
+    """'base', 'adapter', or a baseline's name in the config."""
+    system: str
+    policy: str
+    """'base', or the adapter's digest."""
+    trajectories: int
+    statuses: dict[str, int]
+    measures: dict[str, Estimate]
+    kinds: dict[str, dict[str, Estimate]]
+    """The same by question kind; empty when there are fewer than two kinds."""
+    values: dict[str, Values]
+    """Question id to measures: the mean over its samples."""
+
+
+class Comparison(Record):
+    """An arm against the base arm."""
+
+    arm: str
+    measures: dict[str, Difference]
+    kinds: dict[str, Difference]
+    """The primary measure by question kind."""
+
+
+class Results(Record):
+    round: int
+    split: str
+    questions: int
+    samples: int
+    seed: int
+    resamples: int
+    primary: str
+    """The measure that the verdict is about, chosen before any result: `primary_measure`."""
+    arms: tuple[Arm, ...]
+    """Base first."""
+    comparisons: tuple[Comparison, ...]
+    verdict: str
+
+    def arm(self, name: str) -> Arm | None:
+        return next((arm for arm in self.arms if arm.name == name), None)
+
+    def comparison(self, arm: str) -> Comparison | None:
+        return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
+
+    def shown(self, *groups: str) -> list[str]:
+        """Measures of these groups that some arm has, in display order."""
+        return [m.name for m in MEASURES if m.group in groups and any(m.name in arm.measures for arm in self.arms)]
+
+
+def primary_measure(questions: Sequence[Question], names: Sequence[str]) -> str:
+    """F1 where the questions have short answers; else nugget correctness when it is asked for; else F1."""
+    return "correctness" if "correctness" in names and not any(question.answers for question in questions) else "f1"
+
+
+def make_arm(
+    name: str,
+    system: str,
+    policy: str,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    resamples: int,
+    seed: int,
+) -> Arm:
+    values, nulls = by_question(questions, trajectories, scores, names, weights)
+    statuses: dict[str, int] = {}
+    for trajectory in trajectories:
+        statuses[trajectory.status] = statuses.get(trajectory.status, 0) + 1
+
+    def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
+        made = {}
+        for measure in nulls:
+            known = [value for i in ids if (value := values[i][measure]) is not None]
+            left_out = nulls[measure] if with_nulls else 0
+            if known:
+                interval = bootstrap_interval(known, resamples, seed)
+                made[measure] = Estimate(
+                    mean=interval.mean, low=interval.low, high=interval.high, n=interval.n, nulls=left_out
+                )
+            else:
+                made[measure] = Estimate(mean=None, n=0, nulls=left_out)
+        return made
+
+    kinds = {
+        kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in by_kind(questions).items()
+    }
+    return Arm(
+        name=name,
+        system=system,
+        policy=policy,
+        trajectories=len(trajectories),
+        statuses=statuses,
+        measures=estimates(list(values), with_nulls=True),
+        kinds=kinds,
+        values=values,
+    )
+
+
+def by_kind(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Question ids by kind, or nothing when the questions are all of one kind."""
+    kinds: dict[str, list[str]] = {}
+    for question in questions:
+        kinds.setdefault(question.kind or "other", []).append(question.id)
+    return dict(sorted(kinds.items())) if len(kinds) > 1 else {}
+
+
+def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, resamples: int, seed: int) -> Comparison:
+    """Paired differences of `arm` against `base`, by question."""
+
+    def difference(measure: str, ids: Sequence[str]) -> Difference:
+        pairs = [
+            (before, after)
+            for i in ids
+            if i in base.values
+            and i in arm.values
+            and (before := base.values[i].get(measure)) is not None
+            and (after := arm.values[i].get(measure)) is not None
+        ]
+        if not pairs:
+            return Difference(n=0)
+        found = paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
+        return Difference(
+            before=found.before,
+            after=found.after,
+            mean=found.mean,
+            low=found.low,
+            high=found.high,
+            p=found.p,
+            n=found.n,
+        )
+
+    everything = [question.id for question in questions]
+    return Comparison(
+        arm=arm.name,
+        measures={name: difference(name, everything) for name in base.measures if name in arm.measures},
+        kinds={kind: difference(primary, ids) for kind, ids in by_kind(questions).items()},
+    )
+
+
+def verdict(comparison: Comparison | None, primary: str) -> str:
+    """One plain sentence: is the trained model better? Clear means that the interval excludes zero."""
+    if comparison is None:
+        return "The base model alone was measured: there is no adapter to compare it with."
+    title = BY_NAME[primary].title.partition(",")[0]
+    difference = comparison.measures.get(primary, Difference(n=0))
+    if difference.before is None or difference.after is None or difference.mean is None:
+        return f"{title}: no question has a value in both arms, so base and trained cannot be compared."
+    numbers = f"{title} {difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
+    if difference.low is None or difference.high is None or difference.p is None:
+        return f"{numbers} on one question, which tells nothing about others."
+    chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
+    numbers = f"{numbers} [{difference.low:.2f}, {difference.high:.2f}], {chance} on {difference.n} questions"
+    if not difference.clear:
+        return f"No clear difference. {numbers}."
+    return f"The trained model is {'better' if difference.mean > 0 else 'worse'}. {numbers}."
+
+
+def write_results(path: Path, results: Results) -> None:
+    write_atomic(path, results.model_dump_json(indent=1) + "\n")
+
+
+def read_results(path: Path) -> Results | None:
+    """The stored results, or None when there are none yet."""
+    if not path.exists():
+        return None
+    try:
+        return Results.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(
+            f"{path}: not an evaluation result ({problem['msg']}); make it again with `python -m evaluation table`"
+        ) from error

@@ -1,0 +1,123 @@
+"""Results as tables for a terminal: base against trained first, then the verdict in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.metrics import BY_NAME
+from evaluation.results import BASE, TRAINED, Arm, Difference, Estimate, Results
+
+SECTIONS = (("quality", "Answers"), ("ending", "How it ended, share"), ("cost", "Cost of a question"))
+
+
+def print_results(results: Results, out: TextIO | None = None) -> None:
+    console = Console(file=out or sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=out or sys.stdout, highlight=False, width=118)
+    trained = results.arm(TRAINED)
+    title = (
+        f"Round {results.round}, {results.split} split: {results.questions} questions, {results.samples} sample(s) each"
+    )
+    console.print(main_table(results, trained, title))
+    others = [arm for arm in results.arms if arm.name not in (BASE, TRAINED)]
+    if others:
+        console.print(baseline_table(results, others))
+    if results.arms[0].kinds:
+        console.print(kind_table(results, trained))
+    for arm in results.arms:
+        left_out = [
+            f"{name} {found.nulls}"
+            for name in results.shown("quality")
+            if (found := arm.measures.get(name)) is not None and found.nulls
+        ]
+        if left_out:
+            console.print(f"  {escape(arm.name)}: trajectories without a value, left out: {', '.join(left_out)}")
+    console.print(f"\n{escape(results.verdict)}", style="bold")
+
+
+def main_table(results: Results, trained: Arm | None, title: str) -> Table:
+    table = Table(title=title, caption="mean [95% bootstrap interval over questions]; p: paired sign-flip test")
+    table.add_column("")
+    table.add_column("base", justify="right")
+    if trained is not None:
+        table.add_column("trained", justify="right")
+        table.add_column("difference", justify="right")
+        table.add_column("p", justify="right")
+    comparison = results.comparison(TRAINED)
+    for group, heading in SECTIONS:
+        table.add_section()
+        table.add_row(f"[bold]{heading}[/bold]")
+        for name in results.shown(group):
+            cells = [BY_NAME[name].title, estimate(results.arms[0].measures.get(name), name)]
+            if trained is not None and comparison is not None:
+                found = comparison.measures.get(name)
+                cells += [estimate(trained.measures.get(name), name), difference(found, name), p_value(found)]
+            table.add_row(*cells)
+    return table
+
+
+def baseline_table(results: Results, arms: list[Arm]) -> Table:
+    table = Table(title="Baselines on the base model, and their difference from base")
+    table.add_column("")
+    for arm in arms:
+        table.add_column(escape(arm.name), justify="right")
+        table.add_column("difference", justify="right")
+    for name in results.shown("quality", "ending", "cost"):
+        row = [BY_NAME[name].title]
+        for arm in arms:
+            comparison = results.comparison(arm.name)
+            found = comparison.measures.get(name) if comparison else None
+            row += [estimate(arm.measures.get(name), name), difference(found, name)]
+        table.add_row(*row)
+    return table
+
+
+def kind_table(results: Results, trained: Arm | None) -> Table:
+    primary = results.primary
+    table = Table(title=f"{BY_NAME[primary].title}, by kind of question")
+    for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
+        table.add_column(heading, justify="left" if heading == "kind" else "right")
+    comparison = results.comparison(TRAINED)
+    for kind, measures in results.arms[0].kinds.items():
+        found = measures.get(primary)
+        row = [escape(kind), str(found.n if found else 0), estimate(found, primary)]
+        if trained is not None and comparison is not None:
+            row.append(estimate(trained.kinds.get(kind, {}).get(primary), primary))
+            row.append(difference(comparison.kinds.get(kind), primary))
+        table.add_row(*row)
+    return table
+
+
+def estimate(found: Estimate | None, name: str) -> str:
+    """'0.412 [0.310, 0.520]' as rich markup, '-' where there is no value."""
+    if found is None or found.mean is None:
+        return "-"
+    digits = BY_NAME[name].digits
+    if found.low is None or found.high is None:
+        return f"{found.mean:.{digits}f}"
+    return f"{found.mean:.{digits}f} [dim]\\[{found.low:.{digits}f}, {found.high:.{digits}f}][/dim]"
+
+
+def difference(found: Difference | None, name: str) -> str:
+    """'+0.33 [0.24, 0.42]', green where clearly better and red where clearly worse."""
+    if found is None or found.mean is None:
+        return "-"
+    digits = BY_NAME[name].digits
+    text = f"{round(found.mean, digits) + 0.0:+.{digits}f}"  # + 0.0: no minus sign on a rounded zero
+    if found.low is not None and found.high is not None:
+        text += f" \\[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    better = BY_NAME[name].better
+    if not found.clear or not better:
+        return text
+    return f"[{'green' if (found.mean > 0) == (better == 'higher') else 'red'}]{text}[/]"
+
+
+def p_value(found: Difference | None) -> str:
+    if found is None or found.p is None:
+        return "-"
+    return "<0.001" if found.p < 0.001 else f"{found.p:.3f}"

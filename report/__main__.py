@@ -1,0 +1,33 @@
+"""python -m report --config X [--round 1]: write report.html in the run folder, from its records alone."""
+
+from __future__ import annotations
+
+from ratchet.command import config_of, config_parser, run_command
+from ratchet.errors import UserError
+from ratchet.files import write_atomic
+from ratchet.runfolder import open_run
+from report.gather import MAX_QUESTIONS, gather
+from report.page import render
+
+
+def main() -> None:
+    parser = config_parser("python -m report", "Write a round's page: numbers, plots, selection and trajectories.")
+    parser.add_argument("--round", type=int, default=1, help="which round (default 1)")
+    parser.add_argument(
+        "--questions",
+        type=int,
+        default=MAX_QUESTIONS,
+        help=f"most questions whose trajectories are on the page, per section (default {MAX_QUESTIONS})",
+    )
+    arguments = parser.parse_args()
+    config = config_of(arguments)
+    if not config.folder.exists():
+        raise UserError(f"{config.folder}: there is no such run folder yet; run `python -m sampling` first")
+    run = open_run(config)
+    page = render(config, gather(config, run.round(arguments.round), arguments.round, arguments.questions))
+    write_atomic(run.report, page.encode("utf-8", "replace"))
+    print(f"{run.report}  {len(page) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,369 @@
+"""Read a round's records for the page. Trajectories are streamed: only those of the questions shown are kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from evaluation.compare import arm_path, read_arm, results_path, scores_path, split_of
+from evaluation.results import TRAINED, Results, read_results
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segment, read_segments
+from ratchet.questions import load_questions
+from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
+from ratchet.runfolder import RoundFolder
+from rewards.store import stored_scores
+
+MAX_QUESTIONS = 48
+"""Most questions whose trajectories are put on the page, per section."""
+
+
+@dataclass
+class RoleCount:
+    """One role's actions over all trajectories of a stage."""
+
+    calls: int = 0
+    with_schema: int = 0
+    malformed: int = 0
+    reasked: int = 0
+    cut_off: int = 0
+    new_tokens: int = 0
+
+
+@dataclass
+class Tally:
+    """How the trajectories of one stage ended."""
+
+    title: str
+    total: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(status, error) of every trajectory that did not finish."""
+    roles: dict[str, RoleCount] = field(default_factory=dict)
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.total += 1
+        self.statuses[trajectory.status] += 1
+        if trajectory.status != "finished":
+            self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
+        for call in trajectory.model_calls:
+            role = self.roles.setdefault(call.role, RoleCount())
+            role.calls += 1
+            role.with_schema += call.parse != "free"
+            role.malformed += call.parse == "malformed"
+            role.reasked += call.attempt > 0
+            role.cut_off += call.finish_reason != "stop"
+            role.new_tokens += call.new_tokens
+
+
+@dataclass(frozen=True)
+class Section:
+    """Trajectories to look at: the sampled ones, or the evaluated ones."""
+
+    name: str
+    title: str
+    total: int
+    """Questions there are; those shown are `questions`."""
+    questions: tuple[Question, ...]
+    trajectories: dict[str, list[tuple[str, Trajectory]]]
+    """Question id to (arm, trajectory); the arm is empty for sampled trajectories."""
+    scores: dict[str, dict[str, Score]]
+    """Trajectory key to its scores by name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One folder of trajectories to read."""
+
+    arm: str
+    folder: Path
+    tally: Tally
+    keys: frozenset[str] | None = None
+    """Only these; None: all."""
+
+
+class LogLine(BaseModel):
+    """One line of training/log.jsonl."""
+
+    model_config = ConfigDict(extra="ignore")
+    step: int
+    loss: float | None = None
+    dev_loss: float | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainedRow:
+    """One token row of a trajectory that is shown."""
+
+    mask: bytes
+    """1 for a token with loss, by position in its conversation."""
+    held_out: bool
+    """Its question was held out for the dev loss: nothing was learnt from it."""
+
+
+TrainedRows = dict[tuple[str, int], TrainedRow]
+"""By (trajectory key, conversation)."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Everything the page is made from. A part that does not exist yet is None or empty, and `missing` says so."""
+
+    round: int
+    manifest: dict[str, Any]
+    results: Results | None
+    selection: Selection | None
+    questions: dict[str, Question]
+    sampled: Section | None
+    evaluated: Section | None
+    tallies: tuple[Tally, ...]
+    training: tuple[LogLine, ...]
+    rows: int
+    trained: TrainedRows
+    missing: tuple[str, ...]
+
+
+def gather(config: Config, folder: RoundFolder, number: int, max_questions: int = MAX_QUESTIONS) -> Gathered:
+    missing: list[str] = []
+    questions = _questions(config, missing)
+    selection = _selection(folder.selection)
+    if selection is None:
+        missing.append("No selection yet: run `python -m rewards`.")
+    tallies: list[Tally] = []
+    sampled = _sampled(folder, questions["train"], selection, max_questions, tallies)
+    if sampled is None:
+        missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
+    results = read_results(results_path(folder, config, config.evaluation.split))
+    if results is None:
+        missing.append("No evaluation yet: run `python -m evaluation`.")
+    evaluated = _evaluated(folder, config.evaluation.split, questions["held out"], results, max_questions, tallies)
+    training = read_training_log(folder.training / "log.jsonl")
+    if not training:
+        missing.append("No training log yet: run `accelerate launch train.py`.")
+    rows, trained = _trained(config, folder.rows, sampled, selection)
+    if not rows:
+        missing.append("No token rows yet, so what was trained on cannot be marked.")
+    return Gathered(
+        round=number,
+        manifest=_manifest(config.folder / "manifest.json"),
+        results=results,
+        selection=selection,
+        questions={**questions["held out"], **questions["train"]},
+        sampled=sampled,
+        evaluated=evaluated,
+        tallies=tuple(tallies),
+        training=training,
+        rows=rows,
+        trained=trained,
+        missing=tuple(missing),
+    )
+
+
+def _questions(config: Config, missing: list[str]) -> dict[str, dict[str, Question]]:
+    """Questions by section and id. A run can be looked at where its question files are not: ids stand in then."""
+    found: dict[str, dict[str, Question]] = {}
+    for section, split in (("train", "train"), ("held out", config.evaluation.split)):
+        try:
+            found[section] = {q.id: q for q in load_questions(split_of(config, split), config.seed)}
+        except UserError as error:
+            found[section] = {}
+            missing.append(f"Question texts of the {split} split cannot be shown: {error}")
+    return found
+
+
+def _selection(path: Path) -> Selection | None:
+    if not path.exists():
+        return None
+    try:
+        return Selection.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: not a selection; make it again with `python -m rewards`") from error
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _sampled(
+    folder: RoundFolder,
+    questions: dict[str, Question],
+    selection: Selection | None,
+    limit: int,
+    tallies: list[Tally],
+) -> Section | None:
+    chosen = choose_mixed(selection.questions, limit) if selection else spread(list(questions), limit)
+    tally = Tally("Sampling")
+    kept, seen = _stream([Source("", folder.trajectories, tally)], chosen, limit)
+    if not tally.total:
+        return None
+    tallies.append(tally)
+    return _section("sampled", "Sampled for training", kept, seen, questions, folder.scores)
+
+
+def _evaluated(
+    folder: RoundFolder,
+    split: str,
+    questions: dict[str, Question],
+    results: Results | None,
+    limit: int,
+    tallies: list[Tally],
+) -> Section | None:
+    if results is None:
+        return None
+    sources = []
+    for arm in results.arms:
+        record = read_arm(folder, arm.name, split)
+        keys = frozenset(record.keys) if record else None
+        tally = Tally(f"Evaluation, {'trained' if arm.name == TRAINED else arm.name}")
+        sources.append(Source(arm.name, arm_path(folder, arm.name, split), tally, keys))
+    kept, seen = _stream(sources, spread(list(results.arms[0].values), limit), limit)
+    tallies += [source.tally for source in sources if source.tally.total]
+    if not kept:
+        return None
+    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores_path(folder, split))
+
+
+def _section(
+    name: str,
+    title: str,
+    kept: dict[str, list[tuple[str, Trajectory]]],
+    total: int,
+    questions: dict[str, Question],
+    scores: Path,
+) -> Section:
+    keys = {trajectory.key for found in kept.values() for _, trajectory in found}
+    by_key: dict[str, dict[str, Score]] = {}
+    for (key, score_name), score in stored_scores(scores, keys).items():
+        by_key.setdefault(key, {})[score_name] = score
+    return Section(
+        name=name,
+        title=title,
+        total=total,
+        questions=tuple(questions.get(i) or Question(id=i, text=i) for i in kept),
+        trajectories=kept,
+        scores=by_key,
+    )
+
+
+def _stream(
+    sources: Sequence[Source], chosen: Iterable[str], limit: int
+) -> tuple[dict[str, list[tuple[str, Trajectory]]], int]:
+    """Count every trajectory, keep those of the chosen questions; (kept by question, number of questions seen).
+
+    Without a choice (no selection, no question file) the first questions met are shown. A trajectory that failed and
+    was done again is there twice, and so may be one that a scheduler started twice: the one that did not fail counts.
+    """
+    kept: dict[str, list[tuple[str, Trajectory]]] = {question_id: [] for question_id in chosen}
+    free = not kept
+    seen: set[str] = set()
+
+    def take(source: Source, trajectory: Trajectory) -> None:
+        seen.add(trajectory.question_id)
+        source.tally.add(trajectory)
+        if free and len(kept) < limit:
+            kept.setdefault(trajectory.question_id, [])
+        if trajectory.question_id in kept:
+            # The page shows spans and texts; token ids are most of a trajectory's memory.
+            slim = tuple(c.model_copy(update={"ids": ()}) for c in trajectory.conversations)
+            kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
+
+    for source in sources:
+        done: set[str] = set()
+        failed: dict[str, Trajectory] = {}
+        for trajectory in read_segments(source.folder, Trajectory):
+            if trajectory.key in done or (source.keys is not None and trajectory.key not in source.keys):
+                continue
+            if trajectory.status == "failed":
+                failed[trajectory.key] = trajectory
+                continue
+            done.add(trajectory.key)
+            failed.pop(trajectory.key, None)
+            take(source, trajectory)
+        for trajectory in failed.values():
+            take(source, trajectory)
+    order = [source.arm for source in sources]
+    for found in kept.values():
+        found.sort(key=lambda item: (order.index(item[0]), item[1].sample))
+    return {question_id: found for question_id, found in kept.items() if found}, len(seen)
+
+
+def choose_mixed(choices: Sequence[QuestionChoice], limit: int) -> list[str]:
+    """At most `limit` question ids, in file order: half kept and half dropped, more of one where the other is short."""
+    kept = [choice.question_id for choice in choices if choice.kept]
+    dropped = [choice.question_id for choice in choices if not choice.kept]
+    of_dropped = min(len(dropped), max(limit // 2, limit - len(kept)))
+    chosen = {*spread(kept, limit - of_dropped), *spread(dropped, of_dropped)}
+    return [choice.question_id for choice in choices if choice.question_id in chosen]
+
+
+def spread(ids: Sequence[str], limit: int) -> list[str]:
+    """At most `limit` of `ids`, evenly over their order."""
+    if len(ids) <= limit:
+        return list(ids)
+    return [ids[i * len(ids) // limit] for i in range(limit)]
+
+
+def read_training_log(path: Path) -> tuple[LogLine, ...]:
+    """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are left out."""
+    by_step: dict[int, LogLine] = {}
+    for line in read_segment(path, LogLine):
+        values = {name: value for name, value in line.model_dump(exclude={"step"}).items() if _finite(value)}
+        before = by_step[line.step].model_dump(exclude={"step"}, exclude_none=True) if line.step in by_step else {}
+        by_step[line.step] = LogLine(step=line.step, **(before | values))
+    return tuple(by_step[step] for step in sorted(by_step))
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _trained(
+    config: Config, path: Path, sampled: Section | None, selection: Selection | None
+) -> tuple[int, TrainedRows]:
+    """(number of token rows, the rows of trajectories that are shown)."""
+    if not path.exists():
+        return 0, {}
+    shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
+    question_of = (
+        {key: choice.question_id for choice in selection.questions for key in choice.rewards} if selection else {}
+    )
+    found: TrainedRows = {}
+    try:
+        file = pq.ParquetFile(path)
+        keys = file.read(columns=["trajectory"])
+        held_out: set[str] = set()
+        if all(key in question_of for key in keys["trajectory"].to_pylist()):
+            from training.data import split_rows  # late: it imports torch
+
+            _, dev = split_rows(keys, question_of, config.training.dev_fraction, config.seed)
+            held_out = set(dev["trajectory"].to_pylist())
+        for batch in file.iter_batches(columns=["trajectory", "conversation", "loss_mask"], batch_size=64):
+            key_of, conversation_of, masks = batch.columns
+            for i, key in enumerate(key_of.to_pylist()):
+                if key in shown:
+                    row = TrainedRow(bytes(masks[i].as_py()), key in held_out)
+                    found[key, conversation_of[i].as_py()] = row
+    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
+        raise UserError(
+            f"{path}: cannot read the rows ({error}); delete the file, and the next training makes it again"
+        ) from error
+    return len(keys), found
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= 200 else line[:199] + "…"

@@ -1,0 +1,243 @@
+"""The whole evaluation with a scripted engine, and the table made again without any."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import save_tiny_tokenizer
+from tiny_index import tiny_index
+
+from evaluation.__main__ import main
+from evaluation.compare import arm_path, evaluate, plan, read_arm, results_path, tabulate
+from evaluation.results import Difference, compare, make_arm, primary_measure, read_results, verdict, write_results
+from evaluation.table import print_results
+from inference.scripted import ScriptedEngine
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+from ratchet.records import Question, Trajectory
+from ratchet.runfolder import RoundFolder, open_run
+
+PEOPLE = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    """A baseline system on a scripted engine that knows half of the answers, and an adapter folder."""
+    save_tiny_tokenizer(tmp_path / "model")
+    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept."}])
+    questions = [
+        {"id": f"q{i}", "text": f"Who keeps light {i}?", "answers": [name], "kind": "ab"[i % 2]}
+        for i, name in enumerate(PEOPLE)
+    ]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    script = [{"match": f"light {i}?", "reply": PEOPLE[i]} for i in range(3)] + [{"default": "nobody"}]
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in script))
+    model = {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
+    split = {"path": str(tmp_path / "questions.jsonl")}
+    config = {
+        "run": str(tmp_path / "run"),
+        "models": {"agent": model},
+        "index": {"path": str(tmp_path / "index")},
+        "questions": {"train": split, "dev": split, "test": split},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {
+            "scores": ["em", "f1"],
+            "baselines": {"plain": {"name": "no_retrieval", "settings": {"style": "brief"}}},
+            "resamples": 200,
+        },
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    adapter = tmp_path / "run" / "round-1" / "adapter"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text("{}")
+    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    return path
+
+
+def opened(path: Path) -> tuple[Config, RoundFolder]:
+    config = load_config(path)
+    return config, open_run(config).round(1)
+
+
+def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    results = evaluate(config, folder, 1, "test", folder.adapter)
+    assert [arm.name for arm in results.arms] == ["base", "adapter", "plain"]
+    base, trained, _ = results.arms
+    assert (base.policy, base.statuses) == ("base", {"finished": 6})
+    assert trained.policy != "base"
+    assert base.measures["em"].mean == 0.5
+    assert base.measures["em"].n == 6
+    assert set(base.kinds) == {"a", "b"}
+    assert base.kinds["a"]["em"].n == 3
+    assert [comparison.arm for comparison in results.comparisons] == ["adapter", "plain"]
+    assert results.verdict.startswith("No clear difference. F1 0.50 -> 0.50: +0.00 [0.00, 0.00], p = 1.000 on 6")
+    assert read_results(results_path(folder, config, "test")) == results
+
+
+def test_running_again_asks_no_model_and_the_table_needs_none(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder = opened(config_path)
+    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results_path(folder, config, "test").unlink()
+
+    async def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a stored trajectory was sampled again")
+
+    monkeypatch.setattr(ScriptedEngine, "generate", refuse)
+    assert evaluate(config, folder, 1, "test", folder.adapter) == results
+    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    results_path(folder, config, "test").unlink()
+    assert tabulate(config, folder, 1, "test") == results
+    assert read_results(results_path(folder, config, "test")) == results
+
+
+def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    whole = evaluate(config, folder, 1, "test", folder.adapter)
+    segment = next(arm_path(folder, "adapter", "test").glob("*.jsonl"))
+    lines = segment.read_text().splitlines(keepends=True)
+    segment.write_text("".join(lines[:2]) + lines[2][:40])
+    with pytest.raises(UserError, match="4 trajectories are gone"):
+        tabulate(config, folder, 1, "test")
+    again = evaluate(config, folder, 1, "test", folder.adapter)
+    assert [arm.measures["em"] for arm in again.arms] == [arm.measures["em"] for arm in whole.arms]
+    assert segment.read_text().startswith("".join(lines[:2]))
+
+
+def test_another_adapter_is_another_arm_of_the_same_folder(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    evaluate(config, folder, 1, "test", folder.adapter)
+    first = read_arm(folder, "adapter", "test")
+    (folder.adapter / "adapter_model.safetensors").write_bytes(b"other weights")
+    second = evaluate(config, folder, 1, "test", folder.adapter).arm("adapter")
+    assert first is not None and second is not None
+    assert first.policy != second.policy
+    assert second.trajectories == 6, "the earlier adapter's trajectories stay in the folder and are not counted"
+
+
+def test_another_split_does_not_overwrite_the_results(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    evaluate(config, folder, 1, "test", None)
+    dev = evaluate(config, folder, 1, "dev", None)
+    assert dev.split == "dev"
+    stored = read_results(results_path(folder, config, "test"))
+    assert stored is not None and stored.split == "test"
+
+
+def test_the_command_prints_the_table_and_the_verdict(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
+    main()
+    first = capsys.readouterr().out
+    assert "No clear difference. F1 0.50 -> 0.50" in first
+    assert "0.500" in first and "Exact match, strict" in first
+    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
+    main()
+    assert capsys.readouterr().out == first
+
+
+def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder = opened(config_path)
+    (folder.adapter / "adapter_config.json").unlink()
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
+    with pytest.raises(UserError, match="train one first"):
+        main()
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--base-only"])
+    main()
+    assert "no adapter to compare it with" in capsys.readouterr().out
+
+
+def test_a_table_before_any_run_says_what_to_do(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    with pytest.raises(UserError, match="python -m evaluation"):
+        tabulate(config, folder, 1, "test")
+
+
+def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
+    for name in ("base", "adapter", "../x", "scores-test"):
+        baselines = f"evaluation.baselines={{'{name}': {{name: no_retrieval}}}}"
+        with pytest.raises(UserError, match="choose another"):
+            plan(load_config(config_path, [baselines]), None)
+
+
+def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:
+    questions = [Question(id=str(i), text="?", answers=("yes",)) for i in range(len(right))]
+    made = [
+        Trajectory(
+            key=f"{i}",
+            question_id=str(i),
+            system="s",
+            policy="base",
+            sample=0,
+            seed=0,
+            status="finished",
+            answer="yes" if is_right else "no",
+        )
+        for i, is_right in enumerate(right)
+    ]
+    return questions, made
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([False] * 20, [True] * 15 + [False] * 5, "The trained model is better. F1 0.00 -> 0.75: +0.75 ["),
+        ([True] * 20, [False] * 15 + [True] * 5, "The trained model is worse. F1 1.00 -> 0.25: -0.75 ["),
+        ([True, False] * 10, [False, True] * 10, "No clear difference. F1 0.50 -> 0.50: +0.00 ["),
+        ([False], [True], "F1 0.00 -> 1.00: +1.00 on one question, which tells nothing"),
+    ],
+)
+def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool], expected: str) -> None:
+    arms = []
+    for name, right in (("base", before), ("adapter", after)):
+        questions, made = outcomes(right)
+        arms.append(make_arm(name, "s", "p", questions, made, {}, ("em", "f1"), {}, 500, 0))
+    comparison = compare(arms[0], arms[1], questions, "f1", 500, 0)
+    assert verdict(comparison, "f1").startswith(expected)
+
+
+def test_the_verdict_of_nothing_to_compare() -> None:
+    assert "cannot be compared" in verdict(
+        compare(*(make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab"), [], "f1", 10, 0), "f1"
+    )
+    assert not Difference(n=0).clear
+
+
+def test_long_form_questions_are_judged_by_correctness() -> None:
+    long, short = Question(id="l", text="?", reference="text"), Question(id="s", text="?", answers=("a",))
+    assert primary_measure([long], ("correctness",)) == "correctness"
+    assert primary_measure([long, short], ("correctness",)) == "f1"
+    assert primary_measure([long], ("em",)) == "f1"
+
+
+def test_damaged_results_name_the_way_out(tmp_path: Path, config_path: Path) -> None:
+    path = tmp_path / "results.json"
+    assert read_results(path) is None
+    path.write_text("{}")
+    with pytest.raises(UserError, match="python -m evaluation table"):
+        read_results(path)
+    config, folder = opened(config_path)
+    results = evaluate(config, folder, 1, "test", None)
+    write_results(path, results)
+    assert read_results(path) == results
+
+
+def test_names_from_outside_are_not_markup(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    results = evaluate(config, folder, 1, "test", folder.adapter)
+    arm = results.arms[2].model_copy(update={"name": "[bold]plain[/bold][/]"})
+    out = io.StringIO()
+    print_results(results.model_copy(update={"arms": (*results.arms[:2], arm)}), out)
+    assert "[bold]plain" in out.getvalue()

@@ -1,0 +1,130 @@
+"""Measures of hand-made trajectories: strict and lenient, endings apart, nulls never zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evaluation.metrics import BY_NAME, by_question, measure
+from evaluation.results import make_arm
+from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory
+
+QUESTION = Question(id="q", text="Who?", answers=("Ada Pell", "Pell"))
+NAMES = ("em", "f1", "lexical_support")
+
+
+def call(parse: str = "ok", prompt: int = 100, cached: int = 40, new: int = 10) -> ModelCall:
+    return ModelCall(
+        role="coordinator",
+        conversation=0,
+        start=0,
+        end=0,
+        text="{}",
+        parse=parse,
+        finish_reason="stop",
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        new_tokens=new,
+        at=0.0,
+        seconds=0.1,
+    )
+
+
+def search() -> Search:
+    hit = Passage(id="d#0", document_id="d", text="Ada Pell keeps it.")
+    return Search(role="searcher", query="keeper", k=2, offset=0, passages=(hit,), at=0.0, seconds=0.0)
+
+
+def trajectory(key: str = "t", question: str = "q", **fields: Any) -> Trajectory:
+    made = {"system": "mrag", "policy": "base", "sample": 0, "seed": 0, "status": "finished", "answer": ""}
+    return Trajectory(key=key, question_id=question, **{**made, **fields})
+
+
+def score(key: str, name: str, value: float | None) -> tuple[tuple[str, str], Score]:
+    return (key, name), Score(trajectory=key, name=name, value=value, reason="" if value is not None else "unreadable")
+
+
+def one(made: Trajectory, question: Question = QUESTION, **scores: float | None) -> dict[str, float | None]:
+    given = dict(score(made.key, name, value) for name, value in scores.items())
+    return measure(question, made, given, NAMES, {"lexical_support": 1.0})
+
+
+def test_a_right_answer_that_finished() -> None:
+    found = one(trajectory(answer="Pell."), lexical_support=0.5)
+    assert found["em"] == found["f1"] == found["em_lenient"] == 1.0
+    assert found["lexical_support"] == found["reward"] == 0.5
+    assert found["answer_words"] == 1
+
+
+@pytest.mark.parametrize("status", ["unparsed", "out_of_budget", "failed"])
+def test_strict_is_zero_without_a_finish_and_lenient_looks_at_the_answer(status: str) -> None:
+    found = one(trajectory(answer="Ada Pell", status=status))
+    assert (found["em"], found["em_lenient"], found["f1"], found["f1_lenient"]) == (0.0, 1.0, 0.0, 1.0)
+    assert [found[s] for s in ("finished", "unparsed", "out_of_budget", "failed")].count(1.0) == 1
+    assert found[status] == 1.0
+
+
+def test_no_answer_is_zero_strictly_and_no_part_of_the_lenient_mean() -> None:
+    found = one(trajectory(answer="  ", status="unparsed"))
+    assert (found["f1"], found["f1_lenient"], found["answer_words"]) == (0.0, None, None)
+
+
+def test_the_reference_text_stands_in_where_there_are_no_short_answers() -> None:
+    long = Question(id="q", text="Why?", reference="Because the lamp burns oil")
+    assert one(trajectory(answer="because the lamp burns oil"), long)["em"] == 1.0
+    assert one(trajectory(answer="oil"), Question(id="q", text="Why?"))["f1"] is None
+
+
+def test_parse_rate_counts_actions_with_a_schema_alone() -> None:
+    events = (call("ok"), call("malformed"), call("free"), call("ok"), search())
+    found = one(trajectory(answer="x", events=events, seconds=3.0))
+    assert found["parse_rate"] == pytest.approx(2 / 3)
+    assert one(trajectory(events=(call("free"),)))["parse_rate"] is None
+    assert (found["calls"], found["searches"], found["seconds"]) == (4, 1, 3.0)
+    assert (found["prompt_tokens"], found["cached_tokens"], found["new_tokens"]) == (400, 160, 40)
+
+
+def test_a_question_counts_once_and_nulls_are_left_out_and_counted() -> None:
+    questions = [Question(id=i, text="?", answers=("yes",)) for i in ("a", "b", "c")]
+    made = [
+        trajectory("a0", "a", answer="yes"),
+        trajectory("a1", "a", answer="no"),
+        trajectory("b0", "b", answer="yes"),
+        trajectory("b1", "b", answer="yes"),
+        trajectory("c0", "c", answer="no"),
+        trajectory("c1", "c", answer="no"),
+    ]
+    given = dict(
+        [
+            score("a0", "lexical_support", 0.4),
+            score("a1", "lexical_support", None),
+            score("b0", "lexical_support", None),
+            score("b1", "lexical_support", None),
+            score("c0", "lexical_support", 0.0),
+            score("c1", "lexical_support", 0.2),
+        ]
+    )
+    values, nulls = by_question(questions, made, given, NAMES, {"lexical_support": 1.0})
+    assert [values[i]["em"] for i in "abc"] == [0.5, 1.0, 0.0]
+    assert [values[i]["lexical_support"] for i in "abc"] == [0.4, None, pytest.approx(0.1)]
+    assert (nulls["lexical_support"], nulls["em"]) == (3, 0)
+    arm = make_arm("base", "mrag", "base", questions, made, given, NAMES, {"lexical_support": 1.0}, 100, 0)
+    support = arm.measures["lexical_support"]
+    assert support.mean == pytest.approx(0.25), "the mean over the two questions that have a value"
+    assert (support.n, support.nulls) == (2, 3)
+    assert arm.measures["em"].mean == pytest.approx(0.5)
+
+
+def test_a_score_that_nobody_gave_is_null() -> None:
+    assert one(trajectory(answer="Pell"))["lexical_support"] is None
+    assert one(trajectory(answer="Pell"))["reward"] is None
+
+
+def test_reward_is_there_only_where_all_its_scores_were_asked_for() -> None:
+    made = trajectory(answer="Pell")
+    assert "reward" not in measure(QUESTION, made, {}, ("em",), {"f1": 1.0})
+
+
+def test_every_measure_has_a_place_in_the_table() -> None:
+    assert set(one(trajectory())) <= set(BY_NAME)

@@ -1,0 +1,104 @@
+"""Intervals and tests against scipy's, against known values, and by their properties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from evaluation import statistics
+from evaluation.statistics import bootstrap_interval, paired_difference, sign_flip_p
+
+values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=40)
+
+
+def test_interval_agrees_with_scipy() -> None:
+    sample = np.random.default_rng(1).beta(0.5, 1.5, 80)
+    ours = bootstrap_interval(sample.tolist(), 20_000, seed=3)
+    theirs = stats.bootstrap((sample,), np.mean, n_resamples=20_000, method="percentile", rng=4).confidence_interval
+    assert ours.mean == pytest.approx(sample.mean())
+    assert ours.low == pytest.approx(theirs.low, abs=0.003)
+    assert ours.high == pytest.approx(theirs.high, abs=0.003)
+
+
+def test_interval_covers_the_true_mean_about_nineteen_times_in_twenty() -> None:
+    rng = np.random.default_rng(2)
+    covered = 0
+    for seed in range(400):
+        found = bootstrap_interval(rng.binomial(1, 0.3, 60).tolist(), 400, seed)
+        assert found.low is not None and found.high is not None
+        covered += found.low <= 0.3 <= found.high
+    assert 0.91 <= covered / 400 <= 0.98
+
+
+def test_p_agrees_with_scipy_and_is_exact_on_few_questions() -> None:
+    rng = np.random.default_rng(5)
+    for n in (3, 8, 12):
+        differences = rng.normal(0.3, 1, n)
+        exact = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+        assert sign_flip_p(differences.tolist(), 10_000, seed=0) == pytest.approx(exact)
+    differences = rng.normal(0.2, 1, 60)
+    theirs = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=1
+    ).pvalue
+    assert sign_flip_p(differences.tolist(), 20_000, seed=0) == pytest.approx(theirs, abs=0.02)
+
+
+def test_p_of_known_cases() -> None:
+    assert sign_flip_p([1.0, 1.0, 1.0], 10_000, 0) == pytest.approx(2 / 8)
+    assert sign_flip_p([0.0, 0.0], 10_000, 0) == 1.0
+    assert sign_flip_p([0.5], 10_000, 0) == 1.0, "one question can tell nothing"
+    assert sign_flip_p([1.0] * 40, 999, 0) == pytest.approx(1 / 1000), "never zero: the seen flip is one of them"
+
+
+def test_questions_without_a_difference_do_not_change_p() -> None:
+    few = [0.4, -0.1, 0.3, 0.2]
+    assert sign_flip_p(few, 10_000, 0) == sign_flip_p([*few, *[0.0] * 50], 10_000, 0)
+
+
+def test_one_question_has_no_interval_and_equal_ones_a_point() -> None:
+    one = bootstrap_interval([0.7], 100, 0)
+    assert (one.mean, one.low, one.high, one.n) == (0.7, None, None, 1)
+    same = bootstrap_interval([0.1] * 3, 100, 0)
+    assert (same.low, same.high) == (same.mean, same.mean)
+    pair = paired_difference([0.5], [1.0], 100, 0)
+    assert (pair.mean, pair.low, pair.p, pair.n) == (0.5, None, 1.0, 1)
+
+
+def test_bad_input_is_refused() -> None:
+    for bad in ([], [float("nan"), 1.0], [float("inf")]):
+        with pytest.raises(ValueError):
+            bootstrap_interval(bad, 100, 0)
+    with pytest.raises(ValueError, match="pairs"):
+        paired_difference([1.0], [1.0, 2.0], 100, 0)
+
+
+def test_a_seed_gives_the_same_numbers_whatever_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = np.random.default_rng(1).random(50).tolist()
+    before = bootstrap_interval(sample, 1000, 7)
+    assert bootstrap_interval(sample, 1000, 7) == before
+    assert bootstrap_interval(sample, 1000, 8) != before
+    monkeypatch.setattr(statistics, "BLOCK", 120)
+    assert bootstrap_interval(sample, 1000, 7) == before
+
+
+@given(values, st.integers(0, 5))
+@settings(deadline=None, max_examples=60)
+def test_interval_lies_within_the_values(sample: list[float], seed: int) -> None:
+    found = bootstrap_interval(sample, 200, seed)
+    assert found.low is not None and found.high is not None
+    slack = 1e-9 * (1 + max(abs(v) for v in sample))
+    assert min(sample) - slack <= found.low <= found.high <= max(sample) + slack
+
+
+@given(values, st.data())
+@settings(deadline=None, max_examples=60)
+def test_swapping_the_systems_turns_the_difference_around(before: list[float], data: st.DataObject) -> None:
+    after = data.draw(st.lists(st.floats(-100, 100), min_size=len(before), max_size=len(before)))
+    there, back = paired_difference(before, after, 200, 1), paired_difference(after, before, 200, 1)
+    assert there.mean == pytest.approx(-back.mean)
+    assert there.p == pytest.approx(back.p)
+    assert there.after - there.before == pytest.approx(there.mean, abs=1e-9)
+    assert 0 < there.p <= 1

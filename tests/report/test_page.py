@@ -1,0 +1,297 @@
+"""The page of a hand-made run: it holds the numbers, it is inert, it needs nothing, and it works with parts missing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from handmade_run import HOSTILE, add_sampling, add_training, make_config, make_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segments
+from ratchet.records import Selection, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from report.__main__ import main
+from report.gather import gather
+from report.page import interval, json_for_script, number, render
+from report.view import make_view
+from training.rows import read_rows, table_rows
+
+Run = tuple[Config, RoundFolder, str]
+
+
+class Page(HTMLParser):
+    """Elements, attributes and visible text, as a browser's parser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._in: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._in.append(tag)
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._in and tag == self._in[-1]:
+            self._in.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._in:
+            self.scripts[-1] += data
+        else:
+            self.text += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(next(s for s in self.scripts if s.startswith('{"sections"')))
+        return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    config, folder = make_run(tmp_path_factory.mktemp("run"))
+    return config, folder, render(config, gather(config, folder, 1))
+
+
+def trajectories_of(page: Page, name: str) -> Iterator[dict[str, Any]]:
+    section = next(s for s in page.data["sections"] if s["name"] == name)
+    for question in section["questions"]:
+        yield from question["runs"]
+
+
+def test_the_numbers_and_the_verdict_are_on_the_page(run: Run) -> None:
+    _, folder, text = run
+    results = json.loads((folder.evaluation / "results.json").read_text())
+    page = Page(text)
+    visible = " ".join(page.text.split())
+    particulars = results["verdict"].partition(". ")[2].replace("->", "→")
+    assert results["verdict"].partition(".")[0] in visible
+    assert particulars in visible
+    for arm in results["arms"]:
+        f1 = arm["measures"]["f1"]
+        assert f"{number(f1['mean'], 3)} [{number(f1['low'], 3)}, {number(f1['high'], 3)}]" in visible
+    assert "no retrieval" in visible
+    assert "one hop" in visible
+
+
+def test_the_plots_are_drawn_in_place(run: Run) -> None:
+    page = Page(run[2])
+    labels = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
+    assert len(labels) == 4
+    assert "training loss by step" in labels
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids)), "drawings that share ids would use each other's clipping"
+
+
+def test_statuses_and_errors_are_counted_apart(run: Run) -> None:
+    config, folder, text = run
+    stored = list(read_segments(folder.trajectories, Trajectory))
+    tally = gather(config, folder, 1).tallies[0]
+    assert tally.total == len(stored)
+    for status in ("finished", "unparsed", "out_of_budget", "failed"):
+        assert tally.statuses[status] == sum(t.status == status for t in stored)
+    assert "EngineError: the server closed the connection" in Page(text).text
+
+
+def test_hostile_text_is_inert(run: Run) -> None:
+    page = Page(run[2])
+    assert sum(tag == "script" for tag, _ in page.elements) == 2, "the data and the page's own script"
+    assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "embed", "link", "base", "form")]
+    assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
+    assert page.data["passages"]["evil"]["text"] == HOSTILE, "what was retrieved is shown as it was"
+    assert "<script>alert" not in run[2]
+
+
+def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run) -> None:
+    page = Page(run[2])
+    for tag, attrs in page.elements:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert (attrs.get(name) or "#").startswith("#"), f"<{tag} {name}={attrs.get(name)}>"
+    styles = " ".join(attrs["style"] or "" for _, attrs in page.elements if "style" in attrs)
+    assert "@import" not in run[2]
+    assert not re.search(r"url\((?!#)", styles)
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and a.get("http-equiv")) or ""
+    assert "default-src 'none'" in policy
+    own = page.scripts[-1]
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert "innerHTML" not in own and "eval(" not in own
+
+
+def test_http_addresses_occur_in_data_alone(run: Run) -> None:
+    page = Page(run[2])
+    outside = run[2].replace(next(s for s in page.scripts if s.startswith('{"sections"')), "")
+    assert not re.findall(r"https?://[^\s\"'<]*", outside)
+
+
+@given(st.text())
+def test_any_text_survives_the_data_element(text: str) -> None:
+    page = Page(f'<script type="application/json">{json_for_script({"sections": text})}</script><p>after')
+    assert json.loads(page.scripts[0]) == {"sections": text}
+    assert [tag for tag, _ in page.elements] == ["script", "p"]
+
+
+def test_why_every_question_was_kept_or_dropped(run: Run) -> None:
+    _, folder, text = run
+    selection = Selection.model_validate_json(folder.selection.read_bytes())
+    shown = {choice["id"]: choice for choice in Page(text).data["choices"]}
+    assert {i: c["reason"] for i, c in shown.items()} == {c.question_id: c.reason for c in selection.questions}
+    assert {i: c["kept"] for i, c in shown.items()} == {c.question_id: len(c.kept) for c in selection.questions}
+
+
+def test_kept_trajectories_come_first_and_are_marked(run: Run) -> None:
+    _, folder, text = run
+    kept = set(Selection.model_validate_json(folder.selection.read_bytes()).kept)
+    page = Page(text)
+    assert {r["key"] for r in trajectories_of(page, "sampled") if r["kept"]} == kept
+    for question in page.data["sections"][0]["questions"]:
+        marks = [r["kept"] for r in question["runs"]]
+        assert marks == sorted(marks, reverse=True)
+
+
+def test_what_was_trained_on_is_marked_token_for_token(run: Run) -> None:
+    _, folder, text = run
+    rows = {(row.trajectory, row.conversation): row for row in table_rows(read_rows(folder.rows).table)}
+    states = set()
+    for shown in trajectories_of(Page(text), "sampled"):
+        for i, conversation in enumerate(shown["conversations"]):
+            row = rows.get((shown["key"], i))
+            marked = [kind for kind, tokens in conversation["spans"] for _ in range(tokens)]
+            learnt = [int(kind in ("trained", "held")) for kind in marked]
+            assert learnt == (list(row.loss_mask) if row else [0] * len(marked))
+            states |= set(marked)
+        for event in shown["events"]:
+            if event["kind"] == "model" and event["trained"]:
+                assert shown["kept"] and event["parse"] != "malformed" and not event["frozen"]
+    assert {"trained", "held", "sampled"} <= states
+
+
+def test_base_and_trained_stand_side_by_side(run: Run) -> None:
+    section = next(s for s in Page(run[2]).data["sections"] if s["name"] == "evaluated")
+    assert section["total"] == 30
+    for question in section["questions"]:
+        assert [r["arm"] for r in question["runs"]] == ["base", "adapter", "no retrieval"]
+
+
+def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
+    config, folder = make_run(tmp_path, train=24)
+    selection = Selection.model_validate_json(folder.selection.read_bytes())
+    dropped = [
+        choice.model_copy(update={"kept": (), "reason": "dropped: by hand"} if i % 2 else {})
+        for i, choice in enumerate(selection.questions)
+    ]
+    folder.selection.write_text(selection.model_copy(update={"questions": tuple(dropped)}).model_dump_json())
+    text = render(config, gather(config, folder, 1, max_questions=6))
+    page = Page(text)
+    section = page.data["sections"][0]
+    assert (len(section["questions"]), section["total"]) == (6, 24)
+    assert sum(bool(q["kept"]) for q in section["questions"]) == 3
+    assert "6 of 24 questions are on this page" in page.text
+    assert len(page.data["choices"]) == 24, "the reasons of all questions stay"
+
+
+def test_a_trajectory_that_was_done_again_counts_once(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=3)
+    folder = open_run(config).round(1)
+    made = add_sampling(config, folder, samples=2)
+    part = folder.trajectories / "part-0.jsonl"
+    failed = made[0].model_copy(update={"status": "failed", "error": "gone"})
+    lines = [failed, *made, made[1]]
+    part.write_text("".join(t.model_dump_json() + "\n" for t in lines) + '{"torn')
+    tally = gather(config, folder, 1).tallies[0]
+    assert tally.total == len(made)
+    assert "gone" not in {error for _, error in tally.errors}
+
+
+@pytest.mark.parametrize("part", ["evaluation", "selection.json", "rows.parquet", "training", "trajectories", "scores"])
+def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path, part: str) -> None:
+    config, folder, _ = run
+    shutil.copytree(folder.path, tmp_path / "round-1")
+    gone = tmp_path / "round-1" / part
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    gathered = gather(config, RoundFolder(tmp_path / "round-1"), 1)
+    page = Page(render(config, gathered))
+    assert "Provenance" in page.text
+    if part != "scores":
+        assert len(gathered.missing) == 1
+        assert " ".join(gathered.missing[0].split()) in " ".join(page.text.split())
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    page = Page(render(config, gather(config, open_run(config).round(1), 1)))
+    assert "Not evaluated yet" in page.text
+    assert "python -m sampling" in page.text
+
+
+def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
+    config, folder = make_run(tmp_path, train=4, test=4)
+    Path(config.questions.train.path).unlink()
+    page = Page(render(config, gather(config, folder, 1)))
+    assert page.data["sections"][0]["questions"][0]["text"] == "train-000"
+    assert "cannot be shown" in page.text
+
+
+def test_a_torn_log_line_and_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    folder = open_run(config).round(1)
+    add_training(folder, steps=20)
+    log = folder.training / "log.jsonl"
+    log.write_text('{"step": 0, "loss": NaN}\n' + log.read_text())
+    training = gather(config, folder, 1).training
+    assert [line.step for line in training] == list(range(21))
+    assert training[0].loss is None
+    assert training[10].dev_loss is not None and training[10].loss is not None
+
+
+def test_the_command_writes_the_page_into_the_run_folder(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config, _, text = run
+    path = tmp_path / "config.json"
+    path.write_text(config.model_dump_json())
+    monkeypatch.setattr(sys, "argv", ["report", "--config", str(path)])
+    main()
+    report = RunFolder(config.folder).report
+    assert str(report) in capsys.readouterr().out
+    assert report.read_text() == text, "the same records give the same page"
+    monkeypatch.setattr(sys, "argv", ["report", "--config", str(path), "--set", f"run={tmp_path / 'nowhere'}"])
+    with pytest.raises(UserError, match="no such run folder"):
+        main()
+
+
+def test_numbers_are_set_with_care() -> None:
+    assert number(-0.0004, 3, sign=True) == "0.000"
+    assert number(-0.25, 2, sign=True) == "−0.25"
+    assert number(12345.6, 0) == "12,346"
+    assert number(None, 2) == "–"
+    assert interval(None, 2) == ""
+
+
+def test_a_page_keeps_to_its_size_by_showing_fewer_questions(run: Run) -> None:
+    config, folder, _ = run
+    gathered = gather(config, folder, 1)
+    whole = make_view(gathered, {"f1": 1.0})
+    small = make_view(gathered, {"f1": 1.0}, max_bytes=100_000)
+    for before, after in zip(whole["sections"], small["sections"], strict=True):
+        assert 0 < len(after["questions"]) < len(before["questions"])
+        assert sum(len(json.dumps(question)) for question in after["questions"]) < 75_000
+    assert set(small["passages"]) < set(whole["passages"]), "passages that nobody shows any more go too"
