@@ -1,0 +1,42 @@
+"""When to ask a server again, and how long to wait first: only what is transient, with exponential backoff."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""HTTP statuses that may be gone on the next try; any other 4xx says that the request itself is wrong."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Waits of 0 to `first`, 0 to 2 `first`, 0 to 4 `first`... seconds ("full jitter"), none above `longest`."""
+
+    tries: int = 7
+    first: float = 1.0
+    longest: float = 30.0
+
+    def wait(self, failed: int, retry_after: float | None = None) -> float:
+        """Seconds to wait after `failed` tries; never less than the server's own Retry-After."""
+        wait = random.uniform(0, min(self.longest, self.first * 2.0 ** (failed - 1)))
+        return max(wait, retry_after or 0.0)
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds from a Retry-After header, which holds seconds or an HTTP date; None where it holds neither."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return max(0.0, seconds) if seconds == seconds else None

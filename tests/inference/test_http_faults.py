@@ -1,0 +1,132 @@
+"""What the HTTP engine does when a server fails: retries, limits, and keys that stay secret."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from wire_server import FAST, Fault, Server, World
+
+from inference.engine import EngineError
+from inference.retry import Backoff, parse_retry_after
+from ratchet.errors import UserError
+
+KEY = "sk-very-secret"
+
+# Faults
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
+async def test_transient_statuses_are_tried_again(world: World, status: int) -> None:
+    world.server.faults = [Fault(status), Fault(status)]
+    assert (await world.ask()).text == "harbour"
+    first, *again = world.server.asked()
+    assert [r.body for r in again] == [first.body] * 2
+
+
+async def test_a_dropped_connection_is_tried_again(world: World) -> None:
+    world.server.faults = [Fault(drop=True)]
+    assert (await world.ask()).text == "harbour"
+    assert len(world.server.asked()) == 2
+
+
+async def test_tries_are_limited(world: World) -> None:
+    world.server.faults = [Fault(503, "overloaded")] * 9
+    with pytest.raises(EngineError, match="503: overloaded"):
+        await world.ask()
+    assert len(world.server.asked()) == FAST.tries
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_wrong_request_is_not_repeated(world: World, status: int) -> None:
+    world.server.faults = [Fault(status, "no\n such schema " + "x" * 1000)]
+    with pytest.raises(EngineError, match=rf"{status}: no such schema x+\.\.\.$") as error:
+        await world.ask()
+    assert len(str(error.value)) < 400
+    assert len(world.server.asked()) == 1
+
+
+async def test_retry_after_is_honoured(world: World) -> None:
+    await world.ask()
+    world.server.faults = [Fault(429, headers={"Retry-After": "0.4"})]
+    began = time.monotonic()
+    await world.ask()
+    assert time.monotonic() - began >= 0.4
+
+
+async def test_a_retry_after_beyond_the_timeout_gives_up_at_once(world: World) -> None:
+    await world.ask()
+    world.server.faults = [Fault(429, "slow down", headers={"Retry-After": "60"})]
+    began = time.monotonic()
+    with pytest.raises(EngineError, match="429: slow down"):
+        await world.ask()
+    assert time.monotonic() - began < 2
+
+
+def test_retry_after_in_both_forms_and_in_none() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 25 < (parse_retry_after(soon) or 0) <= 30
+    assert parse_retry_after("1.5") == 1.5
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert [parse_retry_after(value) for value in (None, "", "soon", "nan")] == [None] * 4
+
+
+def test_waits_grow_up_to_a_limit() -> None:
+    backoff = Backoff(tries=9, first=1.0, longest=8.0)
+    for failed, most in ((1, 1), (2, 2), (3, 4), (4, 8), (8, 8)):
+        waits = [backoff.wait(failed) for _ in range(300)]
+        assert all(0 <= wait <= most for wait in waits)
+        assert max(waits) > 0.8 * most and min(waits) < 0.2 * most, "full jitter"
+    assert backoff.wait(1, retry_after=5.0) >= 5.0
+
+
+async def test_an_answer_beyond_the_timeout(server: Server, folder: str) -> None:
+    world = World(server, folder, timeout=0.3)
+    server.faults = [Fault(delay=1.0)]
+    began = time.monotonic()
+    with pytest.raises(EngineError, match=r"no answer within 0.3 s \(models\.\*\.timeout\)"):
+        await world.ask()
+    assert time.monotonic() - began < 0.9
+
+
+async def test_malformed_json(world: World) -> None:
+    world.server.faults = [Fault(raw='{"choices": [')]
+    with pytest.raises(EngineError, match="not valid JSON"):
+        await world.ask()
+    assert len(world.server.asked()) == 1
+
+
+async def test_requests_in_flight_are_limited(server: Server, folder: str) -> None:
+    world = World(server, folder, concurrency=2)
+    await asyncio.gather(*(world.ask() for _ in range(8)))
+    assert len(server.asked()) == 8
+    assert server.most_at_once == 2
+
+
+# The key
+
+
+async def test_the_key_is_sent_and_never_shown(server: Server, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    server.key = KEY
+    world = World(server, folder, api_key_env="MY_KEY")
+    assert (await world.ask()).text == "harbour"
+    assert {r.headers["authorization"] for r in server.requests} == {f"Bearer {KEY}"}
+    server.faults = [Fault(400, f"bad request with {KEY}")]
+    with pytest.raises(EngineError) as error:
+        await world.ask()
+    assert KEY not in str(error.value) + repr(error.value)
+    server.key = "another"
+    with pytest.raises(UserError, match=r"401.*MY_KEY, which the server does not accept") as refused:
+        await world.ask()
+    assert KEY not in str(refused.value)
+    assert len(server.asked()) == 3, "a refused key is not tried again"
+
+
+async def test_a_missing_key_is_named(server: Server, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    server.key = KEY
+    with pytest.raises(UserError, match="MY_KEY, which is not set"):
+        await World(server, folder, api_key_env="MY_KEY").ask()
+    assert "authorization" not in server.requests[0].headers
