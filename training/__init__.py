@@ -1,0 +1,1 @@
+"""Selected trajectories to token rows to a LoRA adapter."""

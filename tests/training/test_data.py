@@ -1,0 +1,55 @@
+"""Splits, the order of rows, padding."""
+
+from collections import Counter
+
+import torch
+from world import sample_trajectory
+
+from training.data import Collator, EpochSampler, epoch_order, split_rows
+from training.rows import build_rows, rows_table
+
+TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
+TABLE = rows_table(build_rows(TRAJECTORIES, [t.key for t in TRAJECTORIES], 1000)[0])
+QUESTION_OF = {t.key: t.question_id for t in TRAJECTORIES}
+
+
+def test_a_question_is_never_on_both_sides() -> None:
+    train, dev = split_rows(TABLE, QUESTION_OF, 0.2, seed=0)
+    sides = [{QUESTION_OF[key] for key in part["trajectory"].to_pylist()} for part in (train, dev)]
+    assert not sides[0] & sides[1] and len(sides[1]) == 4 and len(train) + len(dev) == len(TABLE)
+    shuffled = TABLE.take(list(reversed(range(len(TABLE)))))
+    assert {QUESTION_OF[k] for k in split_rows(shuffled, QUESTION_OF, 0.2, 0)[1]["trajectory"].to_pylist()} == sides[1]
+    assert {QUESTION_OF[k] for k in split_rows(TABLE, QUESTION_OF, 0.2, 1)[1]["trajectory"].to_pylist()} != sides[1]
+
+
+def test_too_few_questions_hold_none_out() -> None:
+    few = TABLE.slice(0, 30)  # 8 questions
+    train, dev = split_rows(few, QUESTION_OF, 0.5, seed=0)
+    assert len(dev) == 0 and len(train) == 30
+    assert len(split_rows(TABLE, QUESTION_OF, 0.0, seed=0)[1]) == 0
+
+
+def test_an_epoch_visits_every_row_once_in_another_order_each_time() -> None:
+    lengths = [(n * 37) % 50 for n in range(30)]
+    first, second = epoch_order(lengths, 8, 0, 0), epoch_order(lengths, 8, 0, 1)
+    assert Counter(first) == Counter(range(30)) and first != second and first == epoch_order(lengths, 8, 0, 0)
+    for at in range(0, 30, 8):
+        batch = [lengths[row] for row in first[at : at + 8]]
+        assert batch == sorted(batch, reverse=True)
+    assert sorted(first[:8]) != list(range(8))
+
+
+def test_the_sampler_asks_for_the_epoch_when_it_starts() -> None:
+    now = 0
+    sampler = EpochSampler([3] * 20, 4, 0, lambda: now)
+    first = list(sampler)
+    now = 1
+    assert list(sampler) == epoch_order([3] * 20, 4, 0, 1) != first and len(sampler) == 20
+
+
+def test_padding_is_on_the_right_and_masked_everywhere() -> None:
+    batch = Collator(9)([{"ids": [1, 2, 3], "loss_mask": [0, 1, 0]}, {"ids": [4, 5], "loss_mask": [0, 1]}])
+    assert batch["input_ids"].tolist() == [[1, 2, 3], [4, 5, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch["labels"].tolist() == [[-100, 2, -100], [-100, 5, -100]]
+    assert all(value.dtype == torch.long for value in batch.values())

@@ -1,0 +1,120 @@
+"""Rows teach what was sampled, all of it and nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from world import dialogue, make_run, sample_trajectory, trajectory
+
+from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import Conversation, Span
+from training.prepare import prepare_rows
+from training.rows import build_rows, check_rows, read_rows, rows_digest, rows_table, table_rows, write_rows
+
+TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed"), ("third?", "no", "free")]
+
+
+def test_mask_is_one_exactly_on_parsed_sampled_tokens() -> None:
+    conversation, calls = dialogue("planner", TURNS)
+    rows, left_out = build_rows([trajectory("t", "q", [(conversation, calls)])], ["t"], 1000)
+    learnt = [at for at, bit in enumerate(rows[0].loss_mask) if bit]
+    good = [range(call.start, call.end) for call in calls if call.parse != "malformed"]
+    assert learnt == [at for span in good for at in span]
+    assert rows[0].ids == conversation.ids and not left_out
+
+
+def test_frozen_and_malformed_conversations_and_unkept_trajectories_give_no_rows() -> None:
+    broken = dialogue("searcher", [("find", "{", "malformed")])
+    frozen = dialogue("answerer", [("say", "it", "free")], trainable=False)
+    good = dialogue("planner", [("plan", "so", "ok")])
+    rows, left_out = build_rows(
+        [trajectory("kept", "q", [broken, frozen, good]), trajectory("other", "q", [good])], ["kept"], 1000
+    )
+    assert [(row.trajectory, row.conversation, row.role) for row in rows] == [("kept", 2, "planner")]
+    assert [(item.role, item.reason) for item in left_out] == [("searcher", "no parsed action")]
+
+
+def test_a_long_row_is_left_out_never_cut() -> None:
+    talk = dialogue("planner", TURNS)
+    length = len(talk[0].ids)
+    one = trajectory("t", "q", [talk])
+    assert [len(row.ids) for row in build_rows([one], ["t"], length)[0]] == [length]
+    rows, left_out = build_rows([one], ["t"], length - 1)
+    assert rows == [] and [(item.tokens, item.reason) for item in left_out] == [(length, "too long")]
+
+
+def test_equal_rows_stay_in_kept_order_and_a_repeated_record_counts_once() -> None:
+    talk = dialogue("planner", TURNS)
+    a, b = trajectory("a", "q", [talk]), trajectory("b", "q", [talk])
+    failed = trajectory("b", "q", [], status="failed")
+    rows, _ = build_rows([a, a, b, failed], ["b", "a"], 1000)
+    assert [row.trajectory for row in rows] == ["b", "a"] and rows[0].ids == rows[1].ids
+
+
+def test_a_kept_trajectory_that_is_missing_is_named() -> None:
+    with pytest.raises(UserError, match="gone"):
+        build_rows([], ["gone"], 1000)
+
+
+def test_a_first_token_can_not_be_learnt() -> None:
+    span = Span(start=0, end=2, author="assistant", sampled=True)
+    conversation = Conversation(role="planner", model="agent", trainable=True, ids=(1, 2), spans=(span,))
+    with pytest.raises(ValueError, match="first token"):
+        build_rows([trajectory("t", "q", [(conversation, [])])], ["t"], 10)
+
+
+def test_check_rows_notices_a_changed_label_or_mask() -> None:
+    one = trajectory("t", "q", [dialogue("planner", TURNS)])
+    (row,), _ = build_rows([one], ["t"], 1000)
+    assert check_rows([row], {"t": one}) == 2
+    wrong_id = row.model_copy(update={"ids": (*row.ids[:-1], row.ids[-1] + 1)})
+    more = row.model_copy(update={"loss_mask": (0, *[1] * (len(row.ids) - 1))})
+    for bad in (wrong_id, more):
+        with pytest.raises(ValueError):
+            check_rows([bad], {"t": one})
+
+
+@given(st.lists(st.lists(st.sampled_from(["ok", "free", "malformed"]), min_size=1, max_size=4), min_size=1, max_size=3))
+def test_parquet_gives_back_the_rows(tmp_path_factory, roles) -> None:  # type: ignore[no-untyped-def]
+    parts = [dialogue(f"role{n}", [("do", "done", parse) for parse in turns]) for n, turns in enumerate(roles)]
+    rows, left_out = build_rows([trajectory("t", "q", parts)], ["t"], 1000)
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    write_rows(path, rows_table(rows), "source", {"too long": 1})
+    again = read_rows(path)
+    assert list(table_rows(again.table)) == rows
+    assert again.digest == rows_digest(rows_table(rows)) and again.left_out == {"too long": 1}
+    assert len(rows) + len(left_out) == len(roles)
+
+
+def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows, _ = build_rows([sample_trajectory(1, 1)], ["t1"], 1000)
+    path = tmp_path / "rows.parquet"
+    write_rows(path, rows_table(rows), "source", {})
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"rows\.parquet.*delete"):
+        read_rows(path)
+
+
+def test_rows_are_reused_for_the_same_selection_and_made_again_for_another(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    _, config, folder = make_run(tmp_path, questions=4)
+    first, question_of = prepare_rows(config, folder)
+    assert question_of == {f"t{n}": f"q{n}" for n in range(4)}
+    stamp = folder.rows.stat().st_mtime_ns
+    assert prepare_rows(config, folder)[0].digest == first.digest and folder.rows.stat().st_mtime_ns == stamp
+    text = folder.selection.read_text()
+    folder.selection.write_text(text.replace('"t3"\n', '"t2"\n'))
+    second, _ = prepare_rows(config, folder)
+    assert set(second.table["trajectory"].to_pylist()) == {"t0", "t1", "t2"}
+    folder.rows.write_bytes(b"torn")
+    assert prepare_rows(config, folder)[0].digest == second.digest
+
+
+def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    _, config, folder = make_run(tmp_path, questions=2)
+    choice = {"question_id": "q", "kept": [], "reason": "best reward is 0", "rewards": {}}
+    write_json(folder.selection, {"weights": {}, "rule": {}, "questions": [choice]})
+    with pytest.raises(UserError, match=r"no trajectory was kept.*1 x best reward is 0"):
+        prepare_rows(config, folder)
+    folder.selection.unlink()
+    with pytest.raises(UserError, match="python -m rewards"):
+        prepare_rows(config, folder)

@@ -1,0 +1,60 @@
+"""The row printer shows the mask that training uses; the benchmark of the training stage runs."""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import tiny_format
+from world import dialogue, make_run, trajectory
+
+from ratchet.errors import UserError
+from training.__main__ import main
+from training.rows import build_rows
+from training.show import LEARNT, render_row
+
+TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed")]
+
+
+def test_learnt_tokens_stand_between_brackets_and_authors_are_named() -> None:
+    talk = dialogue("planner", TURNS)
+    (row,), _ = build_rows([trajectory("t", "q", [talk])], ["t"], 1000)
+    shown = render_row(row, talk[0], tiny_format().decode, colour=False)
+    assert "[assistant] >>>yes<|im_end|><<<" in shown
+    assert "[assistant, malformed] {broken<|im_end|>" in shown and shown.count(">>>") == 1
+    assert "[user] first?" in shown and "[system] You are the planner." in shown
+    coloured = render_row(row, talk[0], tiny_format().decode, colour=True)
+    assert f"{LEARNT}yes<|im_end|>" in coloured and coloured.count(LEARNT) == 1
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _, _ = make_run(tmp_path, questions=3)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["training", *arguments, "--config", str(path)])
+        main()
+        return capsys.readouterr().out
+
+    sums = run("rows")
+    assert "coordinator        3" in sums and "the labels of 9 actions equal the sampled ids" in sums
+    assert '>>>{"search_query": "harbour"}<|im_end|><<<' in run("show", "--role", "searcher")
+    assert "trajectory" not in run("show", "--row", "5") and "row t2 conversation 1" in run("show", "--row", "5")
+    with pytest.raises(UserError, match="did you mean 'searcher'"):
+        run("show", "--role", "sercher")
+    with pytest.raises(UserError, match="0 to 5"):
+        run("show", "--row", "6")
+
+
+def test_the_benchmark_runs_on_a_cpu_and_counts_flops() -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "training.py"
+    spec = importlib.util.spec_from_file_location("benchmark_training", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.benchmark(
+        argparse.Namespace(
+            shape="tiny", length=64, spread=0.5, learnt=0.2, rows=2, micro_batch=1, steps=3, checkpointing=True
+        )
+    )
+    assert found["tokens_per_second"] > 0 and found["model_tflops_per_second"] > 0 and found["row_tokens"][1] <= 64

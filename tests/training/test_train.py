@@ -1,0 +1,295 @@
+"""train.py as its users meet it: the loss, the curve after a kill, the adapter, and what it says when it cannot."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTTrainer
+from world import make_run, tiny_model
+
+import train
+from inference.chat import load_tokenizer
+from ratchet.config import Config, TrainingConfig, load_config
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder, RunFolder
+from training.checkpoints import BestAdapter
+from training.data import epoch_order, row_lengths, split_rows
+from training.lora import add_lora, load_model
+from training.prepare import prepare_rows
+from training.trainer import RowTrainer, accumulation, report_to, total_steps, trainer_config
+from training.watch import Watch, read_log
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained round; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "model").symlink_to(model)
+    _, config, _ = make_run(folder, max_steps=30, eval_steps=5)
+    train.train(config, 1)
+    return folder
+
+
+def start(folder: Path, model: Path, **training: object) -> tuple[Path, Config, RoundFolder]:
+    (folder / "model").symlink_to(model)
+    return make_run(folder, **training)  # type: ignore[arg-type]
+
+
+def curve(folder: RoundFolder) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in line.items() if k != "tokens_per_second"} for line in read_log(folder.training / "log.jsonl")
+    ]
+
+
+def round_of(folder: Path) -> tuple[Config, RoundFolder]:
+    config = load_config(folder / "config.yaml")
+    return config, RunFolder(config.folder).round(1)
+
+
+def mean_loss(model: Any, rows: list[dict[str, Any]]) -> float:
+    """The definition, in plain torch, a row at a time and without padding: mean of -log p over learnt tokens."""
+    summed, count = 0.0, 0
+    for row in rows:
+        with torch.no_grad():
+            logp = model(torch.tensor([row["ids"]])).logits[0].log_softmax(-1)
+        for at, learnt in enumerate(row["loss_mask"]):
+            if learnt:
+                summed -= float(logp[at - 1, row["ids"][at]])
+                count += 1
+    return summed / count
+
+
+def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
+    config, folder = round_of(finished)
+    rows, question_of = prepare_rows(config, folder)
+    learnt, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
+    base = AutoModelForCausalLM.from_pretrained(finished / "model").eval()
+    log = curve(folder)
+    assert log[0] == {"step": 0, "dev_loss": pytest.approx(mean_loss(base, dev.to_pylist()), rel=1e-5)}
+    batch = epoch_order(row_lengths(learnt), 4, config.seed, 0)[:4]
+    assert log[1]["loss"] == pytest.approx(mean_loss(base, learnt.take(batch).to_pylist()), rel=1e-5)
+    assert log[1]["tokens"] == sum(len(row) for row in learnt.take(batch)["ids"].to_pylist())
+    assert [line["step"] for line in log if "loss" in line] == list(range(1, 31))
+    assert log[-2]["loss"] < log[1]["loss"] - 0.2
+
+
+def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path) -> None:
+    curves = []
+    for micro in (1, 4):
+        (tmp_path / str(micro)).mkdir()
+        _, config, folder = start(tmp_path / str(micro), model, micro_batch=micro)
+        train.train(config, 1)
+        curves.append(curve(folder))
+    assert len(curves[0]) == len(curves[1]) == 10
+    for one, four in zip(*curves, strict=True):
+        assert one == pytest.approx(four, rel=1e-4)
+
+
+def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
+    config, folder = round_of(finished)
+    table = prepare_rows(config, folder)[0].table
+    agent = config.models["agent"]
+    settings = trainer_config(config.training, agent, tmp_path, len(table), 0, 1)
+    learner = add_lora(load_model(agent), config.training.lora, 0)
+    watch = Watch(tmp_path, 5, has_dev=False)
+    trainer = RowTrainer(learner, load_tokenizer(agent.path), settings, table, table.slice(0, 0), watch, resumed=False)
+    inputs = trainer.data_collator(table.slice(0, 3).to_pylist())
+    for count in (None, torch.tensor(100)):
+        ours = trainer.compute_loss(trainer.model, dict(inputs), num_items_in_batch=count)
+        theirs = SFTTrainer.compute_loss(trainer, trainer.model, dict(inputs), num_items_in_batch=count)
+        assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, finished: Path, tmp_path: Path) -> None:
+    path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
+    command = [sys.executable, "train.py", "--config", str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (folder.training / "checkpoint-5" / "complete.json").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
+    train.train(config, 1)
+    _, whole = round_of(finished)
+    # The two runs' settings differ in nothing but their folders.
+    assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
+    ours, theirs = (load_file(f.adapter / "adapter_model.safetensors") for f in (folder, whole))
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+
+
+def test_a_damaged_checkpoint_is_passed_over(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, tmp_path / "copy", symlinks=True)
+    before = curve(round_of(finished)[1])
+    text = (tmp_path / "copy" / "config.yaml").read_text().replace(str(finished), str(tmp_path / "copy"))
+    (tmp_path / "copy" / "config.yaml").write_text(text)
+    config, folder = round_of(tmp_path / "copy")
+    shutil.rmtree(folder.adapter)
+    shutil.rmtree(config.folder / "nothing", ignore_errors=True)
+    (config.folder / "config.yaml").unlink()  # it names the other folder
+    weights = folder.training / "checkpoint-30" / "optimizer.pt"
+    weights.write_bytes(weights.read_bytes()[:100])
+    made_of = json.loads((folder.training / "training.json").read_text())
+    train.train(config, 1)
+    assert "checkpoint-30: optimizer.pt is damaged; going back" in capsys.readouterr().err
+    assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in before]
+    assert json.loads((folder.training / "training.json").read_text()) == made_of
+
+
+def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=12, eval_steps=3, warmup_steps=12)
+    train.train(config, 1)
+    dev_losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
+    best = min(dev_losses, key=lambda step: dev_losses[step])
+    facts = json.loads((folder.adapter / "training.json").read_text())
+    assert list(dev_losses) == [3, 6, 9, 12] and facts["step"] == best != 12
+    assert f"the adapter after step {best} of 12" in capsys.readouterr().err
+    rows, question_of = prepare_rows(config, folder)
+    _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
+    tuned = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
+    assert mean_loss(tuned, dev.to_pylist()) == pytest.approx(dev_losses[best], rel=1e-4)
+
+
+def test_best_adapter_after_a_kill_between_rename_and_clean_up(tmp_path: Path) -> None:
+    for step, loss in ((5, 1.0), (10, 0.5), (15, 0.5)):
+        (tmp_path / f"best-{step}").mkdir()
+        (tmp_path / f"best-{step}" / "best.json").write_text(json.dumps({"step": step, "dev_loss": loss}))
+    current = BestAdapter(tmp_path).current()
+    assert current is not None and current[0].name == "best-10"
+
+
+def test_the_adapter_loads_in_plain_peft_and_changes_the_model(finished: Path) -> None:
+    _, folder = round_of(finished)
+    assert {p.name for p in folder.adapter.iterdir()} == {
+        "README.md", "training.json", "adapter_config.json", "adapter_model.safetensors"
+    }  # fmt: skip
+    ids = AutoTokenizer.from_pretrained(finished / "model")("Ada Torrin", return_tensors="pt").input_ids
+    base = AutoModelForCausalLM.from_pretrained(finished / "model").eval()
+    with torch.no_grad():
+        plain = base(ids).logits
+        tuned = PeftModel.from_pretrained(base, folder.adapter).eval()(ids).logits
+        direct = AutoModelForCausalLM.from_pretrained(folder.adapter).eval()(ids).logits
+    assert not torch.allclose(plain, tuned, atol=1e-2) and torch.allclose(tuned, direct, atol=1e-5)
+
+
+def test_the_model_card_has_valid_front_matter_and_the_facts(finished: Path) -> None:
+    config, folder = round_of(finished)
+    _, front, body = (folder.adapter / "README.md").read_text().split("---\n", 2)
+    assert yaml.safe_load(front)["base_model"] == config.models["agent"].path
+    assert yaml.safe_load(front)["library_name"] == "peft"
+    facts = json.loads((folder.adapter / "training.json").read_text())
+    for fact in (
+        f"{facts['dev_loss']:.4f}",
+        "r=4, alpha=8",
+        "| coordinator |",
+        str(facts["rows"]["loss_tokens"]),
+        config.run,
+    ):
+        assert fact in body
+
+
+def test_again_does_nothing_and_other_rows_are_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder = round_of(finished)
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "optimise", lambda *a: pytest.fail("trained again"))
+        train.train(config, 1)
+    assert "is complete" in capsys.readouterr().err
+    selection = folder.selection.read_text()
+    try:
+        folder.selection.write_text(selection.replace('"t3"\n', '"t2"\n'))
+        with pytest.raises(UserError, match=r"trained with other rows\. Move or delete"):
+            train.train(config, 1)
+    finally:
+        folder.selection.write_text(selection)
+
+
+def test_few_questions_train_without_dev_and_keep_the_last_step(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, config, folder = start(tmp_path, model, questions=3, max_steps=50, epochs=2.0)
+    train.train(config, 1)
+    said = capsys.readouterr().err
+    assert "too few questions" in said and "step 4 of 4" in said
+    facts = json.loads((folder.adapter / "training.json").read_text())
+    assert facts["dev_loss"] is None and facts["step"] == 4
+    assert "no rows were held out" in (folder.adapter / "README.md").read_text()
+
+
+def test_no_kept_trajectories_is_a_clear_error_and_exit_status_2(model: Path, tmp_path: Path) -> None:
+    path, _, folder = start(tmp_path, model, questions=2)
+    folder.selection.write_text('{"weights": {}, "rule": {}, "questions": []}')
+    done = subprocess.run([sys.executable, "train.py", "--config", str(path)], cwd=REPO, capture_output=True, text=True)
+    assert done.returncode == 2 and "no trajectory was kept" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_steps_and_batches() -> None:
+    settings = TrainingConfig(batch_size=8, micro_batch=2, max_steps=100)
+    assert accumulation(settings, 2) == 2 and total_steps(20, settings, 1) == (3, 100)
+    assert total_steps(20, settings.model_copy(update={"epochs": 2.0}), 1) == (3, 6)
+    with pytest.raises(UserError, match=r"micro_batch one of 1, 2, 4, 8, or training.batch_size=9"):
+        accumulation(settings.model_copy(update={"micro_batch": 3}), 1)
+    with pytest.raises(UserError, match=r"on 3 devices: set training.batch_size=6"):
+        accumulation(settings, 3)
+
+
+def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, config, _ = start(tmp_path, model)
+    with monkeypatch.context() as patch:
+        patch.setattr(RowTrainer, "compute_loss", lambda *a, **k: torch.tensor(float("nan"), requires_grad=True))
+        with pytest.raises(UserError, match=r"loss is nan.*learning_rate"):
+            train.train(config, 1)
+
+    def full(*unused: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SFTTrainer, "_save_checkpoint", full)
+    with pytest.raises(UserError, match=r"cannot save a checkpoint.*No space left.*run the same command again"):
+        train.train(config, 1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp_path: Path) -> None:
+    path, _, _ = start(tmp_path, model, backend="unsloth")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["train.py", "--config", str(path)])
+        with pytest.raises(UserError, match=r"needs an NVIDIA GPU.*training.backend=peft"):
+            train.main()
+    assert "unsloth" not in sys.modules
+
+
+def test_wandb_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert report_to("off", tmp_path) == []
+    with pytest.raises(UserError, match=r"pip install 'ratchet\[wandb\]'"):
+        report_to("offline", tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setenv("WANDB_MODE", "")
+    assert report_to("offline", tmp_path) == ["wandb"] and os.environ["WANDB_MODE"] == "offline"

@@ -1,0 +1,93 @@
+"""From rows to batches: the held-out split, the order of rows, and padding."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch.utils.data import Sampler
+
+FEWEST_QUESTIONS = 10
+"""With fewer questions a held-out loss says nothing and costs data that is missed."""
+IGNORED = -100
+"""The label that the loss skips, as everywhere in transformers."""
+
+
+def split_rows(
+    table: pa.Table, question_of: Mapping[str, str], fraction: float, seed: int
+) -> tuple[pa.Table, pa.Table]:
+    """(train, dev) rows: a share `fraction` of the questions is held out, whole questions at a time.
+
+    Which ones is decided by a hash of seed and question id, so more rows or another order move no question from one
+    side to the other needlessly. `question_of` maps trajectory key to question id.
+    """
+    keys = table["trajectory"].to_pylist()
+    questions = sorted(
+        {question_of[key] for key in keys}, key=lambda q: hashlib.sha256(f"{seed}\0{q}".encode()).digest()
+    )
+    held = set(questions[: max(1, round(fraction * len(questions)))])
+    if fraction == 0 or len(questions) < FEWEST_QUESTIONS:
+        held = set()
+    is_dev = pa.array([question_of[key] in held for key in keys], type=pa.bool_())
+    return table.filter(pc.invert(is_dev)), table.filter(is_dev)
+
+
+def row_lengths(table: pa.Table) -> list[int]:
+    return list(pc.list_value_length(table["ids"]).to_pylist())
+
+
+def loss_tokens(table: pa.Table) -> int:
+    return int(pc.sum(pc.list_flatten(table["loss_mask"])).as_py() or 0)
+
+
+def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[int]:
+    """The order of rows in an epoch: shuffled, cut into batches, and within a batch the longest first.
+
+    A batch is a uniform draw, as if nothing were sorted; its micro-batches hold rows of like length, so little is
+    spent on padding, and devices that work side by side get like loads. The gradient is the batch's, and does not
+    change.
+    """
+    order = list(range(len(lengths)))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    batches = (order[at : at + batch_size] for at in range(0, len(order), batch_size))
+    return [row for batch in batches for row in sorted(batch, key=lambda row: -lengths[row])]
+
+
+class EpochSampler(Sampler[int]):
+    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state."""
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, epoch: Callable[[], int]) -> None:
+        self.lengths, self.batch_size, self.seed, self.epoch = lengths, batch_size, seed, epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(epoch_order(self.lengths, self.batch_size, self.seed, self.epoch()))
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads rows on the right: input_ids, attention_mask and labels, each (rows, longest row) of int64."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        shape = (len(rows), max(len(row["ids"]) for row in rows))
+        ids = torch.full(shape, self.pad_id)
+        attention = torch.zeros(shape, dtype=torch.long)
+        labels = torch.full(shape, IGNORED)
+        for number, row in enumerate(rows):
+            length = len(row["ids"])
+            own = torch.tensor(row["ids"], dtype=torch.long)
+            learnt = torch.tensor(row["loss_mask"], dtype=torch.bool)
+            ids[number, :length] = own
+            attention[number, :length] = 1
+            labels[number, :length] = own.where(learnt, IGNORED)
+        return {"input_ids": ids, "attention_mask": attention, "labels": labels}

@@ -1,0 +1,84 @@
+"""What a round trains on: its selection and trajectories, turned once into rows.parquet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segments
+from ratchet.records import Selection, Trajectory, content_key
+from ratchet.runfolder import RoundFolder
+from training.rows import RowsFile, build_rows, check_rows, missing, read_rows, rows_source, rows_table, write_rows
+
+FORM = 1
+"""Raise it when the same trajectories would give other rows, so that old rows.parquet files are made again."""
+
+
+def read_selection(path: Path) -> Selection:
+    """The round's selection. Raises UserError when there is none, or nothing was kept."""
+    try:
+        selection = Selection.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot read ({error.strerror}); select the round's trajectories first: `python -m rewards`"
+        ) from error
+    except ValidationError as error:
+        raise UserError(
+            f"{path}: not a selection ({error.errors()[0]['msg']}); run `python -m rewards` again"
+        ) from error
+    if not selection.kept:
+        reasons = Counter(choice.reason for choice in selection.questions)
+        shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
+        raise UserError(
+            f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
+            "or easier questions (sampling.samples, questions.train), or keep more (rewards.select, rewards.weights)"
+        )
+    return selection
+
+
+def question_of(selection: Selection) -> dict[str, str]:
+    """Kept trajectory key to question id."""
+    return {key: choice.question_id for choice in selection.questions for key in choice.kept}
+
+
+def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
+    """The round's rows, made now or read if they were made of the same selection; and kept key to question id."""
+    selection = read_selection(folder.selection)
+    source = content_key("rows", FORM, selection.kept, config.training.max_length)
+    if rows_source(folder.rows) != source:
+        table, left_out = _build(folder, selection.kept, config.training.max_length)
+        write_rows(folder.rows, table, source, left_out)
+    rows = read_rows(folder.rows)
+    if not len(rows.table):
+        raise UserError(
+            f"{folder.selection}: the kept trajectories give no rows to train on (left out: {dict(rows.left_out)}); is "
+            "any role trainable (system.roles.*.trainable), and training.max_length large enough?"
+        )
+    return rows, question_of(selection)
+
+
+def _build(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple[pa.Table, Counter[str]]:
+    """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
+    wanted = set(kept)
+    tables: dict[str, pa.Table] = {}
+    reasons: dict[str, list[str]] = {}
+    for trajectory in read_segments(folder.trajectories, Trajectory):
+        if trajectory.key in wanted and trajectory.status != "failed":
+            rows, left_out = build_rows([trajectory], [trajectory.key], max_length)
+            check_rows(rows, {trajectory.key: trajectory})
+            tables[trajectory.key] = rows_table(rows)
+            reasons[trajectory.key] = [item.reason for item in left_out]
+    for key in kept:
+        if key not in tables:
+            raise UserError(f"{folder.trajectories}: {missing(key)}")
+    ordered = dict.fromkeys(kept)
+    return (
+        pa.concat_tables([tables[key] for key in ordered]).combine_chunks(),
+        Counter(reason for key in ordered for reason in reasons[key]),
+    )

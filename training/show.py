@@ -1,0 +1,75 @@
+"""A token row for the eye: who wrote what, and which tokens are learnt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from ratchet.records import Conversation, TokenRow
+from training.data import loss_tokens, row_lengths
+
+AUTHOR = {"template": "\x1b[2m", "system": "\x1b[36m", "user": "\x1b[34m", "assistant": "\x1b[31m"}
+LEARNT = "\x1b[1;30;42m"
+RESET = "\x1b[0m"
+
+
+def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequence[int]], str], colour: bool) -> str:
+    """The row's text, span by span. Learnt tokens are green; without colour they stand between >>> and <<<.
+
+    Each span is opened by its author. What an assistant wrote and is not learnt (malformed, or not sampled) shows as
+    such. The mask is the row's own, not recomputed: this is what training sees.
+    """
+    parts = [f"row {row.trajectory} conversation {row.conversation}, role {row.role}: {len(row.ids)} tokens, "
+             f"{sum(row.loss_mask)} learnt" + (", re-tokenised" if row.retokenised else "")]  # fmt: skip
+    for span in conversation.spans:
+        name = span.author + ("" if span.parsed else ", malformed")
+        text = ""
+        for learnt, start, end in _runs(row.loss_mask, span.start, span.end):
+            piece = decode(row.ids[start:end])
+            if colour:
+                text += (
+                    (LEARNT if learnt else AUTHOR[span.author])
+                    + piece.replace("\n", f"\n{_style(learnt, span.author)}")
+                    + RESET
+                )
+            else:
+                text += f">>>{piece}<<<" if learnt else piece
+        parts.append(f"[{name}] {text}")
+    return "\n".join(parts)
+
+
+def _style(learnt: bool, author: str) -> str:
+    return LEARNT if learnt else AUTHOR[author]
+
+
+def _runs(mask: Sequence[int], start: int, end: int) -> list[tuple[bool, int, int]]:
+    """(learnt, start, end) of the stretches of equal mask within start:end."""
+    runs: list[tuple[bool, int, int]] = []
+    for at in range(start, end):
+        if runs and runs[-1][0] == bool(mask[at]):
+            runs[-1] = (runs[-1][0], runs[-1][1], at + 1)
+        else:
+            runs.append((bool(mask[at]), at, at + 1))
+    return runs
+
+
+def summary(table: pa.Table, left_out: dict[str, int]) -> str:
+    """Rows, tokens and learnt tokens by role, the lengths, and what was left out."""
+    lengths = row_lengths(table)
+    rows, tokens, learnt = Counter[str](), Counter[str](), Counter[str]()
+    for role in sorted(set(table["role"].to_pylist())):
+        part = table.filter(pa.compute.equal(table["role"], role))
+        rows[role], tokens[role], learnt[role] = len(part), sum(row_lengths(part)), loss_tokens(part)
+    width = max(len(role) for role in [*rows, "role", "all"])
+    lines = [f"{'role':<{width}}  {'rows':>7}  {'tokens':>10}  {'learnt':>9}"]
+    lines += [f"{role:<{width}}  {rows[role]:>7}  {tokens[role]:>10}  {learnt[role]:>9}" for role in rows]
+    lines.append(f"{'all':<{width}}  {len(table):>7}  {sum(lengths):>10}  {learnt.total():>9}")
+    lengths.sort()
+    lines.append(f"tokens a row: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
+    lines += [f"left out, {reason}: {count}" for reason, count in sorted(left_out.items())]
+    retokenised = sum(table["retokenised"].to_pylist())
+    if retokenised:
+        lines.append(f"re-tokenised from text: {retokenised}")
+    return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""The Unsloth backend: the same adapter, rows and trainer, with the model and its LoRA made by Unsloth's kernels.
+
+It needs an NVIDIA GPU: on a CPU, importing unsloth kills the process (an illegal instruction, not an exception), so
+it is imported only after CUDA was seen, and before transformers, TRL and PEFT, which it patches while it is imported.
+Written against the signatures of `FastLanguageModel.from_pretrained` and `.get_peft_model`; no machine of ours has
+run it yet. Unsloth pins the versions of TRL and transformers that it knows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ratchet.config import ModelConfig, TrainingConfig
+from ratchet.errors import UserError
+
+HERE = "`--set training.backend=peft` trains the same adapter here"
+# What 'all-linear' means for the decoder models that Unsloth patches.
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def import_unsloth() -> Any:
+    """The unsloth package, or a UserError that says what is missing."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(f"training.backend=unsloth needs an NVIDIA GPU, and torch sees none; {HERE}")
+    try:
+        return importlib.import_module("unsloth")
+    except ImportError as error:
+        raise UserError(
+            f"training.backend=unsloth: cannot import unsloth ({error}); `pip install 'ratchet[unsloth]'`, or {HERE}"
+        ) from error
+
+
+def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any:
+    """A PeftModel as `training.lora` makes it: the base model in 16 bits, one LoRA adapter."""
+    unsloth = import_unsloth()
+    import torch
+
+    from training.lora import compute_type, target_modules
+
+    targets = target_modules(training.lora)
+    base, _ = unsloth.FastLanguageModel.from_pretrained(
+        model_name=model.path,
+        revision=model.revision,
+        max_seq_length=training.max_length,
+        dtype=None if compute_type(model) == torch.float32 else compute_type(model),
+        load_in_4bit=False,
+        trust_remote_code=False,
+    )
+    return unsloth.FastLanguageModel.get_peft_model(
+        base,
+        r=training.lora.r,
+        lora_alpha=training.lora.alpha,
+        lora_dropout=training.lora.dropout,
+        target_modules=LINEAR if targets == "all-linear" else targets,
+        bias="none",
+        use_gradient_checkpointing="unsloth" if training.gradient_checkpointing else False,
+        random_state=seed,
+    )

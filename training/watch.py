@@ -1,0 +1,134 @@
+"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the best adapter."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ratchet.errors import UserError
+from ratchet.files import Segment, write_atomic
+from ratchet.progress import Progress
+from training.checkpoints import BestAdapter, seal
+
+SAVE_SECONDS = 600.0
+"""A kill costs at most so much work: with 128 long rows a step, eval_steps alone can be hours apart."""
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of log.jsonl; a torn last one is skipped."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+class Watch(TrainerCallback):
+    """Callback of one training. Every process has one; only the main one writes."""
+
+    def __init__(self, folder: Path, eval_steps: int, has_dev: bool) -> None:
+        self.folder, self.eval_steps, self.has_dev = folder, eval_steps, has_dev
+        self.log = folder / "log.jsonl"
+        self.best = BestAdapter(folder)
+        self._segment: Segment | None = None
+        self._progress: Progress | None = None
+        self._seconds = self._began = 0.0
+        self._saved = time.monotonic()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._saved = time.monotonic()
+        if not state.is_world_process_zero:
+            return
+        # Lines of steps after the checkpoint are written again as those steps are done again.
+        kept = [line for line in read_log(self.log) if line["step"] <= state.global_step] if state.global_step else []
+        write_atomic(self.log, "".join(json.dumps(line) + "\n" for line in kept))
+        self._segment = Segment(self.log)
+        self._progress = Progress("training", state.max_steps, done=state.global_step).__enter__()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._began = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._seconds += time.monotonic() - self._began
+        step, last = state.global_step, state.global_step >= state.max_steps
+        due = last or step % self.eval_steps == 0
+        control.should_log = True
+        control.should_evaluate = self.has_dev and due
+        control.should_save = due or self._overdue()
+
+    def _overdue(self) -> bool:
+        """The main process's clock decides for all of them: saving is a joint act."""
+        answer = [time.monotonic() - self._saved > SAVE_SECONDS]
+        if PartialState().num_processes > 1:
+            broadcast_object_list(answer)
+        return answer[0]
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not logs or "loss" not in logs:
+            return
+        loss = logs["loss"]
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the training loss is {loss} at step {state.global_step}: lower training.learning_rate or "
+                f"training.max_grad_norm, and delete {self.folder} to begin again"
+            )
+        line = {
+            "step": state.global_step,
+            "loss": loss,
+            "learning_rate": logs["learning_rate"],
+            "grad_norm": logs.get("grad_norm"),
+            "tokens": int(logs["tokens"]),
+            "tokens_per_second": round(logs["tokens"] / max(self._seconds, 1e-9), 1),
+        }
+        self._seconds = 0.0
+        if self._segment and self._progress:
+            self._segment.append(line)
+            self._progress.advance(note=f"loss {loss:.4f}  {line['tokens_per_second']:.0f} tokens/s")
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        dev_loss = (metrics or {})["eval_loss"]
+        if not self._segment:
+            return
+        self._segment.append({"step": state.global_step, "dev_loss": dev_loss})
+        if state.global_step:
+            self.best.offer(model, state.global_step, dev_loss)
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        PartialState().wait_for_everyone()
+        if state.is_world_process_zero:
+            if not self.has_dev and state.global_step >= state.max_steps:
+                self.best.offer(model, state.global_step, None)
+            seal(self.folder / f"checkpoint-{state.global_step}")
+        self._saved = time.monotonic()
+
+    def close(self) -> None:
+        if self._segment:
+            self._segment.close()
+        if self._progress:
+            self._progress.close()
