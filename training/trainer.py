@@ -86,6 +86,7 @@ def trainer_config(
             bf16=dtype == torch.bfloat16,
             fp16=dtype == torch.float16,
             gradient_checkpointing=training.gradient_checkpointing,
+            ddp_find_unused_parameters=False,
             # Rows are ready, and the collator wants their mask.
             dataset_kwargs={"skip_prepare_dataset": True},
             max_length=None,
