@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agents.episode import Setting, run_episode
 from agents.systems import System, load_system
+from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config
@@ -31,8 +32,6 @@ def main() -> None:
     parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
     arguments = parser.parse_args()
     config = config_of(arguments)
-    if arguments.adapter and not Path(arguments.adapter, "adapter_config.json").is_file():
-        raise UserError(f"{arguments.adapter}: no adapter_config.json in it; give the folder of a LoRA adapter")
     if not arguments.question.strip():
         raise UserError("the question is empty")
     asyncio.run(_answer(config, arguments.question, arguments.adapter, arguments.sample))
@@ -47,7 +46,7 @@ async def _answer(config: Config, text: str, adapter: str | None, sample: bool) 
         frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
         top_p=how.top_p,
         adapter=adapter,
-        policy=adapter or "base",
+        policy=adapter_digest(adapter) if adapter else "base",
     )
     view = View(Console(highlight=False), system)
     engines = open_engines(config.models, system.models)
@@ -104,8 +103,8 @@ class View:
         for passage in trajectory.passages:
             self.console.print(Text(f"supported by {passage.id} {passage.title}", "dim"))
         self.console.print(
-            f"{len(calls)} model calls, {len(searches)} searches, {prompt} prompt tokens ({cached} cached), "
-            f"{new} new tokens, {trajectory.seconds:.1f} s",
+            f"model calls {len(calls)}, searches {len(searches)}, prompt tokens {prompt} ({cached} cached), "
+            f"new tokens {new}, seconds {trajectory.seconds:.1f}",
             style="dim",
         )
 

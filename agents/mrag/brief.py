@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.mrag.schemas import OUTPUTS, BriefValidation, Fields, Query, brief_action, brief_review, variant
+from agents.mrag.schemas import OUTPUTS, BriefQuery, BriefValidation, Fields, Query, brief_action, brief_review
 from agents.mrag.settings import Settings
 from agents.mrag.style import Found, Refused, Verdict, passage_text
 from agents.mrag.work import Page, Work
@@ -23,9 +23,9 @@ ABOUT = {
     "reasoner": "thinks about the documents",
     "summarizer": "sums up the documents",
     "validator": "checks the response",
-    "answerer": "writes the response",
+    "answerer": "writes the response from the documents",
     "reviser": "improves the response",
-    "finisher": "ends with the last response",
+    "finisher": "ends, once there is a response",
 }
 
 SYSTEM = {
@@ -51,7 +51,7 @@ class Brief:
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
         self.action: type[BaseModel] = brief_action(self.offered, self.explanations)
-        self.query = variant(Query, explanations=False)
+        self.query: type[Query] | type[BriefQuery] = BriefQuery
 
     def system(self, agent: str) -> str:
         if agent == "coordinator":

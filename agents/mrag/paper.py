@@ -7,7 +7,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.mrag.schemas import INPUTS, OUTPUTS, Action, Fields, Query, Review, full_action, part_of, variant
+from agents.mrag.schemas import (
+    INPUTS,
+    OUTPUTS,
+    Action,
+    BriefQuery,
+    Fields,
+    Query,
+    Review,
+    full_action,
+    part_of,
+    variant,
+)
 from agents.mrag.settings import Settings
 from agents.mrag.style import Found, Refused, Verdict, passage_text
 from agents.mrag.work import Page, Work
@@ -38,7 +49,7 @@ ABOUT = {
     "validator": "Checks a response against the demands of the question and against the information.",
     "answerer": "Writes the response; it is given the relevant documents without your doing. May be called again.",
     "reviser": "Rewrites the answerer's response along your suggestion. It has nothing to work on before the answerer.",
-    "finisher": "Ends the work: the latest response of the answerer or the reviser becomes final.",
+    "finisher": "Ends the work: the latest response becomes final.",
 }
 
 TASKS = {
@@ -95,7 +106,7 @@ class Paper:
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
         self.action: type[BaseModel] = full_action(self.offered, self.explanations)
-        self.query = variant(Query, self.explanations)
+        self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
 
     def system(self, agent: str) -> str:
         if agent == "coordinator":

@@ -204,7 +204,13 @@ def _reason(explanations: bool) -> dict[str, Any]:
     return {"reason": (str, ...)} if explanations else {}
 
 
-# The brief searcher's verdict on the documents of one turn
+# What the brief searcher emits: small models ramble, so a query has a bound that a grammar can keep
+
+ShortQuery = Annotated[str, Field(max_length=100)]
+
+
+class BriefQuery(Fields):
+    search_query: ShortQuery
 
 
 class Enough(Fields):
@@ -215,7 +221,7 @@ class Enough(Fields):
 class GoOn(Fields):
     relevance: list[bool]
     end_search: Literal[False]
-    new_search_query: str
+    new_search_query: ShortQuery
     """Empty, or the query as it is: the next documents of the same query."""
 
 

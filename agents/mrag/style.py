@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from agents.mrag.schemas import Fields, Query
+from agents.mrag.schemas import BriefQuery, Fields, Query
 from agents.mrag.work import Page, Work
 from ratchet.records import Passage
 
@@ -39,7 +39,7 @@ class Refused:
 class Style(Protocol):
     action: type[BaseModel]
     """Schema of the coordinator's turn."""
-    query: type[Query]
+    query: type[Query] | type[BriefQuery]
     """Schema of the searcher's first turn."""
 
     def system(self, agent: str) -> str:

@@ -1,0 +1,204 @@
+"""mRAG's words: every field of the paper is asked for, brief prompts are brief, and no wording changes unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing import Shelf, act, engine, passage, play, query, review, say
+
+from agents.mrag.brief import Brief
+from agents.mrag.paper import Paper
+from agents.mrag.settings import AGENTS, Settings
+from agents.output import json_schema
+from inference.chat import ChatFormat, load_tokenizer
+from ratchet.records import Note, content_key
+
+# Figures 15 to 21: what an agent is given, and what it emits.
+FIELDS = {
+    "planner": ("question, information", "plan"),
+    "searcher": (
+        "question, information, suggestions",
+        "search_query, search_query_explanation, query_id, relevance, doc_id, is_relevant, is_relevant_explanation, "
+        "change_search_query, change_search_query_explanation, new_search_query, end_search, end_search_explanation",
+    ),
+    "reasoner": ("question, information, aspect", "analysis"),
+    "summarizer": ("question, information", "summary"),
+    "validator": (
+        "question, information, response",
+        "extracted_criteria, criteria, criteria_explanation, is_response_valid, is_response_valid_feedback, "
+        "is_groundedly_supported, is_groundedly_supported_feedback, is_correctly_answered, "
+        "is_correctly_answered_feedback",
+    ),
+    "answerer": ("question, supporting information, plan, important information", "response"),
+}
+# What the coordinator is told, where it differs from the above.
+OFFERED = FIELDS | {
+    "searcher": ("question, information, suggestions", "found_information, documents"),
+    "answerer": ("question, guidance, important_information", "response"),
+    "reviser": ("question, suggestion", "response"),
+    "finisher": ("finished", ""),
+}
+SYSTEMS = ("coordinator", *FIELDS)
+
+
+def names(fields: str) -> list[str]:
+    return fields.split(", ") if fields else []
+
+
+@pytest.mark.parametrize("agent", FIELDS)
+def test_each_agents_prompt_names_its_fields(agent: str) -> None:
+    prompt = Paper(Settings()).system(agent)
+    for fields in FIELDS[agent]:
+        assert all(f'- "{field}": ' in prompt for field in names(fields))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_coordinators_prompt_names_every_agent_with_its_fields(agent: str) -> None:
+    prompt = Paper(Settings()).system("coordinator")
+    assert all(f'- "{field}": ' in prompt for field in ("agent", "input", "reason"))
+    entry = prompt.partition(f"## {agent}\n")[2].partition("\n## ")[0]
+    for fields in OFFERED[agent]:
+        assert all(f'- "{field}": ' in entry for field in names(fields))
+
+
+@pytest.mark.parametrize("style", [Paper, Brief])
+def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
+    made = style(Settings(agents=("searcher",)))
+    prompt = made.system("coordinator")
+    assert all((name in prompt) == (name in ("searcher", "answerer", "finisher")) for name in AGENTS)
+    assert "planner" not in str(json_schema(made.action))
+
+
+@pytest.mark.parametrize("style", [Paper, Brief])
+def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> None:
+    made = style(Settings(explanations=False))
+    schemas = [made.action, made.query, made.review(2), *(made.output(a) for a in FIELDS if a != "searcher")]
+    text = "".join(made.system(agent) for agent in SYSTEMS) + str([json_schema(schema) for schema in schemas])
+    assert "explanation" not in text and '"reason"' not in text and "'reason'" not in text
+
+
+# Changing a prompt changes what a stored trajectory or a trained adapter was made with: change these with intent.
+PINNED = {
+    ("paper", True): "65ee6e2172998ebb7021decbb47e1223",
+    ("paper", False): "58a3b3b8cfebabf18508d810c3900645",
+    ("brief", True): "d04c80e7f4fc06eaf6490bae64e420e7",
+    ("brief", False): "de0c50c11a2102bc2ea0d827b9cde4a3",
+}
+
+
+@pytest.mark.parametrize(("style", "explanations"), PINNED)
+def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
+    settings = Settings(style=style, explanations=explanations)
+    made = Paper(settings) if style == "paper" else Brief(settings)
+    schemas = [json_schema(made.action), json_schema(made.query), json_schema(made.review(2))]
+    assert content_key([made.system(agent) for agent in SYSTEMS], schemas) == PINNED[style, explanations]
+
+
+@pytest.mark.model
+def test_brief_prompts_are_short_in_smollm2s_tokens(smollm2: Path) -> None:
+    chat = ChatFormat.from_tokenizer(load_tokenizer(str(smollm2)))
+    for explanations in (True, False):
+        style = Brief(Settings(style="brief", explanations=explanations))
+        for agent in SYSTEMS:
+            first = (*chat.before_system, *chat.encode(style.system(agent)), *chat.system_to_user)
+            assert len(first) + len(chat.encode("Question: ")) + len(chat.user_to_assistant) <= 120
+
+
+ADA = passage(1, "Ada Torrin built the harbour.", "Velm")
+MILL = passage(2, "The mill is old and stands on a hill above the sea.")
+SHELF = {"harbour": [ADA, MILL], "mill": [MILL, ADA]}
+
+
+def brief(**settings: Any) -> dict[str, Any]:
+    return {"name": "mrag", "settings": {"style": "brief", "explanations": False, **settings}}
+
+
+async def test_the_brief_flow_fills_in_what_the_coordinator_need_not_say() -> None:
+    agent = engine(
+        [
+            *[say(agent="planner"), say(plan=["find it", "say it"])],
+            *[say(agent="searcher"), say(search_query="harbour")],
+            say(relevance=[True, False], end_search=False, new_search_query="mill"),
+            say(relevance=[True, False], end_search=True),
+            *[say(agent="answerer"), say(response="Ada")],
+            say(agent="validator"),
+            say(is_groundedly_supported=True, is_correctly_answered=False, is_correctly_answered_feedback="full name"),
+            *[say(agent="reviser"), say(response="Ada Torrin")],
+            say(agent="finisher"),
+        ]
+    )
+    shelf = Shelf(SHELF)
+    trajectory = await play(brief(), agent, shelf)
+    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("finished", "Ada Torrin", (ADA, MILL))
+    assert {call.parse for call in trajectory.model_calls} == {"ok"}
+    assert shelf.asked == [("harbour", 2, 0), ("mill", 2, 0)]
+    question = "Question: Who built the harbour of Velm?"
+    heard = {
+        agent.format.decode(c.ids[s.start : s.end])
+        for c in trajectory.conversations
+        for s in c.spans
+        if s.author == "user"
+    }
+    assert heard == {
+        question,
+        "planner: find it say it",
+        f"Note: planner: find it say it\n{question}",
+        "Document: Velm: Ada Torrin built the harbour.\nDocument: The mill is old and stands on a hill above the sea.",
+        "Document: The mill is old and stands on a hill above the sea.\nDocument: Velm: Ada Torrin built the harbour.",
+        "searcher: found Velm; The mill is old and stands on a",
+        "Document: Velm: Ada Torrin built the harbour.\n"
+        "Document: The mill is old and stands on a hill above the sea.\n"
+        f"Note: planner: find it say it\n{question}",
+        "answerer: Ada",
+        "Document: Velm: Ada Torrin built the harbour.\n"
+        "Document: The mill is old and stands on a hill above the sea.\n"
+        f"Note: planner: find it say it\nResponse: Ada\n{question}",
+        "validator: supported, not correct. full name",
+        f"Note: validator: supported, not correct. full name\nImprove your response.\n{question}",
+        "reviser: Ada Torrin",
+    }
+
+
+async def test_a_brief_agent_that_is_called_again_hears_only_what_is_new() -> None:
+    agent = engine(
+        [
+            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[True, False], end_search=True)],
+            *[say(agent="answerer"), say(response="Ada")],
+            *[say(agent="searcher"), say(search_query="mill"), say(relevance=[True, True], end_search=True)],
+            *[say(agent="answerer"), say(response="Ada Torrin"), say(agent="finisher")],
+        ]
+    )
+    await play(brief(), agent, Shelf(SHELF))
+    again = agent.calls[9].messages[-1]["content"]
+    assert again == f"Document: {MILL.text}\nQuestion: Who built the harbour of Velm?"
+
+
+async def test_brief_reviews_have_one_verdict_for_each_document_shown() -> None:
+    agent = engine([say(agent="searcher"), say(search_query="harbour"), say(relevance=[True], end_search=True)])
+    trajectory = await play(brief(), agent, Shelf(SHELF))
+    assert trajectory.status == "unparsed" and "relevance" in trajectory.error
+
+
+async def test_a_dry_brief_search_is_said_and_ends() -> None:
+    dry = say(relevance=[], end_search=False, new_search_query="")
+    agent = engine([say(agent="searcher"), say(search_query="x"), dry, say(agent="finisher")])
+    trajectory = await play(brief(), agent)
+    assert agent.calls[2].messages[-1]["content"] == "There are no more documents for this query."
+    assert agent.calls[3].messages[-1]["content"] == "searcher: found nothing"
+    assert [type(event) for event in trajectory.events].count(Note) == 2
+
+
+async def test_styles_share_the_flow() -> None:
+    paper = engine([act("searcher"), query("harbour"), review({1: True}, end=True), act("finisher")])
+    short = engine(
+        [
+            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[True, False], end_search=True)],
+            say(agent="finisher"),
+        ]
+    )
+    one = await play({"name": "mrag"}, paper, Shelf(SHELF))
+    other = await play(brief(), short, Shelf(SHELF))
+    assert one.passages == other.passages == (ADA,)
+    assert [e.role for e in one.events] == [e.role for e in other.events]

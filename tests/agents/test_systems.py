@@ -1,0 +1,145 @@
+"""Loading a system by name, the baselines, and the command that answers one question."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
+from tiny import save_tiny_tokenizer
+
+import agents.__main__ as command
+from agents.systems import HOUSE, known_systems, load_system
+from ratchet.config import SystemConfig
+from ratchet.errors import UserError
+
+
+def load(**config: Any) -> Any:
+    return load_system(SystemConfig.model_validate(config))
+
+
+@pytest.mark.parametrize("name", known_systems())
+def test_every_system_in_the_folder_loads_with_its_defaults(name: str) -> None:
+    system = load(name=name)
+    assert system.name == name and system.roles and system.models == {"agent"}
+
+
+def test_the_papers_settings_are_the_default() -> None:
+    settings = load(name="mrag").settings
+    assert (settings.max_calls, settings.documents_per_turn, settings.max_same_query) == (30, 2, 5)
+    assert settings.max_search_turns is None and settings.explanations and settings.style == "paper"
+    assert len(settings.offered) == 8
+    assert load(name="vanilla_rag").settings.documents == 2
+
+
+def test_answerer_and_finisher_are_always_offered() -> None:
+    assert load(name="mrag", settings={"agents": ["searcher"]}).settings.offered == ("searcher", "answerer", "finisher")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"name": "mrga"}, r"no system 'mrga'.*did you mean 'mrag'"),
+        ({"name": "tools"}, r"no system 'tools'"),
+        ({"name": "mrag.paper"}, r"no system"),
+        ({"name": "../evil"}, r"no system"),
+        ({"name": "mrag", "settings": {"max_cals": 3}}, r"system.settings: max_cals: unknown key.*'max_calls'"),
+        ({"name": "mrag", "settings": {"agents": ["searchr"]}}, r"system.settings: agents.0"),
+        ({"name": "mrag", "roles": {"seracher": {}}}, r"system.roles.seracher: .*did you mean 'searcher'"),
+        ({"name": "vanilla_rag", "roles": {"coordinator": {}}}, r"vanilla_rag has no such role"),
+    ],
+)
+def test_what_is_wrong_in_a_config_is_named(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load(**config)
+
+
+def test_the_rooms_own_modules_are_no_systems() -> None:
+    folder = Path(command.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"} | {"mrag"}
+    assert set(known_systems()) == modules - HOUSE
+
+
+@pytest.mark.parametrize("style", ["paper", "brief"])
+async def test_no_retrieval_answers_in_one_call_of_plain_text(style: str) -> None:
+    agent, shelf = engine([" Ada Torrin.\n"]), Shelf({})
+    trajectory = await play({"name": "no_retrieval", "settings": {"style": style}}, agent, shelf)
+    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("finished", "Ada Torrin.", ())
+    assert shelf.asked == [] and agent.calls[0].params.schema is None
+    assert agent.calls[0].messages[-1]["content"].endswith(QUESTION.text)
+
+
+@pytest.mark.parametrize("style", ["paper", "brief"])
+async def test_vanilla_rag_reads_two_documents_found_by_the_question(style: str) -> None:
+    found = [passage(1, "Ada Torrin built it.", "Velm"), passage(2), passage(3)]
+    agent, shelf = engine([say(response="Ada Torrin")]), Shelf({QUESTION.text: found})
+    trajectory = await play({"name": "vanilla_rag", "settings": {"style": style}}, agent, shelf)
+    assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
+    assert trajectory.passages == tuple(found[:2]) and shelf.asked == [(QUESTION.text, 2, 0)]
+    message = agent.calls[0].messages[-1]["content"]
+    assert "Velm: Ada Torrin built it." in message and "fact 2" in message and "fact 3" not in message
+    assert message.endswith(QUESTION.text) == (style == "brief")
+
+
+RULES = [
+    {"match": '{"question": "Who', "prompt": "You lead", "reply": act("searcher")},
+    {"match": "found_information", "reply": act("answerer")},
+    {"match": '{"response"', "reply": act("finisher")},
+    {"match": '"suggestions"', "reply": query("harbour")},
+    {"match": "Query ID", "reply": review({1: True}, end=True)},
+    {"match": "supporting information", "reply": say(response="Ada [red]Torrin[/red]")},
+]
+
+
+def run_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *extra: str, rules: list[dict[str, Any]] | None = None
+) -> None:
+    script = folder / "script.jsonl"
+    script.write_text("".join(json.dumps(rule) + "\n" for rule in rules or RULES))
+    tokenizer = save_tiny_tokenizer(folder / "tokenizer")
+    split = {"path": "none.jsonl"}
+    config = {
+        "run": str(folder / "run"),
+        "models": {"agent": {"path": str(tokenizer), "engine": "scripted", "script": str(script)}},
+        "index": {"path": str(folder / "index")},
+        "questions": {"train": split, "dev": split, "test": split},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {"scores": ["em"]},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
+    shelf = Shelf({"harbour": [passage(1, "Ada Torrin built it.", "Velm")]})
+    monkeypatch.setattr(command, "open_index", lambda path: shelf)
+    arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(folder / "config.yaml")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    command.main()
+
+
+def test_the_command_shows_the_work_and_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(tmp_path, monkeypatch)
+    out = capsys.readouterr().out
+    for shown in ("searches: harbour  (ranks 1 to 2)", "Velm  Ada Torrin built it.", '"search_query": "harbour"'):
+        assert shown in out
+    assert "\nAda [red]Torrin[/red]\nfinished\nsupported by c1 Velm\n" in out
+    assert "model calls 6, searches 1, " in out
+    order = [out.index(text) for text in ("coordinator", "searcher  ", "answerer  ", "model calls")]
+    assert order == sorted(order)
+
+
+def test_the_command_shows_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(tmp_path, monkeypatch, rules=[{"default": "no idea"}])
+    out = capsys.readouterr().out
+    assert "malformed: expected one JSON object" in out and "(no answer)\nunparsed: coordinator: expected" in out
+
+
+def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="question is empty"):
+        run_command(tmp_path, monkeypatch, " ")
+    with pytest.raises(UserError, match="adapter"):
+        run_command(tmp_path, monkeypatch, QUESTION.text, "--adapter", str(tmp_path / "none"))
