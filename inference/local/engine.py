@@ -57,7 +57,6 @@ class _Request:
     matcher: Matcher | None
     room: int
     """Most new tokens, by max_tokens and by the context window."""
-    deadline: float
     draws: random.Random
     ids: list[int] = field(default_factory=list)
     """Prompt and new tokens."""
@@ -67,7 +66,12 @@ class _Request:
     """Full blocks that are filed for sharing."""
     blocks: list[int] = field(default_factory=list)
     cached: int = 0
+    deadline: float | None = None
+    """Set when the request is first admitted: waiting for a place costs it nothing."""
     logprobs: list[float] = field(default_factory=list)
+
+    def is_late(self, now: float) -> bool:
+        return self.deadline is not None and self.deadline < now
 
     @property
     def new(self) -> list[int]:
@@ -121,7 +125,6 @@ class LocalEngine:
             future=Future(),
             matcher=self._grammars.matcher(params.schema) if params.schema is not None else None,
             room=room,
-            deadline=time.monotonic() + self._config.timeout,
             draws=random.Random(params.seed),
             ids=list(prompt),
         )
@@ -175,7 +178,7 @@ class LocalEngine:
 
     def _step(self) -> None:
         now = time.monotonic()
-        for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.deadline < now]:
+        for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.is_late(now)]:
             self._finish(request, "timeout")
         chunks = self._plan()
         if not chunks:
@@ -217,7 +220,8 @@ class LocalEngine:
             if wanted in coming or not self._fits(request, n):
                 self._withdraw(request)
                 continue
-            if not request.new:
+            if request.deadline is None:
+                request.deadline = time.monotonic() + self._config.timeout
                 request.cached = request.computed
                 self.stats.cached += request.computed
             self._waiting.remove(request)
