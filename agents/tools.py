@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agents.output import Malformed, Schema, json_schema, parse_output
 from inference.dialogue import Dialogue
-from inference.engine import Completion, Engine, SamplingParams
+from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Conversation, Event, ModelCall, Note, ParseState, Passage, Search, content_key
@@ -203,6 +203,8 @@ class Tools:
         slot, at = self._start()
         adapter = self._setting.adapter if config.trainable else None
         completion = await engine.generate(dialogue.ids, params, adapter, dialogue.messages)
+        if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
+            raise EngineError(f"{role}: no end after {len(completion.ids)} tokens in the time one request may take")
         value, error = _read(completion, schema)
         start, end = dialogue.assistant(completion, parsed=not error)
         state: ParseState = "malformed" if error else "free" if schema is None else "ok"

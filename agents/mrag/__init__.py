@@ -20,6 +20,7 @@ Guard rails of ours (the published code has none)
 - The reviser before any response is refused; the refusal is reported to the coordinator and counts as a call.
 - A query whose documents are used up is shown as such once; asking for it again ends the search.
 - A document id that was not shown is ignored.
+- With `valid_moves`, finisher and reviser are offered only once there is a response (off by default).
 - Budget used up: the response so far is the answer, with status out_of_budget.
 """
 

@@ -1,7 +1,8 @@
 """The brief style: a sentence or two a role, few tokens to emit, inputs filled in. For small models on small machines.
 
-The fixed words come first and the question last, so all questions share a cached prefix. An agent that is called
-again is given only what is new to it: the rest is in its conversation.
+Meant for constrained decoding (system.malformed: constrain). The fixed words come first and the question last, so
+all questions share a cached prefix. An agent that is called again is given only what is new to it: the rest is in
+its conversation.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ ABOUT = {
 
 SYSTEM = {
     "planner": "List the steps that answer the question.",
-    "searcher": "Write a search query for the question. Then say of each document if it helps, and end the search or "
-    "write a new query.",
+    # Fields named in prose: with a format line here, SmolLM2's queries were its placeholders or free invention.
+    "searcher": "You search documents. Turn the question into a search_query. Then tell the relevance of each "
+    "document, true or false, and if you end_search or need a new_search_query.",
     "reasoner": "Think step by step about what the documents say on the question.",
     "summarizer": "Sum up what the documents say on the question.",
     "validator": "Check if the response answers the question and the documents support it.",
@@ -39,7 +41,6 @@ SYSTEM = {
 }
 FORMAT = {
     "planner": '{"plan": [..]}',
-    "searcher": '{"search_query": ..}, then {"relevance": [..], "end_search": .., "new_search_query": ..}',
     "reasoner": '{"analysis": [..]}',
     "summarizer": '{"summary": ..}',
     "validator": '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
@@ -50,7 +51,6 @@ FORMAT = {
 class Brief:
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
-        self.action: type[BaseModel] = brief_action(self.offered, self.explanations)
         self.query: type[Query] | type[BriefQuery] = BriefQuery
 
     def system(self, agent: str) -> str:
@@ -58,10 +58,13 @@ class Brief:
             agents = "\n".join(f"{name}: {ABOUT[name]}" for name in self.offered)
             form = '{"agent": .., "reason": ..}' if self.explanations else '{"agent": ..}'
             return f"{COORDINATOR.format(agents=agents)}\nFormat: {form}"
-        return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}"
+        return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}" if agent in FORMAT else SYSTEM[agent]
 
     def opening(self, question: str) -> str:
         return f"Question: {question}"
+
+    def action(self, offered: tuple[str, ...]) -> type[BaseModel]:
+        return brief_action(offered, self.explanations)
 
     def read(self, action: Any) -> tuple[str, Fields | None]:
         return action.agent, None

@@ -25,7 +25,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     message = style.opening(question.text)
     try:
         for _ in range(settings.max_calls):
-            agent, given = style.read(await tools.ask(coordinator, message, style.action))
+            agent, given = style.read(await tools.ask(coordinator, message, style.action(_moves(work))))
             if agent == "finisher":
                 return _answer(work)
             output = await _call(agent, given, work, style)
@@ -36,6 +36,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     except OutOfBudget as error:
         tools.note(error.role, f"stopped: {error.error}")
     return Answer(work.response, tuple(work.documents.values()), "out_of_budget")
+
+
+def _moves(work: Work) -> tuple[str, ...]:
+    """The agents that the coordinator may call now."""
+    barred = ("finisher", "reviser") if work.settings.valid_moves and not work.answered else ()
+    return tuple(agent for agent in work.settings.offered if agent not in barred)
 
 
 async def _call(agent: str, given: Fields | None, work: Work, style: Style) -> Fields | Found | Refused:

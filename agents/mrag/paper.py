@@ -105,7 +105,6 @@ and write one JSON object with
 class Paper:
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
-        self.action: type[BaseModel] = full_action(self.offered, self.explanations)
         self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
 
     def system(self, agent: str) -> str:
@@ -122,6 +121,9 @@ class Paper:
 
     def opening(self, question: str) -> str:
         return _json({"question": question})
+
+    def action(self, offered: tuple[str, ...]) -> type[BaseModel]:
+        return full_action(offered, self.explanations)
 
     def read(self, action: Any) -> tuple[str, Fields | None]:
         return action.root.agent, action.root.input

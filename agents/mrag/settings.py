@@ -33,6 +33,9 @@ class Settings(Section):
     """Turns of one call of the searcher; the paper sets no limit beyond max_same_query."""
     agents: tuple[Agent, ...] = AGENTS
     """Those on offer; answerer and finisher always are."""
+    valid_moves: bool = False
+    """Offer finisher and reviser only once there is a response: before, the one ends without an answer and the other
+    has nothing to revise. The paper leaves it to the coordinator to learn that."""
     explanations: bool = True
     """Ask for the reason and explanation fields; small models do better without."""
     style: Literal["paper", "brief"] = "paper"

@@ -37,8 +37,6 @@ class Refused:
 
 
 class Style(Protocol):
-    action: type[BaseModel]
-    """Schema of the coordinator's turn."""
     query: type[Query] | type[BriefQuery]
     """Schema of the searcher's first turn."""
 
@@ -48,6 +46,10 @@ class Style(Protocol):
 
     def opening(self, question: str) -> str:
         """The coordinator's first message."""
+        ...
+
+    def action(self, offered: tuple[str, ...]) -> type[BaseModel]:
+        """Schema of the coordinator's turn, when these agents may be called."""
         ...
 
     def read(self, action: Any) -> tuple[str, Fields | None]:

@@ -68,13 +68,18 @@ def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
     made = style(Settings(agents=("searcher",)))
     prompt = made.system("coordinator")
     assert all((name in prompt) == (name in ("searcher", "answerer", "finisher")) for name in AGENTS)
-    assert "planner" not in str(json_schema(made.action))
+    assert "planner" not in str(json_schema(made.action(made.offered)))
 
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> None:
     made = style(Settings(explanations=False))
-    schemas = [made.action, made.query, made.review(2), *(made.output(a) for a in FIELDS if a != "searcher")]
+    schemas = [
+        made.action(made.offered),
+        made.query,
+        made.review(2),
+        *(made.output(a) for a in FIELDS if a != "searcher"),
+    ]
     text = "".join(made.system(agent) for agent in SYSTEMS) + str([json_schema(schema) for schema in schemas])
     assert "explanation" not in text and '"reason"' not in text and "'reason'" not in text
 
@@ -83,8 +88,8 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 PINNED = {
     ("paper", True): "65ee6e2172998ebb7021decbb47e1223",
     ("paper", False): "58a3b3b8cfebabf18508d810c3900645",
-    ("brief", True): "d04c80e7f4fc06eaf6490bae64e420e7",
-    ("brief", False): "de0c50c11a2102bc2ea0d827b9cde4a3",
+    ("brief", True): "3f0fb1b76ff970a9cb91c6a5bc227782",
+    ("brief", False): "e47017e75289fec6d02e4e9b3c2bbe8a",
 }
 
 
@@ -92,7 +97,7 @@ PINNED = {
 def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
     settings = Settings(style=style, explanations=explanations)
     made = Paper(settings) if style == "paper" else Brief(settings)
-    schemas = [json_schema(made.action), json_schema(made.query), json_schema(made.review(2))]
+    schemas = [json_schema(made.action(made.offered)), json_schema(made.query), json_schema(made.review(2))]
     assert content_key([made.system(agent) for agent in SYSTEMS], schemas) == PINNED[style, explanations]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from agents.episode import Setting, run_episode
 from agents.systems import System
 from agents.tools import Answer, Tools, Unparsed
-from inference.engine import EngineError
+from inference.engine import Completion, EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
@@ -286,6 +287,18 @@ async def test_engine_errors_fail_the_trajectory_and_keep_its_past() -> None:
     trajectory = await run(solve, engine(["x", EngineError("the server is gone")]))
     assert (trajectory.status, trajectory.error, trajectory.answer) == ("failed", "the server is gone", "")
     assert [e.kind for e in trajectory.events] == ["note", "model"]
+
+
+async def test_a_request_that_runs_out_of_time_fails_the_trajectory(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = engine([say(name="Velm", large=True)])
+    whole = agent.generate
+
+    async def late(*given: Any) -> Completion:
+        return replace(await whole(*given), finish_reason="timeout")
+
+    monkeypatch.setattr(agent, "generate", late)
+    trajectory = await run(ask_city, agent)
+    assert trajectory.status == "failed" and "time" in trajectory.error
 
 
 async def test_a_role_without_a_model_is_the_users_to_mend() -> None:
