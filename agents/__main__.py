@@ -97,15 +97,16 @@ class View:
         prompt, new = sum(c.prompt_tokens for c in calls), sum(c.new_tokens for c in calls)
         cached = sum(c.cached_tokens for c in calls)
         self.console.print()
-        self.console.print(Text(trajectory.answer or "(no answer)", "bold"))
+        self.console.print(Text(trajectory.answer or "(no answer)", "bold"), soft_wrap=True)
         status = f"{trajectory.status}: {trajectory.error}" if trajectory.error else trajectory.status
-        self.console.print(Text(status, "green" if trajectory.status == "finished" else "red"))
+        self.console.print(Text(status, "green" if trajectory.status == "finished" else "red"), soft_wrap=True)
         for passage in trajectory.passages:
             self.console.print(Text(f"supported by {passage.id} {passage.title}", "dim"))
         self.console.print(
             f"model calls {len(calls)}, searches {len(searches)}, prompt tokens {prompt} ({cached} cached), "
             f"new tokens {new}, seconds {trajectory.seconds:.1f}",
             style="dim",
+            soft_wrap=True,
         )
 
     def _line(self, role: str, text: str, style: str = "") -> None:
