@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from inference.engine import Engine
 from ratchet.config import ModelConfig
+from ratchet.errors import UserError, did_you_mean
 
 
 def open_engine(model: ModelConfig) -> Engine:
@@ -28,6 +29,10 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
     opened: dict[str, Engine] = {}
     by_setting: dict[str, Engine] = {}
     for name in sorted(names):
+        if name not in models:
+            raise UserError(
+                f"a role is played by the model {name!r}, which is not under models{did_you_mean(name, models)}"
+            )
         setting = models[name].model_dump_json()
         if setting not in by_setting:
             by_setting[setting] = open_engine(models[name])

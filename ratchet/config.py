@@ -231,6 +231,12 @@ class Config(Section):
                 raise ValueError(
                     f"{key} names the model {model!r}, which is not under models{did_you_mean(model, self.models)}"
                 )
+        for role, settings in self.system.roles.items():
+            if settings.trainable and settings.model != self.training.model:
+                raise ValueError(
+                    f"system.roles.{role}: is trainable but played by {settings.model!r}, while training.model is "
+                    f"{self.training.model!r}; the adapter fits one model: set trainable: false, or the same model"
+                )
         return self
 
     @property

@@ -53,6 +53,7 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
         ({"models": {"agent": {"path": "m", "engin": "local"}}}, r"models\.agent\.engin: .*did you mean 'engine'"),
         ({"sampling": {"samples": 0}}, r"sampling\.samples: .*greater than 0, got 0"),
         ({"rewards": {"judge": "jugde"}}, r"rewards\.judge names the model 'jugde'"),
+        ({"system": {"roles": {"answerer": {"model": "judge"}}}}, r"system\.roles\.answerer: is trainable but played"),
         ({"index": {"path": "i", "chunk_overlap": 600}}, "chunk_overlap must be smaller"),
         ({"rewards": {"weights": {"correctnes": 1}}}, "correctnes"),
     ],
