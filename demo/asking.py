@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from demo.isles import Entity, capital
+from demo.isles import Entity, capital, state
 from demo.kinds import Relation
 from demo.names import VOCABULARIES
 from ratchet.records import Question, Record
@@ -89,7 +89,7 @@ def two_hop_paths(entities: Mapping[str, Entity], split: str) -> list[Path]:
 
 def is_stated(path: Path) -> bool:
     """Whether the corpus tells it (links are never hidden)."""
-    return path.relation.name != path.last.hidden
+    return path.relation.name not in path.last.hidden
 
 
 def spread(items: list[T], group: Callable[[T], Hashable], rng: random.Random) -> list[T]:
@@ -109,7 +109,7 @@ def mention(path: Path, rng: random.Random) -> str:
 
 
 def ask_path(path: Path, identity: str, rng: random.Random) -> Question:
-    said = rng.choice(path.relation.says).format(v=path.value)
+    said = state(path.relation, path.value, rng)
     about = mention(path, rng)
     if path.link is None:
         reference = f"{capital(path.subject.title)} {said}."
@@ -210,7 +210,7 @@ def make_claim(path: Path, label: str, identity: str, entities: Mapping[str, Ent
     if label == LABELS[1]:
         value = rng.choice(sorted(_other_values(path, entities) - {value, path.subject.name}))
     about = mention(path, rng) if path.link else path.subject.title
-    claim = f"{capital(about)} {rng.choice(path.relation.says).format(v=value)}."
+    claim = f"{capital(about)} {state(path.relation, value, rng)}."
     return Claim(id=identity, claim=claim, label=label, gold_ids=() if label == LABELS[2] else path.gold_ids)
 
 

@@ -7,6 +7,7 @@ document that answers a test question answers a training question too.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,8 +36,8 @@ JOBS = {"ferry": "a shipwright", "bridge": "a bridge builder", "dish": "a cook",
 """A person's job says which kind of entity he or she is linked to; JOB_CYCLE gives most people the commonest one."""
 JOB_CYCLE = ("ferry", "dish", "bridge", "guild", "ferry", "dish", "bridge", "guild", "ferry")
 
-SHAPES = ((1, 1, 2), (1, 2, 1), (2, 1, 1), (1, 1, 1, 1))
-"""How a document spreads its four facts over sentences."""
+HIDDEN = 2
+"""Relations of every entity that its document leaves out: three facts are what a small model can read."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Entity:
     split: str
     values: Mapping[str, str]
     """Relation to value: an entity's name, a word of a vocabulary, or a number in digits."""
-    hidden: str
-    """The relation that the corpus keeps silent about."""
+    hidden: tuple[str, ...]
+    """Relations that the corpus keeps silent about."""
     job: str = ""
     pronoun: str = "it"
 
@@ -60,7 +61,7 @@ class Entity:
         return self.kind.title.format(n=self.name)
 
     def stated(self) -> list[Relation]:
-        return [relation for relation in self.kind.relations if relation.name != self.hidden]
+        return [relation for relation in self.kind.relations if relation.name not in self.hidden]
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def build_entities(rng: random.Random) -> dict[str, Entity]:
                     name=name,
                     split=split,
                     values={relation: column[i] for relation, column in columns.items()} | _fixed(kind, i, names),
-                    hidden=rng.choice(kind.hidden),
+                    hidden=tuple(rng.sample(kind.hidden, HIDDEN)),
                     job=JOBS[jobs[name]] if kind is PERSON else "",
                     pronoun=rng.choice(("she", "he")) if kind is PERSON else "it",
                 )
@@ -134,15 +135,17 @@ def _fixed(kind: Kind, i: int, names: dict[str, list[str]]) -> dict[str, str]:
     return {}
 
 
+def state(relation: Relation, value: str, rng: random.Random) -> str:
+    """A verb phrase that states the value."""
+    return re.sub(r"\ba (?=[aeiou])", "an ", rng.choice(relation.says).format(v=value))
+
+
 def write_document(entity: Entity, rng: random.Random) -> Document:
-    relations = rng.sample(entity.stated(), len(entity.stated()))
-    phrases = iter([rng.choice(relation.says).format(v=entity.values[relation.name]) for relation in relations])
+    """One fact a sentence; the subject is named in the first and in every other one."""
     sentences = []
-    for number, size in enumerate(rng.choice(SHAPES)):
-        said = " and ".join(next(phrases) for _ in range(size))
+    for number, relation in enumerate(rng.sample(entity.stated(), len(entity.stated()))):
+        opening = entity.pronoun if number % 2 else entity.title
         if number == 0:
             opening = entity.kind.intro.format(t=entity.title, job=entity.job)
-        else:
-            opening = entity.title if number % 2 == 0 else entity.pronoun
-        sentences.append(f"{capital(opening)} {said}.")
+        sentences.append(f"{capital(opening)} {state(relation, entity.values[relation.name], rng)}.")
     return Document(id=entity.id, title=entity.title.removeprefix("the "), text=" ".join(sentences))

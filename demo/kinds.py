@@ -42,7 +42,7 @@ class Kind:
     """How its document opens, before the first verb phrase."""
     relations: tuple[Relation, ...]
     hidden: tuple[str, ...]
-    """Relations of which one, drawn per entity, stays out of its document: what nobody can know."""
+    """Relations of which some, drawn per entity, stay out of its document: what nobody can know."""
     comparison: Comparison | None = None
 
     def relation(self, name: str) -> Relation:

@@ -34,7 +34,7 @@ NAMES: dict[str, str] = {
         Lumo_Fettersby Ambrick_Soolan Brilla_Notcher Cadmer_Wimblott Elowick_Jarrand Frennic_Abbotry Gweltha_Yaffley
         Hamnor_Dittle Isselyn_Pruddock Jaspet_Mornick Kastobel_Oxnapple Lyndaro_Bannerole Modwin_Zerricke
         Noxley_Tharkett Orvietha_Bickerdun Pavimer_Hullabeck Quabena_Sorrowby Ruvolo_Yonderlick Selwith_Ganderly
-        Tuvianne_Ibbelow Ursabel_Nibblock Vespin_Copperel Wrenna_Dollifer""",
+        Toveral_Ibbelow Ursabel_Nibblock Vespin_Copperel Wrenna_Dollifer""",
 }
 
 PLAIN: dict[str, str] = {
