@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
@@ -104,11 +104,16 @@ class Tools:
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
 
-    def dialogue(self, role: str, system: str | None = None) -> Dialogue:
-        """Open a role's conversation; every `ask` on it extends it. `system` is its system message."""
+    def dialogue(self, role: str, system: str | None = None, examples: Sequence[tuple[str, str]] = ()) -> Dialogue:
+        """Open a role's conversation; every `ask` on it extends it.
+
+        `system` is its system message, `examples` are worked (user, assistant) exchanges that come before the first.
+        """
         config = self.role(role)
         chat = self._engine(config.model).format
         dialogue = Dialogue(role, config.model, chat, config.trainable, system)
+        for user, assistant in examples:
+            dialogue.example(user, assistant)
         self._dialogues.append(dialogue)
         self._calls.append(0)
         return dialogue

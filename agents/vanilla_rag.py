@@ -2,8 +2,8 @@
 
 Two documents for the question itself, then one model call that reads them. The paper plays it with the
 answerer's model (Falcon3-10B-Instruct), nucleus sampling at temperature 0.1, and mRAG's retriever. Output is
-{"response"}. All documents that were read are returned as supporting ones. `style: brief` has a shorter prompt,
-with the question last. The words of the prompts are ours.
+{"response"}. All documents that were read are returned as supporting ones. `style: brief` is what
+mRAG's answerer is given in its brief style, example included. The words of the prompts are ours.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agents.mrag.brief import ANSWER_EXAMPLE, document_line
+from agents.mrag.brief import SYSTEM as BRIEF
+from agents.mrag.schemas import BriefAnswer
+from agents.mrag.style import passage_text
 from agents.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
@@ -30,7 +34,7 @@ and write one JSON object with
 - "response": the answer to the question, to the point and supported by the documents
 
 Write that one JSON object and nothing else.""",
-    "brief": 'Answer the question briefly from the documents.\nFormat: {"response": ..}',
+    "brief": BRIEF["answerer"],
 }
 
 
@@ -46,12 +50,11 @@ class Response(BaseModel):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     passages = await tools.search("answerer", question.text, settings.documents)
-    texts = [f"{p.title}: {p.text}" if p.title else p.text for p in passages]
-    if settings.style == "paper":
-        documents = "\n".join(f"Document {i}: {text}" for i, text in enumerate(texts, 1))
-        message = f"Question: {question.text}\nSupporting documents:\n{documents}"
-    else:
-        message = "\n".join([*(f"Document: {text}" for text in texts), f"Question: {question.text}"])
-    dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
-    read = await tools.ask(dialogue, message, Response)
+    if settings.style == "brief":
+        dialogue = tools.dialogue("answerer", SYSTEM["brief"], (ANSWER_EXAMPLE,))
+        message = "\n".join([*(document_line(p) for p in reversed(passages)), f"Question: {question.text}"])
+        return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
+    documents = "\n".join(f"Document {i}: {passage_text(p)}" for i, p in enumerate(passages, 1))
+    dialogue = tools.dialogue("answerer", SYSTEM["paper"])
+    read = await tools.ask(dialogue, f"Question: {question.text}\nSupporting documents:\n{documents}", Response)
     return Answer(read.response.strip(), tuple(passages))

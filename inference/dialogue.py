@@ -57,6 +57,12 @@ class Dialogue:
         self.retokenised |= completion.retokenised
         return start, end
 
+    def example(self, user: str, assistant: str) -> None:
+        """Append a worked example, which we wrote: an exchange that shows the form and is never trained on."""
+        self.user(user)
+        self._append("assistant", (*self.chat.encode(assistant), self.chat.end_of_turn))
+        self.messages.append({"role": "assistant", "content": assistant})
+
     def _append(self, author: Author, ids: tuple[int, ...], sampled: bool = False, parsed: bool = True) -> None:
         if ids:
             start = len(self.ids)

@@ -2,7 +2,8 @@
 
 Meant for constrained decoding (system.malformed: constrain). The fixed words come first and the question last, so
 all questions share a cached prefix. An agent that is called again is given only what is new to it: the rest is in
-its conversation.
+its conversation. What was measured to matter most for SmolLM2-135M: a worked example, the best document last (it
+copies from what is nearest), and the key `answer` where the paper has `response`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.mrag.schemas import OUTPUTS, BriefQuery, BriefValidation, Fields, Query, brief_action, brief_review
+from agents.mrag.schemas import (
+    OUTPUTS,
+    BriefAnswer,
+    BriefQuery,
+    BriefValidation,
+    Fields,
+    Query,
+    brief_action,
+    brief_review,
+)
 from agents.mrag.settings import Settings
 from agents.mrag.style import Found, Refused, Verdict, passage_text
 from agents.mrag.work import Page, Work
+from ratchet.records import Passage
 
 COORDINATOR = "Choose who acts next to answer the question.\n{agents}"
 
@@ -44,8 +55,31 @@ FORMAT = {
     "reasoner": '{"analysis": [..]}',
     "summarizer": '{"summary": ..}',
     "validator": '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
-    "answerer": '{"response": ..}',
 }
+
+EXAMPLE_DOCUMENTS = """\
+Document: Pim: Pim is a horse that eats oats. It was trained by Jil Warrow.
+Document: Tollen: Tollen is a horse that won the race of 1233. It was trained by Bram Ostley."""
+EXAMPLE_QUESTION = "Question: Who trained Tollen?"
+ANSWER_EXAMPLE = (f"{EXAMPLE_DOCUMENTS}\n{EXAMPLE_QUESTION}", '{"answer": "Bram Ostley"}')
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "searcher": (
+        (EXAMPLE_QUESTION, '{"search_query": "Tollen"}'),
+        (EXAMPLE_DOCUMENTS, '{"relevance": [false, true], "end_search": true}'),
+    ),
+    "answerer": (ANSWER_EXAMPLE,),
+}
+
+
+BRIEF_OUTPUTS: dict[str, type[Fields]] = {
+    "validator": BriefValidation,
+    "answerer": BriefAnswer,
+    "reviser": BriefAnswer,
+}
+
+
+def document_line(passage: Passage) -> str:
+    return f"Document: {passage_text(passage)}"
 
 
 class Brief:
@@ -60,6 +94,9 @@ class Brief:
             return f"{COORDINATOR.format(agents=agents)}\nFormat: {form}"
         return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}" if agent in FORMAT else SYSTEM[agent]
 
+    def examples(self, agent: str) -> tuple[tuple[str, str], ...]:
+        return EXAMPLES.get(agent, ())
+
     def opening(self, question: str) -> str:
         return f"Question: {question}"
 
@@ -71,7 +108,7 @@ class Brief:
 
     def give(self, agent: str, given: Fields | None, work: Work) -> str:
         documents, notes = work.news("answerer" if agent == "reviser" else agent)
-        lines = [f"Document: {passage_text(p)}" for p in documents]
+        lines = [document_line(p) for p in reversed(documents)]
         lines += [f"Note: {note}" for note in notes]
         if agent == "validator":
             lines.append(f"Response: {work.response}")
@@ -80,7 +117,7 @@ class Brief:
         return "\n".join([*lines, f"Question: {work.question}"])
 
     def output(self, agent: str) -> type[Fields]:
-        return BriefValidation if agent == "validator" else OUTPUTS[agent]
+        return BRIEF_OUTPUTS.get(agent, OUTPUTS[agent])
 
     def report(self, agent: str, output: Fields | Found | Refused) -> str:
         return f"{agent}: {self.digest(output)}"
@@ -100,12 +137,12 @@ class Brief:
         return " ".join(value) if isinstance(value, list) else str(value)
 
     def results(self, page: Page) -> str:
-        return "\n".join(f"Document: {passage_text(passage)}" for _, passage in page.passages) or page.remark
+        return "\n".join(document_line(passage) for _, passage in reversed(page.passages)) or page.remark
 
-    def review(self, documents: int) -> type[BaseModel]:
-        return brief_review(documents)
+    def review(self, documents: int, last: bool) -> type[BaseModel]:
+        return brief_review(documents, last)
 
     def verdict(self, review: Any, page: Page) -> Verdict:
-        judged = zip(page.passages, review.root.relevance, strict=True)
+        judged = zip(page.passages, reversed(review.root.relevance), strict=True)
         relevant = tuple(passage for (_, passage), yes in judged if yes)
         return Verdict(relevant, review.root.end_search, getattr(review.root, "new_search_query", ""))

@@ -21,11 +21,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     _one_writer(tools)
     work = Work(question.text, tools, settings)
     style: Style = Paper(settings) if settings.style == "paper" else Brief(settings)
-    coordinator = work.dialogue("coordinator", style.system("coordinator"))
-    message = style.opening(question.text)
+    coordinator = work.dialogue("coordinator", style.system("coordinator"), style.examples("coordinator"))
+    message, agent = style.opening(question.text), ""
     try:
         for _ in range(settings.max_calls):
-            agent, given = style.read(await tools.ask(coordinator, message, style.action(_moves(work))))
+            agent, given = style.read(await tools.ask(coordinator, message, style.action(_moves(work, agent))))
             if agent == "finisher":
                 return _answer(work)
             output = await _call(agent, given, work, style)
@@ -38,9 +38,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return Answer(work.response, tuple(work.documents.values()), "out_of_budget")
 
 
-def _moves(work: Work) -> tuple[str, ...]:
+def _moves(work: Work, last: str) -> tuple[str, ...]:
     """The agents that the coordinator may call now."""
-    barred = ("finisher", "reviser") if work.settings.valid_moves and not work.answered else ()
+    if not work.settings.valid_moves:
+        return work.settings.offered
+    barred = {last} if work.answered else {last, "finisher", "reviser"}
     return tuple(agent for agent in work.settings.offered if agent not in barred)
 
 
@@ -52,10 +54,10 @@ async def _call(agent: str, given: Fields | None, work: Work, style: Style) -> F
         return Refused("There is no response to revise yet; the answerer comes first.")
     # The reviser goes on in the answerer's conversation (figure 21): its response is there, with the documents.
     owner = "answerer" if agent == "reviser" else agent
-    dialogue = work.dialogue(owner, style.system(owner))
+    dialogue = work.dialogue(owner, style.system(owner), style.examples(owner))
     output = await work.tools.ask(dialogue, style.give(agent, given, work), style.output(agent), role=agent)
     if owner == "answerer":
-        work.response, work.answered = output.model_dump()["response"], True
+        (work.response,), work.answered = output.model_dump().values(), True
     return output
 
 

@@ -119,6 +119,9 @@ class Paper:
         outputs = self._fields(OUTPUTS[agent])
         return f"{TASKS[agent]}\n\nYou are given\n{inputs}\nand write one JSON object with\n{outputs}\n\n{ONLY_JSON}"
 
+    def examples(self, agent: str) -> tuple[()]:
+        return ()
+
     def opening(self, question: str) -> str:
         return _json({"question": question})
 
@@ -163,7 +166,7 @@ class Paper:
         ]
         return RESULTS.format(query_id=page.query_id, documents="\n".join(lines) or page.remark)
 
-    def review(self, documents: int) -> type[BaseModel]:
+    def review(self, documents: int, last: bool) -> type[BaseModel]:
         return variant(Review, self.explanations)
 
     def verdict(self, review: Any, page: Page) -> Verdict:

@@ -230,15 +230,25 @@ class BriefReview(RootModel[Any]):
 
 
 @cache
-def brief_review(documents: int) -> type[BriefReview]:
-    """One boolean for each of so many documents, and whether to end; a query only where the search goes on.
+def brief_review(documents: int, last: bool) -> type[BriefReview]:
+    """One boolean for each of so many documents, and whether to end; a query only where the search can go on.
 
     `root` is Enough or GoOn.
     """
     exact: Any = (Annotated[list[bool], Field(min_length=documents, max_length=documents)], ...)
-    kinds = [create_model(kind.__name__, __base__=kind, relevance=exact) for kind in (Enough, GoOn)]
+    kinds = [
+        create_model(kind.__name__, __base__=kind, relevance=exact) for kind in ((Enough,) if last else (Enough, GoOn))
+    ]
+    if last:
+        return create_model("BriefReview", __base__=BriefReview, root=(kinds[0], ...))
     root: Any = (Union[tuple(kinds)], Field(discriminator="end_search"))  # noqa: UP007
     return create_model("BriefReview", __base__=BriefReview, root=root)
+
+
+class BriefAnswer(Fields):
+    """Small models copy far better under the key `answer` than under the paper's `response`."""
+
+    answer: Annotated[str, Field(max_length=200)]
 
 
 class BriefValidation(Fields):

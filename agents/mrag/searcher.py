@@ -15,7 +15,7 @@ async def search(work: Work, style: Style, given: Fields | None) -> list[Passage
     such once, and the search ends if it is then asked for again.
     """
     tools, limit = work.tools, work.settings.max_search_turns
-    dialogue = work.dialogue("searcher", style.system("searcher"))
+    dialogue = work.dialogue("searcher", style.system("searcher"), style.examples("searcher"))
     found: dict[str, Passage] = {}
     dry: set[int] = set()
     query = (await tools.ask(dialogue, style.give("searcher", given, work), style.query)).search_query
@@ -30,7 +30,8 @@ async def search(work: Work, style: Style, given: Fields | None) -> list[Passage
                 tools.note("searcher", f"stopped: {page.remark}")
                 break
             dry.add(page.query_id)
-        review = await tools.ask(dialogue, style.results(page), style.review(len(page.passages)))
+        schema = style.review(len(page.passages), last=turns + 1 == limit)
+        review = await tools.ask(dialogue, style.results(page), schema)
         verdict = style.verdict(review, page)
         for passage in verdict.relevant:
             found[passage.id] = passage

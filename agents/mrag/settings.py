@@ -34,8 +34,8 @@ class Settings(Section):
     agents: tuple[Agent, ...] = AGENTS
     """Those on offer; answerer and finisher always are."""
     valid_moves: bool = False
-    """Offer finisher and reviser only once there is a response: before, the one ends without an answer and the other
-    has nothing to revise. The paper leaves it to the coordinator to learn that."""
+    """Offer only what can change something: finisher and reviser once there is a response, and no agent twice in a
+    row. The paper leaves it to the coordinator to learn that; a small one repeats itself to the end of its budget."""
     explanations: bool = True
     """Ask for the reason and explanation fields; small models do better without."""
     style: Literal["paper", "brief"] = "paper"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +45,10 @@ class Style(Protocol):
         """The fixed instructions that open an agent's conversation."""
         ...
 
+    def examples(self, agent: str) -> Sequence[tuple[str, str]]:
+        """Worked exchanges that come before an agent's first."""
+        ...
+
     def opening(self, question: str) -> str:
         """The coordinator's first message."""
         ...
@@ -72,8 +77,8 @@ class Style(Protocol):
         """The searcher's message after a retrieval."""
         ...
 
-    def review(self, documents: int) -> type[BaseModel]:
-        """Schema of the searcher's judgement of so many documents."""
+    def review(self, documents: int, last: bool) -> type[BaseModel]:
+        """Schema of the searcher's judgement of so many documents; `last` when the search ends with it."""
         ...
 
     def verdict(self, review: Any, page: Page) -> Verdict: ...

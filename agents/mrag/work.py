@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agents.mrag.settings import Settings
@@ -49,10 +50,10 @@ class Work:
     _shown: dict[str, set[str]] = field(default_factory=dict)
     _told: dict[str, int] = field(default_factory=dict)
 
-    def dialogue(self, agent: str, system: str) -> Dialogue:
+    def dialogue(self, agent: str, system: str, examples: Sequence[tuple[str, str]]) -> Dialogue:
         """The agent's conversation of this trajectory, opened when it is first called."""
         if agent not in self.dialogues:
-            self.dialogues[agent] = self.tools.dialogue(agent, system)
+            self.dialogues[agent] = self.tools.dialogue(agent, system, examples)
         return self.dialogues[agent]
 
     async def next_page(self, query: str) -> Page:

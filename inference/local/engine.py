@@ -217,7 +217,7 @@ class LocalEngine:
             request.blocks, request.computed, request.filed = found, len(found) * BLOCK, len(found)
             n = min(len(request.ids) - request.computed, budget)
             wanted = self._next_block(request)
-            if wanted in coming or not self._fits(request, n):
+            if (wanted is not None and wanted in coming) or not self._fits(request, n):
                 self._withdraw(request)
                 continue
             if request.deadline is None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
 
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.kernels import attention_kernel
@@ -112,6 +113,7 @@ class PackedModel:
             ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         )
         dtype = getattr(torch, config.dtype)
+        logging.disable_progress_bar()
         try:
             shape = AutoConfig.from_pretrained(config.path, revision=config.revision).get_text_config()
             self.model = AutoModelForCausalLM.from_pretrained(

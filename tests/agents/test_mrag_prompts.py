@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playing import Shelf, act, engine, passage, play, query, review, say
 
-from agents.mrag.brief import Brief
+from agents.mrag.brief import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
 from agents.output import json_schema
@@ -77,7 +78,7 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
     schemas = [
         made.action(made.offered),
         made.query,
-        made.review(2),
+        made.review(2, last=False),
         *(made.output(a) for a in FIELDS if a != "searcher"),
     ]
     text = "".join(made.system(agent) for agent in SYSTEMS) + str([json_schema(schema) for schema in schemas])
@@ -86,10 +87,10 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 
 # Changing a prompt changes what a stored trajectory or a trained adapter was made with: change these with intent.
 PINNED = {
-    ("paper", True): "65ee6e2172998ebb7021decbb47e1223",
-    ("paper", False): "58a3b3b8cfebabf18508d810c3900645",
-    ("brief", True): "3f0fb1b76ff970a9cb91c6a5bc227782",
-    ("brief", False): "e47017e75289fec6d02e4e9b3c2bbe8a",
+    ("paper", True): "0821dc8f5966aa58168b71aa57003ee9",
+    ("paper", False): "62c0769b716e836abebcee27b47a1060",
+    ("brief", True): "b0e8ee9bb66b591bb847a597c60cbfa1",
+    ("brief", False): "16afaf15a1d71ad356594b872034fe0f",
 }
 
 
@@ -97,8 +98,9 @@ PINNED = {
 def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
     settings = Settings(style=style, explanations=explanations)
     made = Paper(settings) if style == "paper" else Brief(settings)
-    schemas = [json_schema(made.action(made.offered)), json_schema(made.query), json_schema(made.review(2))]
-    assert content_key([made.system(agent) for agent in SYSTEMS], schemas) == PINNED[style, explanations]
+    schemas = [json_schema(made.action(made.offered)), json_schema(made.query), json_schema(made.review(2, last=False))]
+    words = [(made.system(agent), *made.examples(agent)) for agent in SYSTEMS]
+    assert content_key(words, schemas) == PINNED[style, explanations]
 
 
 @pytest.mark.model
@@ -125,12 +127,12 @@ async def test_the_brief_flow_fills_in_what_the_coordinator_need_not_say() -> No
         [
             *[say(agent="planner"), say(plan=["find it", "say it"])],
             *[say(agent="searcher"), say(search_query="harbour")],
-            say(relevance=[True, False], end_search=False, new_search_query="mill"),
-            say(relevance=[True, False], end_search=True),
-            *[say(agent="answerer"), say(response="Ada")],
+            say(relevance=[False, True], end_search=False, new_search_query="mill"),
+            say(relevance=[False, True], end_search=True),
+            *[say(agent="answerer"), say(answer="Ada")],
             say(agent="validator"),
             say(is_groundedly_supported=True, is_correctly_answered=False, is_correctly_answered_feedback="full name"),
-            *[say(agent="reviser"), say(response="Ada Torrin")],
+            *[say(agent="reviser"), say(answer="Ada Torrin")],
             say(agent="finisher"),
         ]
     )
@@ -146,19 +148,20 @@ async def test_the_brief_flow_fills_in_what_the_coordinator_need_not_say() -> No
         for s in c.spans
         if s.author == "user"
     }
-    assert heard == {
+    examples = {said for agent in ("searcher", "answerer") for said, _ in EXAMPLES[agent]}
+    assert heard == examples | {
         question,
         "planner: find it say it",
         f"Note: planner: find it say it\n{question}",
         "Document: Velm: Ada Torrin built the harbour.\nDocument: The mill is old and stands on a hill above the sea.",
         "Document: The mill is old and stands on a hill above the sea.\nDocument: Velm: Ada Torrin built the harbour.",
         "searcher: found Velm; The mill is old and stands on a",
-        "Document: Velm: Ada Torrin built the harbour.\n"
         "Document: The mill is old and stands on a hill above the sea.\n"
+        "Document: Velm: Ada Torrin built the harbour.\n"
         f"Note: planner: find it say it\n{question}",
         "answerer: Ada",
-        "Document: Velm: Ada Torrin built the harbour.\n"
         "Document: The mill is old and stands on a hill above the sea.\n"
+        "Document: Velm: Ada Torrin built the harbour.\n"
         f"Note: planner: find it say it\nResponse: Ada\n{question}",
         "validator: supported, not correct. full name",
         f"Note: validator: supported, not correct. full name\nImprove your response.\n{question}",
@@ -169,10 +172,10 @@ async def test_the_brief_flow_fills_in_what_the_coordinator_need_not_say() -> No
 async def test_a_brief_agent_that_is_called_again_hears_only_what_is_new() -> None:
     agent = engine(
         [
-            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[True, False], end_search=True)],
-            *[say(agent="answerer"), say(response="Ada")],
+            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[False, True], end_search=True)],
+            *[say(agent="answerer"), say(answer="Ada")],
             *[say(agent="searcher"), say(search_query="mill"), say(relevance=[True, True], end_search=True)],
-            *[say(agent="answerer"), say(response="Ada Torrin"), say(agent="finisher")],
+            *[say(agent="answerer"), say(answer="Ada Torrin"), say(agent="finisher")],
         ]
     )
     await play(brief(), agent, Shelf(SHELF))
@@ -199,7 +202,7 @@ async def test_styles_share_the_flow() -> None:
     paper = engine([act("searcher"), query("harbour"), review({1: True}, end=True), act("finisher")])
     short = engine(
         [
-            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[True, False], end_search=True)],
+            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[False, True], end_search=True)],
             say(agent="finisher"),
         ]
     )
@@ -207,3 +210,22 @@ async def test_styles_share_the_flow() -> None:
     other = await play(brief(), short, Shelf(SHELF))
     assert one.passages == other.passages == (ADA,)
     assert [e.role for e in one.events] == [e.role for e in other.events]
+
+
+async def test_worked_examples_are_in_the_conversation_and_never_sampled() -> None:
+    agent = engine([say(agent="answerer"), say(answer="Ada Torrin"), say(agent="finisher")])
+    trajectory = await play(brief(), agent)
+    conversation = next(c for c in trajectory.conversations if c.role == "answerer")
+    text: dict[bool, list[str]] = {True: [], False: []}
+    for span in conversation.spans:
+        if span.author == "assistant":
+            text[span.sampled].append(agent.format.decode(conversation.ids[span.start : span.end]))
+    assert len(text[False]) == 1 and "Bram Ostley" in text[False][0]
+    assert len(text[True]) == 1 and "Ada Torrin" in text[True][0]
+
+
+async def test_the_last_turn_of_a_search_asks_for_no_other_query() -> None:
+    found = [say(agent="searcher"), say(search_query="harbour"), say(relevance=[False, True], end_search=True)]
+    agent = engine([*found, say(agent="answerer"), say(answer="Ada"), say(agent="finisher")])
+    await play(brief(max_search_turns=1), agent, Shelf(SHELF))
+    assert "new_search_query" not in json.dumps(agent.calls[2].params.schema)

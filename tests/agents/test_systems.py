@@ -75,7 +75,8 @@ async def test_no_retrieval_answers_in_one_call_of_plain_text(style: str) -> Non
 @pytest.mark.parametrize("style", ["paper", "brief"])
 async def test_vanilla_rag_reads_two_documents_found_by_the_question(style: str) -> None:
     found = [passage(1, "Ada Torrin built it.", "Velm"), passage(2), passage(3)]
-    agent, shelf = engine([say(response="Ada Torrin")]), Shelf({QUESTION.text: found})
+    key = "response" if style == "paper" else "answer"
+    agent, shelf = engine([say(**{key: "Ada Torrin"})]), Shelf({QUESTION.text: found})
     trajectory = await play({"name": "vanilla_rag", "settings": {"style": style}}, agent, shelf)
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
     assert trajectory.passages == tuple(found[:2]) and shelf.asked == [(QUESTION.text, 2, 0)]

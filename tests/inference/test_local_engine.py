@@ -135,6 +135,15 @@ def test_samples_of_one_prompt_prefill_it_once_and_a_next_turn_only_what_is_new(
     assert second.cached_tokens >= (len(prompt) + len(first.ids) - 1) // 16 * 16
 
 
+def test_requests_join_while_others_decode(llama: Path) -> None:
+    """All ten are in one batch from their first steps on, whether or not their prompts fill a block."""
+    engine = open_engine(llama)
+    schema = {"type": "string", "minLength": 500}
+    run(*(engine.generate([5 + i] * (3 + 7 * (i % 3)), greedy(40, schema=schema)) for i in range(10)))
+    asyncio.run(engine.close())
+    assert engine.stats.steps < 60
+
+
 def test_sampling_is_seeded_and_other_seeds_differ(engine: LocalEngine) -> None:
     prompt = prompts(engine)[1]
 
