@@ -1,9 +1,9 @@
 """Choosing what to train on: seed paper 002, section 3.2. Pure: the same scores, weights and rule, the same choice.
 
 A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer (training
-on giving none teaches nothing, whatever it scored) and have every needed score (one with a weight above 0). The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
-lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is passed over: training on
-it would only weigh that trajectory twice.
+on giving none teaches nothing, whatever it scored) and have every needed score (one with a weight above 0). The best
+are kept, up to `rule.ties` when they tie. Among tied trajectories the lowest sample numbers win, and one whose sampled
+tokens are all the same as a kept one's is passed over: training on it would only weigh that trajectory twice.
 """
 
 from __future__ import annotations
