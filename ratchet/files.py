@@ -59,7 +59,8 @@ class Segment:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab+")
+            # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
+            self._file = path.open("ab+", buffering=0)
         except OSError as error:
             raise disk_error(path, error) from error
         try:
@@ -87,9 +88,10 @@ class Segment:
         """Durable when it returns. On a full disk the file is cut back to its last whole line."""
         text = record.model_dump_json() if isinstance(record, BaseModel) else json.dumps(record, ensure_ascii=False)
         before = self._file.seek(0, os.SEEK_END)
+        left = memoryview(text.encode() + b"\n")
         try:
-            self._file.write(text.encode() + b"\n")
-            self._file.flush()
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -97,8 +99,7 @@ class Segment:
             raise disk_error(self.path, error) from error
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk was already reported by the append that met it
-            self._file.close()
+        self._file.close()
 
     def __enter__(self) -> Segment:
         return self

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,7 @@ def test_no_selected_trajectories_at_all(indexed: Path, tmp_path: Path) -> None:
     path = changed(indexed, tmp_path, models__agent=wrong_answers(indexed, tmp_path), rewards=rewards)
     sampled = command("-m", "sampling", "--config", path)
     assert sampled.returncode == 0, sampled.stdout
-    assert "no trajectory was kept" in fails("-m", "rewards", "--config", path).casefold()
+    assert "no trajectory was selected" in fails("-m", "rewards", "--config", path).casefold()
     selection = json.loads((tmp_path / "run" / "round-1" / "selection.json").read_text())
     assert all(choice["reason"].startswith("dropped") for choice in selection["questions"])
     fails("train.py", "--config", path)
@@ -103,13 +105,24 @@ def wrong_answers(config: Path, folder: Path) -> dict[str, object]:
     return {**agent, "script": str(folder / "script.jsonl")}
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
-def test_a_full_disk(indexed: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Path) -> None:
     path = changed(indexed, tmp_path)
-    folder = tmp_path / "run" / "round-1" / "trajectories"
-    folder.mkdir(parents=True)
-    (folder / "part-0.jsonl").symlink_to("/dev/full")
-    assert "No space left on device" in fails("-m", "sampling", "--config", path)
+    disk = tmp_path / "run"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(disk)], check=True)
+    try:
+        output = fails("-m", "sampling", "--config", path)
+        assert "No space left on device" in output and "run the same command again" in output
+        segment = disk / "round-1" / "trajectories" / "part-0.jsonl"
+        before = segment.read_bytes()
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        again = command("-m", "sampling", "--config", path)
+        assert again.returncode == 0, again.stdout
+        assert segment.read_bytes().startswith(before) and before.endswith(b"\n"), "what was finished is kept"
+        assert len(segment.read_bytes().splitlines()) == 8
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_another_config_on_the_same_run(indexed: Path) -> None:
