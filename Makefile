@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL := models/smollm2-135m-instruct
-# The CPU build of torch. On a machine with an NVIDIA GPU: make TORCH="torch==2.13.0" TORCH_INDEX=
-# Elsewhere pip's default index may bring the CUDA build; this index holds CPU builds alone.
+# Torch is the build that pip finds by default. Where that is CUDA's and the small CPU build is wanted:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 

@@ -6,6 +6,7 @@ what is missing: run this again after a crash, a kill or Ctrl-C and it goes on f
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def stages(config: Config, arguments: list[str]) -> list[tuple[str, list[str]]]:
     """(title, command) of every stage; `arguments` are --config and --set as the user gave them."""
     module = [sys.executable, "-m"]
     launch = [*module, "accelerate.commands.launch", "--num_processes=1", "--num_machines=1", "--dynamo_backend=no"]
-    launch += ["--mixed_precision=no", *_device_flags(config)]
+    launch += ["--mixed_precision=no", f"--num_cpu_threads_per_process={os.cpu_count()}", *_device_flags(config)]
     one = [*arguments, "--round", str(ROUND)]
     return [
         ("index", [*module, "index_build", *arguments]),
