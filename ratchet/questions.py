@@ -45,8 +45,11 @@ def load_questions(split: SplitConfig, seed: int = 0) -> list[Question]:
     for row_number, (line, row) in enumerate(read_jsonl(path, "question")):
         try:
             question = Question.model_validate(READERS[split.format](row))
+            question.key()
         except KeyError as error:
             raise UserError(f"{path}:{line}: no field {error} (format {split.format!r}); is `format` right?") from error
+        except UnicodeEncodeError as error:
+            raise UserError(f"{path}:{line}: holds half of a surrogate pair, which is no text ({error})") from error
         except ValidationError as error:
             problem = error.errors()[0]
             key = ".".join(str(part) for part in problem["loc"])

@@ -139,6 +139,7 @@ def test_splits_by_rows_and_fixed_samples(tmp_path: Path) -> None:
         ([{"id": "a", "text": "?"}, {"id": "a", "text": "!"}], "ratchet", ":2: id 'a' is already used on line 1"),
         ([{"id": "a"}], "ratchet", ":1: text: Field required"),
         ([{"id": "a", "question": "?"}], "flashrag", ":1: no field 'golden_answers'"),
+        ([{"id": "a", "text": "half \ud800 pair"}], "ratchet", ":1: .*surrogate"),
         ([], "ratchet", "no questions"),
     ],
 )
