@@ -33,7 +33,7 @@ def selection(round_folder: RoundFolder) -> Selection:
 
 def outcome(trajectory: Trajectory) -> tuple[object, ...]:
     """What a trajectory came to, without how long it took."""
-    tokens = tuple((c.role, c.ids, c.spans) for c in trajectory.conversations)
+    tokens = tuple((c.role, c.ids, str(c.spans)) for c in trajectory.conversations)
     return trajectory.key, trajectory.status, trajectory.answer, tokens
 
 
@@ -104,13 +104,13 @@ def test_two_sigkills_in_every_stage_lose_and_repeat_nothing(
     assert kills >= 10
     quiet, noisy = (RunFolder(path.parent / "run").round(1) for path in (calm, config))
 
-    def without_paths(round_folder: RoundFolder) -> dict[str, tuple[object, ...]]:
-        return {f"{t.question_id}/{t.sample}": outcome(t)[1:] for t in trajectories(round_folder)}
-
     assert len(trajectories(noisy)) == len({t.key for t in trajectories(noisy)}), "nothing was sampled twice"
-    assert without_paths(noisy) == without_paths(quiet), "nothing was lost, and every sample is the same"
-    chosen = {name: selection(folder) for name, folder in (("quiet", quiet), ("noisy", noisy))}
-    names = {t.key: (t.question_id, t.sample) for folder in (quiet, noisy) for t in trajectories(folder)}
-    assert [names[key] for key in chosen["quiet"].kept] == [names[key] for key in chosen["noisy"].kept]
-    results = [json.loads((folder.evaluation / "results.json").read_text()) for folder in (quiet, noisy)]
-    assert results[0]["arms"].keys() == results[1]["arms"].keys() if isinstance(results[0]["arms"], dict) else True
+    assert sorted(map(outcome, trajectories(noisy))) == sorted(map(outcome, trajectories(quiet))), "nothing was lost"
+    assert selection(noisy) == selection(quiet)
+    assert scores(noisy) == scores(quiet)
+
+
+def scores(round_folder: RoundFolder) -> dict[str, object]:
+    """The answers' scores in the evaluation; what a question took in seconds differs."""
+    results = json.loads((round_folder.evaluation / "results.json").read_text())
+    return {arm["name"]: [arm["statuses"], arm["measures"]["em"], arm["measures"]["f1"]] for arm in results["arms"]}
