@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 from agents.episode import Setting
-
 from ratchet.command import config_of, config_parser, run_command
 from ratchet.questions import load_questions
 from ratchet.runfolder import open_run

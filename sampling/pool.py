@@ -16,8 +16,6 @@ from pathlib import Path
 
 from agents.episode import Setting, run_episode
 from agents.systems import System, load_system
-from retrieval.index import Retriever, open_index
-
 from inference.adapters import adapter_digest
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
@@ -26,6 +24,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments, write_json
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
+from retrieval.index import Retriever, open_index
 
 GIVE_UP_AFTER = 20
 """Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""
