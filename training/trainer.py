@@ -111,7 +111,7 @@ def report_to(wandb: str, folder: Path) -> list[str]:
     if wandb == "off":
         return []
     if importlib.util.find_spec("wandb") is None:
-        raise UserError(f"training.wandb={wandb}: `pip install 'ratchet[wandb]'` first, or set training.wandb=off")
+        raise UserError(f"training.wandb={wandb}: `pip install '.[wandb]'` first, or set training.wandb=off")
     os.environ["WANDB_MODE"] = wandb
     os.environ.setdefault("WANDB_DIR", str(folder))
     return ["wandb"]

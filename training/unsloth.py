@@ -29,7 +29,7 @@ def import_unsloth() -> Any:
         return importlib.import_module("unsloth")
     except ImportError as error:
         raise UserError(
-            f"training.backend=unsloth: cannot import unsloth ({error}); `pip install 'ratchet[unsloth]'`, or {HERE}"
+            f"training.backend=unsloth: cannot import unsloth ({error}); `pip install '.[unsloth]'`, or {HERE}"
         ) from error
 
 

@@ -288,7 +288,7 @@ def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp
 def test_wandb_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert report_to("off", tmp_path) == []
-    with pytest.raises(UserError, match=r"pip install 'ratchet\[wandb\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
         report_to("offline", tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setenv("WANDB_MODE", "")
