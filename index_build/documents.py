@@ -1,14 +1,38 @@
-"""Files of documents: one JSON object {id, text, title?} a line, .gz allowed; other fields are ignored."""
+"""Sources of documents: JSONL and JSONL.gz, Parquet, and folders of text files; a document is an id, a text, a title.
+
+Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
+import logging
+import os
+import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_jsonl
+from ratchet.progress import Progress
+from retrieval.hashing import key_hash
+
+TEXT_SUFFIXES = frozenset({".txt", ".md"})
+DOCUMENT_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+FIELDS = ("id", "text", "title")
+ROWS = 128
+"""Rows of a Parquet file that are in memory at once, however large its row groups are."""
+SUSPECTS = 100_000
+"""Hashes of ids whose documents are compared in one pass when hashes meet."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -18,23 +42,99 @@ class Document:
     title: str = ""
 
 
-def read_documents(path: Path) -> Iterator[tuple[int, Document]]:
-    """(line number, document) of one file; any bad line is a UserError that names it."""
-    for line, row in read_jsonl(path, "document"):
-        yield line, _document(row, f"{path}:{line}")
+@dataclass(frozen=True)
+class Part:
+    """Documents first .. first + count - 1 of a source, counted from 0: `read_documents(path, first)` begins there."""
+
+    path: Path
+    first: int
+    count: int
+
+
+def read_documents(path: Path, skip: int = 0) -> Iterator[tuple[int, Document]]:
+    """(number, document) of one source after its first `skip` documents; a bad one is a UserError that names it.
+
+    The number counts from 1: the line of a JSONL file (blank lines hold no document, but count), the row of a Parquet
+    file, or the file of a folder, whose id is its path below the folder and whose title is its name without suffix.
+    Skipped documents are not looked at: row groups are passed over, lines are read but not parsed.
+    """
+    for number, _, document in _read(path, skip):
+        yield number, document
+
+
+def source_files(path: Path) -> list[Path]:
+    """The files that a source is read from, in that order: the path itself, or the text files of a folder."""
+    return [path / name for name in _text_files(path)[0]] if path.is_dir() else [path]
+
+
+def scan(paths: Sequence[Path], part_documents: int, progress: Progress | None = None) -> tuple[Part, ...]:
+    """Read all sources once and cut them into parts of at most `part_documents` documents, none across two sources.
+
+    So that a bad document or an id that is used twice is met now, not after hours of building: a UserError that names
+    the file and line, for an id both of them. Takes 8 bytes of memory a document.
+    """
+    if part_documents < 1:
+        raise ValueError(f"a part holds at least one document, got {part_documents}")
+    hashes = array("Q")
+    parts: list[Part] = []
+    for path in paths:
+        first = len(hashes)
+        for _, _, document in _read(path, 0):
+            hashes.append(key_hash(document.id))
+            if progress is not None:
+                progress.advance()
+        count = len(hashes) - first
+        parts += [Part(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
+        _warn_of_left_out(path)
+    if not hashes:
+        raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
+    _check_ids(paths, np.frombuffer(hashes, np.uint64))
+    return tuple(parts)
+
+
+def _check_ids(paths: Sequence[Path], hashes: np.ndarray) -> None:
+    """Refuse ids that are used twice. `hashes` is sorted in place; sources are read again only where two are equal."""
+    hashes.sort()
+    suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    for at in range(0, len(suspects), SUSPECTS):
+        wanted = frozenset(suspects[at : at + SUSPECTS].tolist())
+        seen: dict[str, str] = {}
+        for path in paths:
+            for _, where, document in _read(path, 0):
+                if key_hash(document.id) not in wanted:
+                    continue
+                if document.id in seen:
+                    raise UserError(
+                        f"{where}: document id {document.id!r} is already used in {seen[document.id]}; ids must differ"
+                    )
+                seen[document.id] = where
+
+
+def _read(path: Path, skip: int) -> Iterator[tuple[int, str, Document]]:
+    """(number, where, document): `where` names the document in errors."""
+    if path.is_dir():
+        rows = _text_rows(path, skip)
+    elif path.suffix == ".parquet":
+        rows = _parquet_rows(path, skip)
+    else:
+        rows = _json_rows(path, skip)
+    for number, where, row in rows:
+        yield number, where, _document(row, where)
 
 
 def _document(row: dict[str, Any], where: str) -> Document:
     if row.get("title") is None:
         row["title"] = ""
-    for field in ("id", "text", "title"):
+    if type(row.get("id")) is int:
+        row["id"] = str(row["id"])
+    for field in FIELDS:
         value = row.get(field)
         if field not in row:
             raise UserError(f"{where}: a document needs a field {field!r}{did_you_mean(field, row)}")
         if not isinstance(value, str):
             raise UserError(f"{where}: {field!r} must be a string, got {type(value).__name__}")
         if field != "title" and not value.strip():
-            raise UserError(f"{where}: {field!r} is empty; fill it or remove this line")
+            raise UserError(f"{where}: {field!r} is empty; fill it or remove this document")
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -42,21 +142,146 @@ def _document(row: dict[str, Any], where: str) -> Document:
     return Document(row["id"], row["text"], row["title"])
 
 
-def check_documents(paths: Sequence[Path]) -> int:
-    """Number of documents, after reading all of them once.
+def _cannot_read(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")
 
-    So that a bad line or an id that is used twice is met in the first seconds, not after hours of building.
+
+# JSONL
+
+
+def _json_rows(path: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    try:
+        file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    with file:
+        try:
+            for number, line in enumerate(file, 1):
+                if line.isspace():
+                    continue
+                if skip > 0:
+                    skip -= 1
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise UserError(f"{where}: not valid JSON ({error}); mend or remove this line") from error
+                if not isinstance(row, dict):
+                    raise UserError(f"{where}: expected a document ({{...}}), got {type(row).__name__}")
+                yield number, where, row
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(
+                f"{path}: cannot read on ({error}); if it is a .gz file it may be cut off or damaged"
+            ) from error
+
+
+# Parquet
+
+
+def _parquet_rows(path: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    try:
+        # Buffered: a column is decoded page by page, where by default a row group's whole column is loaded.
+        with pq.ParquetFile(str(path), buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            for field in FIELDS[:2]:
+                if field not in names:
+                    raise UserError(f"{path}: a document needs a column {field!r}{did_you_mean(field, names)}")
+            group, number = 0, 0
+            while group < file.num_row_groups and number + file.metadata.row_group(group).num_rows <= skip:
+                number += file.metadata.row_group(group).num_rows
+                group += 1
+            batches = file.iter_batches(
+                ROWS,
+                row_groups=range(group, file.num_row_groups),
+                columns=[field for field in FIELDS if field in names],
+                use_threads=False,
+            )
+            for batch in batches:
+                dropped = min(max(skip - number, 0), len(batch))
+                number += dropped
+                for row in _batch_rows(path, batch.slice(dropped), number):
+                    number += 1
+                    yield number, f"{path}:{number}", row
+    except FileNotFoundError as error:
+        raise _cannot_read(path, error) from error
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as Parquet ({error}); it may be cut off or damaged") from error
+
+
+def _batch_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:  # Parquet calls a column text without a look at its bytes
+        for number in range(len(batch)):
+            try:
+                batch.slice(number, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}:{before + number + 1}: not valid UTF-8 ({error})") from error
+        raise
+
+
+# Folders of text
+
+
+def _text_rows(folder: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    names, _ = _text_files(folder)
+    for number, name in enumerate(names[skip:], skip + 1):
+        path = folder / name
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise _cannot_read(path, error) from error
+        try:
+            text = data.decode().removeprefix("\ufeff")  # a byte order mark is no part of the text
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: not valid UTF-8 at byte {error.start} ({error.reason}); convert the file to UTF-8"
+            ) from error
+        yield number, str(path), {"id": name, "text": text, "title": path.stem}
+
+
+def _text_files(folder: Path) -> tuple[list[str], list[str]]:
+    """(text files of a folder as paths below it, what is left out that a user may miss), both sorted.
+
+    Left out are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
+    what only this machine has, and files of documents. Hidden files and folders are passed over.
     """
-    seen: dict[str, tuple[Path, int]] = {}
-    for path in paths:
-        for line, document in read_documents(path):
-            if document.id in seen:
-                first_path, first_line = seen[document.id]
-                raise UserError(
-                    f"{path}:{line}: document id {document.id!r} is already used in {first_path}:{first_line}; "
-                    "ids must differ"
-                )
-            seen[document.id] = (path, line)
-    if not seen:
-        raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
-    return len(seen)
+    inside = folder.resolve()
+    files: list[str] = []
+    left_out: list[str] = []
+
+    def refuse(error: OSError) -> None:
+        raise _cannot_read(Path(error.filename or folder), error)
+
+    for root, folders, names in os.walk(folder, onerror=refuse):
+        here = Path(root)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        left_out += [(here / name).relative_to(folder).as_posix() for name in folders if (here / name).is_symlink()]
+        for name in names:
+            path = here / name
+            if name.startswith("."):
+                continue
+            if path.suffix.lower() in TEXT_SUFFIXES:
+                allowed = path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(inside))
+                (files if allowed else left_out).append(path.relative_to(folder).as_posix())
+            elif name.endswith(DOCUMENT_SUFFIXES):
+                left_out.append(path.relative_to(folder).as_posix())
+    return sorted(files), sorted(left_out)
+
+
+def _warn_of_left_out(path: Path) -> None:
+    left_out = _text_files(path)[1] if path.is_dir() else []
+    if left_out:
+        logger.warning(
+            "%s: left out %d links and JSONL or Parquet files, such as %s: a folder is read for its own .txt and .md "
+            "files, other files are named one by one",
+            path,
+            len(left_out),
+            left_out[0],
+        )
+
+
+def check_documents(paths: Sequence[Path]) -> int:
+    """Number of documents, after a scan of all of them."""
+    return sum(part.count for part in scan(paths, 1 << 62))

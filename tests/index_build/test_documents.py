@@ -2,12 +2,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from index_build.documents import check_documents, read_documents
+from index_build import documents
+from index_build.documents import Document, Part, read_documents, scan, source_files
 from ratchet.errors import UserError
+from retrieval.hashing import key_hash, key_hashes
+
+ROWS = [{"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)]
 
 
 def lines(path: Path, *rows: object) -> Path:
@@ -15,14 +24,63 @@ def lines(path: Path, *rows: object) -> Path:
     return path
 
 
-def test_reads_plain_and_gzip_alike_and_ignores_other_fields(tmp_path: Path) -> None:
-    rows = [{"id": "a", "text": "One.", "url": "x"}, {"id": "b", "text": "Zwei: \u00e4", "title": "T"}]
-    plain = lines(tmp_path / "d.jsonl", *rows)
-    packed = tmp_path / "d.jsonl.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    found = list(read_documents(plain))
-    assert found == list(read_documents(packed))
-    assert [(line, d.id, d.title, d.text) for line, d in found] == [(1, "a", "", "One."), (2, "b", "T", "Zwei: ä")]
+def parquet(path: Path, rows: list[dict[str, Any]], **settings: Any) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path, **settings)
+    return path
+
+
+def folder(path: Path, **texts: str | bytes) -> Path:
+    """A file for every text: `sub__a_txt` is sub/a.txt."""
+    for name, text in texts.items():
+        file = path / name.replace("__", "/").replace("_", ".")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def source(kind: str, path: Path) -> Path:
+    """ROWS as a source of each kind."""
+    if kind == "parquet":
+        return parquet(path / "d.parquet", ROWS, row_group_size=4)
+    plain = lines(path / "d.jsonl", *ROWS)
+    if kind == "jsonl.gz":
+        packed = path / "d.jsonl.gz"
+        packed.write_bytes(gzip.compress(plain.read_bytes()))
+        return packed
+    return plain
+
+
+KINDS = ("jsonl", "jsonl.gz", "parquet")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_gives_the_same_documents(tmp_path: Path, kind: str) -> None:
+    assert list(read_documents(source(kind, tmp_path))) == [
+        (i, Document(row["id"], row["text"], row["title"])) for i, row in enumerate(ROWS, 1)
+    ]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "folder"])
+def test_skipped_documents_are_left_out_and_numbers_go_on(tmp_path: Path, kind: str) -> None:
+    if kind == "folder":
+        path = folder(tmp_path / "f", **{f"{name}_txt": name for name in "abcdefg"})
+    else:
+        path = source(kind, tmp_path)
+    whole = list(read_documents(path))
+    for skip in range(len(whole) + 2):
+        assert list(read_documents(path, skip)) == whole[skip:]
+
+
+def test_blank_lines_are_no_documents_but_count_as_lines(tmp_path: Path) -> None:
+    path = lines(tmp_path / "d.jsonl", "", {"id": "a", "text": "A"}, " ", {"id": "b", "text": "B"}, "")
+    assert [(line, d.id) for line, d in read_documents(path)] == [(2, "a"), (4, "b")]
+    assert [(line, d.id) for line, d in read_documents(path, 1)] == [(4, "b")]
+    assert scan([path], 5) == (Part(path, 0, 2),)
+
+
+def test_skipping_does_not_parse(tmp_path: Path) -> None:
+    path = lines(tmp_path / "d.jsonl", "{ not JSON", {"id": "b", "text": "B"})
+    assert [d.id for _, d in read_documents(path, 1)] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +92,10 @@ def test_reads_plain_and_gzip_alike_and_ignores_other_fields(tmp_path: Path) -> 
         ({"id": "b"}, ["d.jsonl:2", "'text'"]),
         ({"id": "b", "texts": "B"}, ["d.jsonl:2", "'text'", "did you mean 'texts'"]),
         ({"text": "B"}, ["d.jsonl:2", "'id'"]),
-        ({"id": 7, "text": "B"}, ["d.jsonl:2", "'id'", "string"]),
+        ({"id": 7.0, "text": "B"}, ["d.jsonl:2", "'id'", "string"]),
+        ({"id": True, "text": "B"}, ["d.jsonl:2", "'id'", "string"]),
         ({"id": "b", "text": " \n"}, ["d.jsonl:2", "'text'", "empty"]),
+        ({"id": "", "text": "B"}, ["d.jsonl:2", "'id'", "empty"]),
         ({"id": "b", "text": "B", "title": ["T"]}, ["d.jsonl:2", "'title'", "string"]),
         ('{"id": "b", "text": "half \\ud800 pair"}', ["d.jsonl:2", "'text'", "surrogate"]),
     ],
@@ -43,23 +103,17 @@ def test_reads_plain_and_gzip_alike_and_ignores_other_fields(tmp_path: Path) -> 
 def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> None:
     path = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, row)
     with pytest.raises(UserError) as caught:
-        check_documents([path])
+        scan([path], 100)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
-    first = lines(tmp_path / "one.jsonl", {"id": "x", "text": "A"}, {"id": "a", "text": "A"})
-    second = lines(tmp_path / "two.jsonl", {"id": "b", "text": "B"}, {"id": "y", "text": "B"}, {"id": "a", "text": "B"})
-    with pytest.raises(UserError, match=r"two\.jsonl:3: document id 'a' is already used in .*one\.jsonl:2"):
-        check_documents([first, second])
-
-
 def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot read"):
-        check_documents([tmp_path / "nowhere.jsonl"])
+    for name in ("nowhere.jsonl", "nowhere.parquet"):
+        with pytest.raises(UserError, match=f"{name}: cannot read"):
+            scan([tmp_path / name], 1)
     with pytest.raises(UserError, match=r"empty\.jsonl: no documents"):
-        check_documents([lines(tmp_path / "empty.jsonl")])
+        scan([lines(tmp_path / "empty.jsonl")], 1)
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(b'{"id": "a", "text": "A"}\n' * 1000)[:-20])
     with pytest.raises(UserError, match=r"cut\.jsonl\.gz"):
@@ -68,3 +122,152 @@ def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
     false.write_text('{"id": "a", "text": "A"}\n')
     with pytest.raises(UserError, match=r"false\.jsonl\.gz"):
         list(read_documents(false))
+
+
+# Ids
+
+
+def test_integer_ids_become_strings_and_meet_strings(tmp_path: Path) -> None:
+    path = lines(tmp_path / "d.jsonl", {"id": 7, "text": "A"}, {"id": "7", "text": "B"})
+    assert [d.id for _, d in read_documents(path)] == ["7", "7"]
+    with pytest.raises(UserError, match=r"d\.jsonl:2: document id '7' is already used in .*d\.jsonl:1"):
+        scan([path], 10)
+
+
+def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
+    one = lines(tmp_path / "one.jsonl", {"id": "x", "text": "A"}, {"id": "a.txt", "text": "A"})
+    two = parquet(tmp_path / "two.parquet", [{"id": i, "text": "B"} for i in ("b", "y", "a.txt")])
+    three = folder(tmp_path / "three", a_txt="A", y_txt="Y")
+    with pytest.raises(UserError, match=r"two\.parquet:3: document id 'a.txt' is already used in .*one\.jsonl:2"):
+        scan([one, two], 10)
+    with pytest.raises(UserError, match=r"three/a\.txt: document id 'a\.txt' is already used in .*one\.jsonl:2"):
+        scan([one, three], 10)
+    with pytest.raises(UserError, match=r"one\.jsonl:1: document id 'x' is already used in .*one\.jsonl:1"):
+        scan([one, one], 10)
+
+
+def test_ids_that_share_a_hash_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two such ids cannot be found in a test's time: a coarser hash stands in.
+    monkeypatch.setattr(documents, "key_hash", lambda text: key_hash(text) % 3)
+    path = lines(tmp_path / "d.jsonl", *ROWS)
+    assert scan([path], 100) == (Part(path, 0, 10),)
+    monkeypatch.setattr(documents, "SUSPECTS", 1)
+    again = lines(tmp_path / "e.jsonl", *ROWS[8:])
+    with pytest.raises(UserError, match=r"e\.jsonl:\d: document id 'd[89]' is already used in .*d\.jsonl:(9|10)"):
+        scan([path, again], 100)
+
+
+def test_hashes_are_fixed_by_their_definition() -> None:
+    # From coreutils: printf '%s' zürich | b2sum -l 64. Stored indexes hold these numbers.
+    known = int.from_bytes(bytes.fromhex("3725b210cc67cf84"), "little")
+    assert key_hash("zürich") == known
+    assert key_hashes(["a", "zürich"]).tolist() == [key_hash("a"), known]
+    assert key_hashes([]).dtype == np.uint64 and len(key_hashes([])) == 0
+
+
+# Parts
+
+
+def test_parts_end_with_their_source_and_cover_it(tmp_path: Path) -> None:
+    one = source("jsonl", tmp_path)
+    empty = lines(tmp_path / "empty.jsonl")
+    two = folder(tmp_path / "f", a_md="A", b_md="B")
+    parts = scan([one, empty, two], 4)
+    assert parts == (Part(one, 0, 4), Part(one, 4, 4), Part(one, 8, 2), Part(two, 0, 2))
+    ids = [d.id for p in parts for _, d in list(read_documents(p.path, p.first))[: p.count]]
+    assert ids == [*(row["id"] for row in ROWS), "a.md", "b.md"]
+
+
+# Parquet
+
+
+def test_a_parquet_file_like_finewebs(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"t{i}", "id": f"<urn:uuid:{i}>", "dump": "CC", "url": "u", "language_score": 0.9, "token_count": 3}
+        for i in range(300)
+    ]
+    path = parquet(tmp_path / "000_00000.parquet", rows)
+    assert [(d.id, d.text, d.title) for _, d in read_documents(path)] == [(r["id"], r["text"], "") for r in rows]
+
+
+def test_parquet_takes_integer_ids_and_missing_titles(tmp_path: Path) -> None:
+    path = parquet(
+        tmp_path / "d.parquet", [{"id": 3, "text": "A", "title": None}, {"id": 4, "text": "B", "title": "T"}]
+    )
+    assert [d for _, d in read_documents(path)] == [Document("3", "A"), Document("4", "B", "T")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"id": "a", "content": "A"}], r"d\.parquet: a document needs a column 'text'"),
+        ([{"id": "a", "text": "A"}, {"id": "b", "text": None}], r"d\.parquet:2: 'text' must be a string"),
+        ([{"id": "a", "text": b"A"}], r"d\.parquet:1: 'text' must be a string, got bytes"),
+    ],
+)
+def test_a_bad_column_or_row_is_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        scan([parquet(tmp_path / "d.parquet", rows)], 10)
+
+
+def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
+    texts = pa.array([b"A"] * 200 + [b"\xff\xfe"] + [b"B"], pa.binary())
+    column = pa.StringArray.from_buffers(len(texts), texts.buffers()[1], texts.buffers()[2])
+    pq.write_table(pa.table({"id": [str(i) for i in range(202)], "text": column}), tmp_path / "d.parquet")
+    with pytest.raises(UserError, match=r"d\.parquet:201: not valid UTF-8"):
+        scan([tmp_path / "d.parquet"], 10)
+
+
+def test_damaged_parquet_is_a_clear_message(tmp_path: Path) -> None:
+    whole = parquet(tmp_path / "d.parquet", ROWS).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:-50])
+    (tmp_path / "none.parquet").write_bytes(b"")
+    for name in ("cut", "none"):
+        with pytest.raises(UserError, match=rf"{name}\.parquet: cannot be read as Parquet"):
+            list(read_documents(tmp_path / f"{name}.parquet"))
+
+
+# Folders of text
+
+
+def test_a_folder_is_its_text_files_sorted_by_path(tmp_path: Path) -> None:
+    path = folder(
+        tmp_path / "f", b_txt="B", a__z_md="\ufeffZ ä", a__c_TXT="C", d_py="no", _hidden_txt="no", _git__x_txt="no"
+    )
+    assert list(read_documents(path)) == [
+        (1, Document("a/c.TXT", "C", "c")),
+        (2, Document("a/z.md", "Z ä", "z")),
+        (3, Document("b.txt", "B", "b")),
+    ]
+    assert source_files(path) == [path / "a/c.TXT", path / "a/z.md", path / "b.txt"]
+
+
+def test_a_bad_text_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"f/b\.txt: not valid UTF-8 at byte 3 "):
+        scan([folder(tmp_path / "f", a_txt="A", b_txt=b"abc\xe4 d")], 10)
+    with pytest.raises(UserError, match=r"g/a\.txt: 'text' is empty"):
+        scan([folder(tmp_path / "g", a_txt="\n")], 10)
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder(tmp_path / "secret", s_txt="secret")
+    path = folder(tmp_path / "f", a_txt="A")
+    (path / "inside.txt").symlink_to("a.txt")
+    (path / "outside.txt").symlink_to(tmp_path / "secret" / "s.txt")
+    (path / "broken.txt").symlink_to("nothing.txt")
+    (path / "there").symlink_to(tmp_path / "secret")
+    (path / "loop").symlink_to(".")
+    with caplog.at_level(logging.WARNING):
+        assert scan([path], 10) == (Part(path, 0, 2),)
+    assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
+    assert "left out 4 links" in caplog.text
+
+
+def test_a_folder_of_parquet_files_is_not_taken_for_its_readme_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder(tmp_path / "f", README_md="About.")
+    parquet(path / "000.parquet", ROWS)
+    with caplog.at_level(logging.WARNING):
+        assert scan([path], 10) == (Part(path, 0, 1),)
+    assert "000.parquet" in caplog.text and "named one by one" in caplog.text
