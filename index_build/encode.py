@@ -1,0 +1,220 @@
+"""From sorted postings to the posting file that retrieval/postings.py describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from retrieval.codes import FAR, frequency_code, length_norm
+from retrieval.postings import (
+    BLOCKS,
+    DENSE,
+    GAPS,
+    RANK,
+    SKIP,
+    SPARSE,
+    WINDOW,
+    WINDOW_BITS,
+    block_bytes,
+)
+
+# A window that is this full (one in FULL chunks) is stored dense even where that is larger: it is added in a quarter of the time.
+FULL = 4
+
+
+@njit(cache=True)
+def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> Any:
+    """(kind, entries) of the block of one window's postings start .. end - 1."""
+    count = end - start
+    if count * FULL >= size:
+        return DENSE, count
+    bridges = 0
+    before = -1
+    for i in range(start, end):
+        here = chunks[i] & (WINDOW - 1)
+        bridges += (here - before - 1) // 255
+        before = here
+    gaps = block_bytes(GAPS, count + bridges, size, placed)
+    sparse = block_bytes(SPARSE, count, size, placed)
+    if block_bytes(DENSE, count, size, placed) <= min(gaps, sparse):
+        return DENSE, count
+    if gaps <= sparse and count + bridges <= 1 << 16:
+        return GAPS, count + bridges
+    return SPARSE, count
+
+
+@njit(cache=True)
+def _put16(data: Any, at: int, value: int) -> None:
+    data[at] = value & 255
+    data[at + 1] = value >> 8
+
+
+@njit(cache=True)
+def _put32(data: Any, at: int, value: int) -> None:
+    for i in range(4):
+        data[at + i] = (value >> (8 * i)) & 255
+
+
+@njit(cache=True)
+def _put_place(data: Any, at: int, entry: int, place: int) -> None:
+    data[at + (entry >> 1)] |= place << (4 * (entry & 1))
+
+
+@njit(cache=True)
+def _put_block(data: Any, at: int, kind: int, entries: int, chunks: Any, codes: Any, places: Any, size: int) -> None:
+    """Write one window's postings at byte `at` of zeroed data. Without places (length 0) none are written."""
+    placed = len(places) > 0
+    count = len(chunks)
+    if kind == SPARSE:
+        for i in range(count):
+            _put16(data, at + 2 * i, chunks[i] & (WINDOW - 1))
+            data[at + 2 * count + i] = codes[i]
+            if placed:
+                _put_place(data, at + 3 * count, i, places[i])
+    elif kind == GAPS:
+        gaps = at + 2 * ((entries + SKIP - 1) // SKIP)
+        entry, before = 0, -1
+        for i in range(count):
+            here = chunks[i] & (WINDOW - 1)
+            while before < here:
+                gap = min(here - before, 255)
+                before += gap
+                if entry % SKIP == 0:
+                    _put16(data, at + 2 * (entry // SKIP), before)
+                data[gaps + entry] = gap
+                if before == here:
+                    data[gaps + entries + entry] = codes[i]
+                    if placed:
+                        _put_place(data, gaps + 2 * entries, entry, places[i])
+                entry += 1
+    else:
+        for i in range(count):
+            data[at + (chunks[i] & (WINDOW - 1))] = codes[i]
+        if placed:
+            ranks = at + (size + 1) // 2 * 2
+            strides = (size + RANK - 1) // RANK
+            i = 0
+            for stride in range(strides):
+                while i < count and (chunks[i] & (WINDOW - 1)) < stride * RANK:
+                    i += 1
+                _put16(data, ranks + 2 * stride, i)
+            for i in range(count):
+                _put_place(data, ranks + 2 * strides, i, places[i])
+
+
+@njit(cache=True)
+def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count: int, data: Any, regions: Any) -> int:
+    """Write the regions of some terms into zeroed data; returns the bytes used.
+
+    Term t has the postings offsets[t] .. offsets[t + 1] - 1 of chunks (ascending), codes (uint8) and places (uint8, or
+    length 0). regions[t] becomes the word at which it begins, or -1 for a term without postings. `data` must have room
+    for `room(postings, terms)` bytes.
+    """
+    placed = len(places) > 0
+    at = 0
+    kinds = np.empty((chunk_count >> WINDOW_BITS) + 1, np.int64)
+    entries = np.empty_like(kinds)
+    for t in range(len(offsets) - 1):
+        start, end = offsets[t], offsets[t + 1]
+        count = end - start
+        regions[t] = -1
+        if count == 0:
+            continue
+        regions[t] = at >> 2
+        short = 4 + 5 * count + ((count + 1) // 2 if placed else 0)
+        blocks = 0
+        size_of_blocks = 8
+        i = start
+        while i < end and size_of_blocks < short:
+            window = chunks[i] >> WINDOW_BITS
+            first = i
+            while i < end and chunks[i] >> WINDOW_BITS == window:
+                i += 1
+            size = min(WINDOW, chunk_count - (window << WINDOW_BITS))
+            kinds[blocks], entries[blocks] = _block_shape(chunks, first, i, size, placed)
+            size_of_blocks += 4 + block_bytes(kinds[blocks], entries[blocks], size, placed)
+            blocks += 1
+        if size_of_blocks >= short:
+            _put32(data, at, count)
+            for i in range(count):
+                _put32(data, at + 4 + 4 * i, chunks[start + i])
+                data[at + 4 + 4 * count + i] = codes[start + i]
+                if placed:
+                    _put_place(data, at + 4 + 5 * count, i, places[start + i])
+            at += short
+        else:
+            _put32(data, at, BLOCKS + blocks)
+            _put32(data, at + 4, count)
+            body = at + 8 + 4 * blocks
+            i = start
+            for block in range(blocks):
+                window = chunks[i] >> WINDOW_BITS
+                first = i
+                while i < end and chunks[i] >> WINDOW_BITS == window:
+                    i += 1
+                size = min(WINDOW, chunk_count - (window << WINDOW_BITS))
+                kind = kinds[block]
+                _put32(data, at + 8 + 4 * block, (kind << 30) | (window << 16) | (entries[block] - 1))
+                of_block = places[first:i] if placed else places
+                _put_block(data, body, kind, entries[block], chunks[first:i], codes[first:i], of_block, size)
+                body += block_bytes(kind, entries[block], size, placed)
+            at = body
+        at = (at + 3) // 4 * 4
+    return at
+
+
+def room(postings: int, terms: int) -> int:
+    """Bytes that are enough for the regions of so many postings of so many terms: none is larger than a short list."""
+    return 6 * postings + 16 * terms
+
+
+@njit(cache=True)
+def frequency_codes(
+    terms: Any, chunks: Any, frequencies: Any, lengths: Any, k1: float, b: float, mean_length: float, codes: Any
+) -> Any:
+    """The codes of BM25 postings, and (keys, frequencies) of the exceptions in the postings' order."""
+    far = 0
+    for turn in range(2):
+        if turn == 1:
+            keys = np.empty(far, np.int64)
+            values = np.empty(far, np.uint32)
+            far = 0
+        for i in range(len(chunks)):
+            norm = length_norm(lengths[chunks[i]], k1, b, mean_length)
+            frequency = frequencies[i]
+            code = frequency_code(frequency, norm)
+            codes[i] = code
+            # Where the norm is 0 every frequency has the weight 1.
+            if frequency > 1 and norm > 0 and frequency_code(frequency - 1, norm) == code:
+                if turn == 1:
+                    keys[far] = (np.int64(terms[i]) << 32) | np.int64(chunks[i])
+                    values[far] = frequency
+                far += 1
+    return keys, values
+
+
+@njit(cache=True)
+def value_places(
+    terms: Any, chunks: Any, numbers: Any, codes_of_values: Any, first_of_codes: Any, codes: Any, places: Any
+) -> Any:
+    """Codes and places of learned sparse postings, and (keys, value numbers) of the exceptions in their order."""
+    far = 0
+    for i in range(len(numbers)):
+        code = codes_of_values[numbers[i]]
+        codes[i] = code
+        place = numbers[i] - first_of_codes[code]
+        places[i] = min(place, FAR)
+        far += place >= FAR
+    keys = np.empty(far, np.int64)
+    values = np.empty(far, np.uint32)
+    far = 0
+    for i in range(len(numbers)):
+        if places[i] == FAR:
+            keys[far] = (np.int64(terms[i]) << 32) | np.int64(chunks[i])
+            values[far] = numbers[i]
+            far += 1
+    return keys, values
+
+

@@ -1,0 +1,276 @@
+"""The sparse engine: a query's terms and weights against all shards, on any number of threads, with one result."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ratchet.errors import UserError
+from retrieval.kernel import search_shard
+from retrieval.postings import BLOCKS, WINDOW, WINDOW_BITS
+from retrieval.ranker import Ranking
+from retrieval.shard import NOT_THERE, Shard, damaged
+
+# A query of one thread is split among several only where each gets at least this many postings: a handover costs as
+# much as adding up this many.
+SPLIT_POSTINGS = 1 << 20
+
+
+@dataclass(frozen=True)
+class SparseQuery:
+    """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
+
+    terms: np.ndarray
+    """BM25: uint64 hashes of the terms (retrieval/hashing.py); learned sparse: their vocabulary numbers."""
+    weights: np.ndarray
+    """float32. Terms that come twice count as the sum of their weights."""
+
+
+@dataclass(frozen=True)
+class Bm25:
+    """BM25 as Lucene has scored since version 8, with exact lengths: the sum over query terms of weight * idf *
+    tf / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - df + 0.5) / (df + 0.5)), where N, df and
+    the mean are those of the whole index; removed documents count until the index is built anew, as in Lucene.
+    """
+
+    k1: float
+    b: float
+
+
+@njit(nogil=True, cache=True)
+def _resolve(hashes: Any, regions: Any, words: Any, keys: Any, found_terms: Any, found_regions: Any, sizes: Any) -> None:
+    """For term keys: number, region (-1 where absent) and postings in one shard. Without hashes keys are numbers."""
+    for i in range(len(keys)):
+        term = np.int64(keys[i])
+        if len(hashes) > 0:
+            low, high = 0, len(hashes)
+            while low < high:
+                middle = (low + high) >> 1
+                if hashes[middle] < keys[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            term = low if low < len(hashes) and hashes[low] == keys[i] else -1
+        found_terms[i] = term
+        found_regions[i] = -1
+        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
+            region = np.int64(regions[term])
+            found_regions[i] = region
+            head = words[region]
+            sizes[i] += words[region + 1] if head >= BLOCKS else head
+
+
+class Postings:
+    """One shard's posting file and what goes with it, as the kernel takes them."""
+
+    def __init__(self, shard: Shard, bm25: bool) -> None:
+        manifest = shard.manifest
+        self.shard = shard
+        data = shard.array("postings")
+        self.words = data.view(np.uint32)
+        self.regions = shard.array("regions")
+        self.hashes = shard.array("term_hashes") if bm25 else _read_only(np.empty(0, np.uint64))
+        self.lengths = shard.array("lengths") if bm25 else _read_only(np.empty(0, np.uint32))
+        self.arrays = (
+            (data, data.view(np.uint16), self.words),
+            self.lengths,
+            _read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),
+            _read_only(np.zeros(1, np.uint32)) if bm25 else shard.array("code_values"),
+            shard.array("exception_keys"),
+            shard.array("exception_values"),
+        )
+        self.windows = (len(shard) + WINDOW - 1) >> WINDOW_BITS
+        self.mean_length = manifest.total_length / max(len(shard), 1) or 1.0
+        # The kernel does not check bounds, so what would lead it astray is checked here as far as that is cheap.
+        if (
+            len(self.lengths) != bm25 * len(shard)
+            or len(self.regions) != manifest.terms
+            or (bm25 and len(self.hashes) != manifest.terms)
+            or len(self.arrays[4]) != len(self.arrays[5])
+        ):
+            raise damaged(shard.folder, "its files do not fit together")
+
+    def fetch(self, regions: np.ndarray, sizes: np.ndarray) -> None:
+        """Ask the system to read these lists now, all at once: it would otherwise read page after page."""
+        page = mmap.PAGESIZE
+        mapped = _mapping(self.arrays[0][0])
+        for region, size in zip(regions, sizes, strict=True):
+            if region >= 0:
+                start = 4 * int(region) // page * page
+                length = min(4 * int(size) + 4 * page, len(mapped) - start)
+                mapped.madvise(mmap.MADV_WILLNEED, start, length)
+
+
+class Engine:
+    """Searches the shards of a BM25 (`bm25` given) or learned sparse index; any number of threads may call it."""
+
+    def __init__(self, shards: Sequence[Shard], bm25: Bm25 | None, threads: int | None = None) -> None:
+        """`threads`: at most so many for one call; default: one per core that this process may use."""
+        self._shards = [Postings(shard, bm25 is not None) for shard in shards]
+        self._bm25 = bm25
+        self._chunks = sum(len(shard) for shard in shards)
+        total = sum(shard.manifest.total_length for shard in shards)
+        self._mean_length = total / max(self._chunks, 1) or 1.0
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
+        self._workspaces: list[_Workspace] = []
+        # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._fetch = sum(shard.arrays[0][0].nbytes for shard in self._shards) > memory // 2
+
+    def search(
+        self, queries: Sequence[SparseQuery], k: int, allowed: Sequence[np.ndarray] | None = None, threads: int | None = None
+    ) -> list[Ranking]:
+        """The k best chunks with a score above 0 for every query.
+
+        `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result does not depend on `threads`,
+        on the other queries, or on how the index is cut into shards.
+        """
+        threads = min(threads or self.threads, self.threads)
+        k = min(k, self._chunks)
+        if k <= 0 or not queries:
+            return [_ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        batch = self._prepare(queries)
+        if len(queries) >= threads or threads == 1:
+            # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
+            slices = 1 if threads == 1 else min(len(queries), 4 * threads)
+            bounds = np.linspace(0, len(queries), slices + 1).astype(int)
+            tasks = [(low, high, None) for low, high in zip(bounds, bounds[1:], strict=False)]
+        else:
+            share = max(1, threads // len(queries))
+            tasks = []
+            for q in range(len(queries)):
+                pieces = max(1, min(share, int(batch.work[q] // SPLIT_POSTINGS)))
+                tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
+        run = lambda task: self._run(batch, task, k, allowed)  # noqa: E731
+        results = list(self._pool.map(run, tasks)) if len(tasks) > 1 else [run(tasks[0])]
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
+        for (low, _, _), pieces_of in zip(tasks, results, strict=True):
+            for i, piece in enumerate(pieces_of):
+                found[low + i].append(piece)
+        return [_best(pieces_of, k) for pieces_of in found]
+
+    def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
+        keys, weights = [], []
+        for query in queries:
+            query_weights = np.asarray(query.weights, np.float64)
+            if not np.all(np.abs(query_weights) <= np.finfo(np.float32).max):
+                raise UserError("a query's weights must be finite 32-bit numbers")
+            # Term order, not query order: the same terms in another order get the same scores to the last bit.
+            terms, places = np.unique(np.asarray(query.terms), return_inverse=True)
+            keys.append(terms)
+            weights.append(np.bincount(places, query_weights, len(terms)) if len(terms) else np.empty(0))
+        offsets = np.concatenate([[0], np.cumsum([len(terms) for terms in keys])]).astype(np.int64)
+        all_keys = np.concatenate(keys).astype(np.uint64)
+        all_weights = np.concatenate(weights).astype(np.float64)
+        sizes = np.zeros(len(all_keys), np.int64)
+        terms = np.empty((len(self._shards), len(all_keys)), np.int64)
+        regions = np.empty_like(terms)
+        for i, shard in enumerate(self._shards):
+            _resolve(shard.hashes, shard.regions, shard.words, all_keys, terms[i], regions[i], sizes)
+        if self._bm25 is not None:
+            all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
+        running = np.concatenate([[0], np.cumsum(sizes)])
+        return _Batch(offsets, terms, regions, sizes, all_weights, running[offsets[1:]] - running[offsets[:-1]])
+
+    def _run(
+        self, batch: _Batch, task: tuple[int, int, tuple[int, int] | None], k: int, allowed: Sequence[np.ndarray] | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Queries low .. high - 1 over all windows of the index, or over one of several pieces of them."""
+        low, high, piece = task
+        every = sum(shard.windows for shard in self._shards)
+        begin, end = (0, every) if piece is None else (every * piece[0] // piece[1], every * (piece[0] + 1) // piece[1])
+        first, last = batch.offsets[low], batch.offsets[high]
+        offsets = batch.offsets[low : high + 1] - first
+        scores = np.empty((high - low, k))
+        chunks = np.empty((high - low, k), np.int64)
+        held = np.zeros(high - low, np.int64)
+        workspace = self._workspaces.pop() if self._workspaces else _Workspace()
+        window = 0
+        for i, shard in enumerate(self._shards):
+            windows = (max(begin - window, 0), min(end - window, shard.windows))
+            window += shard.windows
+            if windows[0] >= windows[1]:
+                continue
+            regions = batch.regions[i, first:last]
+            if self._fetch:
+                shard.fetch(regions, batch.sizes[first:last])
+            slack, bm25 = 1.0, (0.0, 0.0, 1.0, 1.0)
+            if self._bm25 is not None:
+                # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
+                slack = max(1.0, self._mean_length / shard.mean_length)
+                bm25 = (self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length)
+            search_shard(
+                *shard.arrays,
+                _EVERY if allowed is None else allowed[i],
+                bm25,
+                len(shard.shard),
+                shard.shard.first_chunk,
+                windows,
+                offsets,
+                batch.terms[i, first:last],
+                regions,
+                batch.weights[first:last],
+                shard.shard.manifest.top * slack,
+                scores,
+                chunks,
+                held,
+                workspace.scores,
+                workspace.maxima,
+                workspace.candidates,
+            )
+        self._workspaces.append(workspace)
+        return [(scores[q, : held[q]], chunks[q, : held[q]]) for q in range(high - low)]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    offsets: np.ndarray
+    terms: np.ndarray
+    """int64 [shards, terms of all queries]: the term's number in the shard."""
+    regions: np.ndarray
+    sizes: np.ndarray
+    """int64 [terms of all queries]: postings in all shards, the document frequency."""
+    weights: np.ndarray
+    work: np.ndarray
+    """int64 [queries]: postings of all terms."""
+
+
+class _Workspace:
+    def __init__(self) -> None:
+        self.scores = np.zeros(WINDOW, np.float32)
+        self.maxima = np.empty((2, WINDOW // 64), np.int32)
+        self.candidates = np.empty(WINDOW, np.int32)
+
+
+def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
+    scores = pieces[0][0] if len(pieces) == 1 else np.concatenate([piece[0] for piece in pieces])
+    chunks = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece[1] for piece in pieces])
+    return _ranking(scores, chunks, k)
+
+
+def _ranking(scores: np.ndarray, chunks: np.ndarray, k: int | None = None) -> Ranking:
+    order = np.lexsort((chunks, -scores))[:k]
+    return Ranking(scores[order], chunks[order])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+_EVERY = _read_only(np.empty(0, np.uint8))
+
+
+def _mapping(array: Any) -> mmap.mmap:
+    """The mapping under an array of a file."""
+    while not isinstance(array, mmap.mmap):
+        array = array.base
+    return array
