@@ -1,0 +1,326 @@
+"""The engines that benchmarks/retrieval.py compares: others' and plain ones; ours is in benchmarks/retrieval_ours.py."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import bm25s
+import numba
+import numpy as np
+import tantivy
+from numba import njit, prange
+
+from benchmarks.retrieval_corpus import K1, B, Columns, Kind, Query, Rows, columns_of
+from retrieval.ranker import Ranking
+
+
+class Engine(Protocol):
+    name: str
+    kinds: tuple[Kind, ...]
+    """The vectors it can index."""
+    weighted: bool
+    """Whether it takes query weights; one that does not is judged with weights of 1."""
+
+    def prepare(self, rows: Rows) -> Any:
+        """What the engine is fed with, in its own form; not timed."""
+        ...
+
+    def build(self, prepared: Any, folder: Path) -> None:
+        """From `prepared` to files in an empty folder; timed."""
+        ...
+
+    def open(self, folder: Path) -> None: ...
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]: ...
+
+
+_pool = ThreadPoolExecutor(8)
+
+
+def in_threads(search: Callable[[Query], Ranking], queries: Sequence[Query], threads: int) -> list[Ranking]:
+    """One query after the other on each of `threads` threads (at most 8)."""
+    if threads == 1 or len(queries) == 1:
+        return [search(query) for query in queries]
+    results: list[Any] = [None] * len(queries)
+    left = iter(range(len(queries)))
+    lock = threading.Lock()
+
+    def take() -> None:
+        while True:
+            with lock:
+                at = next(left, None)
+            if at is None:
+                return
+            results[at] = search(queries[at])
+
+    for future in [_pool.submit(take) for _ in range(threads)]:
+        future.result()
+    return results
+
+
+class Csc:
+    """Postings term by term, int32 document and float32 weight, as .npy files: what the plain engines search."""
+
+    name = ""
+    kinds: tuple[Kind, ...] = ("bm25", "learned")
+    weighted = True
+
+    def prepare(self, rows: Rows) -> Rows:
+        return rows
+
+    def build(self, prepared: Rows | Columns, folder: Path) -> None:
+        columns = columns_of(prepared) if isinstance(prepared, Rows) else prepared
+        np.save(folder / "offsets.npy", columns.offsets)
+        np.save(folder / "chunks.npy", columns.chunks)
+        np.save(folder / "weights.npy", columns.weights())
+        np.save(folder / "documents.npy", np.array(columns.documents))
+
+    def open(self, folder: Path) -> None:
+        self._offsets = np.load(folder / "offsets.npy")
+        self._chunks = np.load(folder / "chunks.npy", mmap_mode="r").view(np.ndarray)
+        self._weights = np.load(folder / "weights.npy", mmap_mode="r").view(np.ndarray)
+        self._documents = int(np.load(folder / "documents.npy"))
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        return in_threads(lambda query: self._rank(query, k), queries, threads)
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        raise NotImplementedError
+
+
+class Naive(Csc):
+    """NumPy alone: scatter-add list by list, then argpartition over all scores."""
+
+    name = "numpy CSC, argpartition"
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        scores = np.zeros(self._documents, np.float32)
+        for term, weight in zip(query.terms, query.weights, strict=True):
+            span = slice(self._offsets[term], self._offsets[term + 1])
+            scores[self._chunks[span]] += weight * self._weights[span]  # a list names each document once
+        best = np.argpartition(scores, -min(k, len(scores)))[-min(k, len(scores)) :]
+        best = best[scores[best] > 0]
+        return _ranked(scores[best], best)
+
+
+class BlockMax(Csc):
+    """Numba, one thread a query: scatter-add, then the maximum of 64 scores at a time against the k-th best so far."""
+
+    name = "numba CSC, block maxima"
+
+    def open(self, folder: Path) -> None:
+        super().open(folder)
+        self._own = threading.local()
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        if not hasattr(self._own, "scores"):
+            self._own.scores = np.zeros((self._documents + 63) // 64 * 64, np.float32)
+        scores, chunks = _block_max_top(
+            self._offsets, self._chunks, self._weights, query.terms, query.weights, self._own.scores, k
+        )
+        return Ranking(scores.astype(np.float64), chunks)
+
+
+class Lion(Csc):
+    """The kernel that Lion and SPLADE publish, told again: parallel inside each list, a score for every document.
+
+    Typed dictionaries of lists; every list is split over all threads (so the lists follow one another with a barrier
+    between); all scores above 0 are gathered, argpartition picks. Kind to it: queries come one after the other. The
+    published server lets 8 Python threads enter the parallel kernel at once, which is slower by far where it works
+    (OpenMP) and aborts the process where numba has only its own thread pool.
+    """
+
+    name = "Lion's kernel"
+
+    def open(self, folder: Path) -> None:
+        offsets, chunks, weights = (np.load(folder / f"{name}.npy") for name in ("offsets", "chunks", "weights"))
+        self._documents = int(np.load(folder / "documents.npy"))
+        self._ids, self._values = numba.typed.Dict(), numba.typed.Dict()
+        for term in range(len(offsets) - 1):
+            self._ids[np.int32(term)] = chunks[offsets[term] : offsets[term + 1]]
+            self._values[np.int32(term)] = weights[offsets[term] : offsets[term + 1]]
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+        try:
+            return [self._rank(query, k) for query in queries]
+        finally:
+            numba.set_num_threads(before)
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        found, scores = _lion_scores(
+            self._ids, self._values, query.terms.astype(np.int32), query.weights, np.float32(0), self._documents
+        )
+        if len(found) > k:
+            best = np.argpartition(-scores, k)[:k]
+            found, scores = found[best], scores[best]
+        return _ranked(scores, found)
+
+
+class Bm25s:
+    """bm25s with its numba backend. It takes no query weights and indexes no impacts: for learned vectors its score
+    matrix is set to them directly, which it then searches as ever, every query weight being 1."""
+
+    name = f"bm25s {version('bm25s')}, numba"
+    kinds: tuple[Kind, ...] = ("bm25", "learned")
+    weighted = False
+
+    def prepare(self, rows: Rows) -> Any:
+        if rows.kind == "learned":
+            return columns_of(rows)
+        numbers = list(range(rows.vocabulary))  # one object a number, not one a token
+        return rows.vocabulary, [[numbers[t] for t in tokens] for tokens in _token_lists(rows)]
+
+    def build(self, prepared: Any, folder: Path) -> None:
+        index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numba")
+        if isinstance(prepared, Columns):
+            index.scores = {
+                "data": prepared.weights(),
+                "indices": prepared.chunks,
+                "indptr": prepared.offsets,
+                "num_docs": prepared.documents,
+            }
+            index.vocab_dict = {str(term): term for term in range(prepared.vocabulary)}
+            index.nonoccurrence_array = None
+        else:
+            vocabulary, tokens = prepared
+            names = {str(term): term for term in range(vocabulary)}
+            index.index((tokens, names), create_empty_token=False, show_progress=False)
+        index.save(str(folder), show_progress=False)
+
+    def open(self, folder: Path) -> None:
+        self._index = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
+        self._index.backend = "numba"
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        chunks, scores = self._index.retrieve(
+            [query.terms.tolist() for query in queries], k=k, n_threads=threads, show_progress=False
+        )
+        return [Ranking(s[s > 0].astype(np.float64), c[s > 0]) for c, s in zip(chunks, scores, strict=True)]
+
+
+class Tantivy:
+    """tantivy by its Python client. Lengths are rounded to a byte, so its BM25 is not quite BM25."""
+
+    name = f"tantivy {version('tantivy')}"
+    kinds: tuple[Kind, ...] = ("bm25",)
+    weighted = True
+
+    def prepare(self, rows: Rows) -> list[str]:
+        return list(row_texts(rows))
+
+    def _schema(self) -> Any:
+        builder = tantivy.SchemaBuilder()
+        builder.add_text_field("text", tokenizer_name="words", index_option="freq")
+        builder.add_unsigned_field("number", fast=True)
+        return builder.build()
+
+    def build(self, prepared: list[str], folder: Path) -> None:
+        index = tantivy.Index(self._schema(), path=str(folder))
+        self._register(index)
+        writer = index.writer(heap_size=1 << 30, num_threads=1)
+        for number, text in enumerate(prepared):
+            document = tantivy.Document()
+            document.add_text("text", text)
+            document.add_unsigned("number", number)
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+
+    @staticmethod
+    def _register(index: Any) -> None:
+        index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+
+    def open(self, folder: Path) -> None:
+        index = tantivy.Index.open(str(folder))
+        self._register(index)
+        self._schema_of_index, self._searcher = index.schema, index.searcher()
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        return in_threads(lambda query: self._rank(query, k), queries, threads)
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        schema, clauses = self._schema_of_index, []
+        for term, weight in zip(query.terms.tolist(), query.weights.tolist(), strict=True):
+            clause = tantivy.Query.term_query(schema, "text", f"t{term}", index_option="freq")
+            boosted = clause if weight == 1 else tantivy.Query.boost_query(clause, weight)
+            clauses.append((tantivy.Occur.Should, boosted))
+        hits = self._searcher.search(tantivy.Query.boolean_query(clauses), limit=k, count=False).hits
+        numbers = self._searcher.fast_field_values("number", [address for _, address in hits])
+        # Its scores carry the factor k1 + 1 that Lucene dropped.
+        return _ranked(np.array([score for score, _ in hits]) / (K1 + 1), np.array(numbers, np.int64))
+
+
+def row_texts(rows: Rows) -> Iterator[str]:
+    """Documents as text: the words t0, t1 and so on between blanks."""
+    words = [f"t{term}" for term in range(rows.vocabulary)]
+    for tokens in _token_lists(rows):
+        yield " ".join([words[t] for t in tokens])
+
+
+def _token_lists(rows: Rows) -> Iterator[list[int]]:
+    for first, last in zip(rows.offsets[:-1].tolist(), rows.offsets[1:].tolist(), strict=True):
+        yield np.repeat(rows.terms[first:last], rows.values[first:last]).tolist()
+
+
+def _ranked(scores: np.ndarray, chunks: np.ndarray) -> Ranking:
+    order = np.lexsort((chunks, -scores))
+    return Ranking(scores[order].astype(np.float64), chunks[order].astype(np.int64))
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def empty_folder(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+@njit(nogil=True, cache=True)
+def _block_max_top(offsets: Any, chunks: Any, weights: Any, terms: Any, factors: Any, scores: Any, k: int) -> Any:
+    """`scores` is all 0 before and after. The best are kept in order: k is small, and few come in."""
+    for i in range(len(terms)):
+        for at in range(offsets[terms[i]], offsets[terms[i] + 1]):
+            scores[chunks[at]] += factors[i] * weights[at]
+    best_scores, best_chunks = np.zeros(k, np.float32), np.full(k, -1, np.int64)
+    for first in range(0, len(scores), 64):
+        block = scores[first : first + 64]
+        largest = np.float32(0)
+        for i in range(64):
+            largest = max(largest, block[i])
+        if largest > best_scores[k - 1]:
+            for i in range(64):
+                if block[i] > best_scores[k - 1]:
+                    place = k - 1
+                    while place > 0 and best_scores[place - 1] < block[i]:
+                        best_scores[place] = best_scores[place - 1]
+                        best_chunks[place] = best_chunks[place - 1]
+                        place -= 1
+                    best_scores[place] = block[i]
+                    best_chunks[place] = first + i
+        if largest > 0:
+            block[:] = 0
+    held = 0
+    while held < k and best_chunks[held] >= 0:
+        held += 1
+    return best_scores[:held], best_chunks[:held]
+
+
+@njit(nogil=True, parallel=True, cache=True)
+def _lion_scores(ids: Any, values: Any, terms: Any, factors: Any, threshold: Any, documents: int) -> Any:
+    scores = np.zeros(documents, np.float32)
+    for i in range(len(terms)):
+        listed, weights, factor = ids[terms[i]], values[terms[i]], factors[i]
+        for j in prange(len(listed)):
+            scores[listed[j]] += factor * weights[j]
+    found = np.argwhere(scores > threshold)[:, 0]
+    return found, scores[found]
