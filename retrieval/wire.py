@@ -1,0 +1,80 @@
+"""What the search server and its client say to each other: requests, answers and the server's limits, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ratchet.records import Passage
+
+
+class Limits(BaseModel):
+    """What one request may ask for; the server tells them, so that clients stay below."""
+
+    model_config = ConfigDict(frozen=True)
+
+    body_bytes: int = Field(8 << 20, gt=0, description="bytes of a request's body")
+    depth: int = Field(1000, gt=0, description="k + offset")
+    batch: int = Field(1024, gt=0, description="queries of a batch")
+    batch_passages: int = Field(20_000, gt=0, description="queries times k of a batch: the size of its answer")
+    query_characters: int = Field(131_072, gt=0, description="characters of a query")
+    concurrent: int = Field(64, gt=0, description="requests at once; more are answered 503 with Retry-After")
+    seconds: float | None = Field(None, gt=0, description="seconds of a request, then it is answered 504")
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no text") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    k: int = Field(ge=0)
+    offset: int = Field(0, ge=0)
+    documents: list[Text] | None = None
+    """Only passages of these document ids; for indexes that can."""
+
+
+class SearchRequest(_Request):
+    query: Text
+
+
+class BatchRequest(_Request):
+    queries: list[Text]
+
+
+class SearchAnswer(BaseModel):
+    digest: str
+    """Of the index that answered."""
+    passages: list[Passage]
+
+
+class BatchAnswer(BaseModel):
+    digest: str
+    results: list[list[Passage]]
+    """One list for every query, in their order."""
+
+
+class ServedIndex(BaseModel):
+    name: str
+    digest: str
+    chunks: int | None
+    """None where the engine does not tell."""
+    takes_documents: bool
+
+
+class IndexesAnswer(BaseModel):
+    indexes: list[ServedIndex]
+    limits: Limits
+
+
+class ErrorAnswer(BaseModel):
+    error: str

@@ -1,0 +1,122 @@
+"""Small indexes in memory, and real servers over them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import httpx
+import uvicorn
+
+from inference.retry import Backoff
+from ratchet.errors import UserError
+from ratchet.records import Passage
+from retrieval.server import create_app
+from retrieval.wire import Limits
+
+TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}
+QUICK = Backoff(tries=30, first=0.02, longest=0.2)
+
+
+class Plain:
+    """Ranks texts by the characters they share with the query; takes no documents."""
+
+    def __init__(self, digest: str = "plain", texts: Mapping[str, str] = TEXTS) -> None:
+        self.digest, self._texts = digest, texts
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        return self._ranked(query, self._texts)[offset : offset + k]
+
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        return [self.search(query, k, offset) for query in queries]
+
+    def _ranked(self, query: str, names: Collection[str]) -> list[Passage]:
+        found = [
+            Passage(id=f"{name}:0", document_id=name, text=text, score=len({*query} & {*text}) / 7 + 1e-17)
+            for name, text in self._texts.items()
+            if name in names
+        ]
+        return sorted(found, key=lambda passage: -passage.score)
+
+
+class Filtering(Plain):
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
+        return self._ranked(query, self._texts if documents is None else documents)[offset : offset + k]
+
+    def search_batch(
+        self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
+    ) -> list[list[Passage]]:
+        return [self.search(query, k, offset, documents) for query in queries]
+
+
+class Held(Plain):
+    """Searches wait until they are let go; counts how many run at once and in which order they began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.begun: list[int] = []
+        self.running = self.most = 0
+        self._lock = threading.Lock()
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        return self._hold([query], k, offset)[0]
+
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        return self._hold(queries, k, offset)
+
+    def _hold(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
+        with self._lock:
+            self.begun.append(len(queries))
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self.go.wait(20)
+        with self._lock:
+            self.running -= 1
+        return [Plain.search(self, query, k, offset) for query in queries]
+
+
+class Broken(Plain):
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        if query == "user":
+            raise UserError("shard 3 is damaged; build it anew")
+        raise RuntimeError("secret details")
+
+
+@contextlib.contextmanager
+def serving(indexes: Mapping[str, Any], threads: int = 2, port: int = 0, **limits: Any) -> Iterator[str]:
+    """The address of a real server in a thread."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        app = create_app(indexes, Limits(**limits), threads)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def post(url: str, index: str = "plain", call: str = "search", **body: Any) -> httpx.Response:
+    return httpx.post(f"{url}/indexes/{index}/{call}", json=body, timeout=20)
+
+
+def refusal(response: httpx.Response) -> tuple[int, str]:
+    assert [*response.json()] == ["error"]
+    return response.status_code, response.json()["error"]
