@@ -45,12 +45,11 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
         )
     shape, kind = _shape(base, config)
     tokenizer = _tokenizer(folder if _has_tokenizer(folder) else base)
-    _check_length(config, shape, tokenizer, kind)
     scale = config.logit_scale or (shape.hidden_size**-0.25 if kind == "lion" else 1.0)
-    digest = _digest(config, shape, kind, scale, tokenizer, files, adapter)
-    model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype)).to(device)
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-    return SparseEncoder(model.eval(), tokenizer.backend_tokenizer, scale, padding, config, digest)
+    digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
+    model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
+    _check_fits(config, model, tokenizer.backend_tokenizer)
+    return SparseEncoder(model.to(device).eval(), tokenizer.backend_tokenizer, scale, config, digest)
 
 
 def _device(name: str) -> torch.device:
@@ -129,14 +128,20 @@ def _tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _check_length(config: EncoderConfig, shape: Any, tokenizer: Any, kind: str) -> None:
-    """Masked language models have a table of positions, and no room past its end."""
-    if kind != "splade":
-        return
-    room = getattr(shape, "max_position_embeddings", None)
-    most = min(tokenizer.model_max_length, room if room is not None else config.max_length)
-    if config.max_length > most:
-        raise UserError(f"max_length: {config.max_length}, and {config.path} reads at most {most} tokens; lower it")
+def _check_fits(config: EncoderConfig, model: Any, tokenizer: Any) -> None:
+    """What would otherwise end a build hours into it, such as a token past the end of a table of positions."""
+    if tokenizer.get_vocab_size(with_added_tokens=False) > model.get_input_embeddings().num_embeddings:
+        raise UserError(f"{config.path}: its tokenizer has more tokens than the model; copy the model's own there")
+    if config.max_length <= tokenizer.num_special_tokens_to_add(False):
+        raise UserError(f"max_length: {config.max_length} leaves no room for text beside the special tokens; raise it")
+    for name, table in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(table, torch.nn.Embedding):
+            # RoBERTa counts positions from behind its padding index.
+            most = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+            if config.max_length > most:
+                raise UserError(f"max_length: {config.max_length}, and {config.path} reads at most {most} tokens")
+    if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
+        raise UserError(f"{config.path}: a {type(model).__name__} has no linear last layer over the vocabulary")
 
 
 def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: Path | None, dtype: torch.dtype) -> Any:
@@ -159,6 +164,7 @@ def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: P
             state_dict=weights,
             dtype=torch.float32 if adapter else dtype,  # an adapter is merged in float32, then rounded once
             attn_implementation="sdpa",
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -169,6 +175,8 @@ def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: P
             "the language-modelling head too: export the model as "
             + ("LlamaForCausalLM" if kind == "lion" else "a ...ForMaskedLM model")
         )
+    if mismatched := sorted(str(entry[0]) for entry in info["mismatched_keys"]):
+        raise UserError(f"{base}: {mismatched[0]!r} has another shape in the weights than config.json says")
     return _merge(model, adapter).to(dtype) if adapter else model
 
 
@@ -195,13 +203,15 @@ def _merge(model: Any, adapter: Path) -> Any:
 
 
 def _digest(
-    config: EncoderConfig, shape: Any, kind: str, scale: float, tokenizer: Any, files: list[Path], adapter: Path | None
+    config: EncoderConfig, base: Path, kind: str, scale: float, tokenizer: Any, files: list[Path], adapter: Path | None
 ) -> str:
     digest = hashlib.sha256()
+    # The file, not the object read from it: that has defaults of this version of transformers.
+    shape = json.loads((base / "config.json").read_bytes())
     settings = {
         "kind": kind,
         "scale": scale,
-        "model": {key: value for key, value in shape.to_dict().items() if key not in PROVENANCE},
+        "model": {key: value for key, value in shape.items() if key not in PROVENANCE},
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "adapter": adapter_digest(adapter) if adapter else None,
         **config.model_dump(include={"dtype", "max_length", "query_prefix", "document_prefix", "top"}),

@@ -2,14 +2,14 @@
 
 w[t] = log(1 + relu(max over the text's tokens of scale * logit[token, t])), for two kinds of models:
 
-    lion     a Llama with full instead of causal attention (Zeng et al. 2025, "Scaling Sparse and Dense Retrieval in
-             Decoder-Only LLMs", section 2). scale = hidden_size ** -0.25, which only the authors' code names; as there,
-             the tokenizer's own special tokens are pooled (Llama 3 puts one in front), none is appended, no prefix.
-    splade   a masked language model such as BERT or DistilBERT (Formal et al. 2021, "SPLADE v2", equation 1 with max
-             pooling). scale = 1; [CLS] and [SEP] are pooled, as in the authors' code.
+    lion     a Llama with full instead of causal attention (Zeng et al. 2025, arXiv 2502.15526).
+             scale = hidden_size ** -0.25, which the authors' code has; as there, the special tokens that the tokenizer
+             adds by itself are pooled too (Llama 3 puts one in front), no end token is appended, and no prefix.
+    splade   a masked language model such as BERT or DistilBERT (Formal et al. 2021, SPLADE-max, arXiv 2109.10086).
+             scale = 1; [CLS] and [SEP] are pooled, as the published models do.
 
-The pooled logit is kept as a bfloat16. That loses nothing that a model run in bfloat16 had; of a float32 logit it keeps
-8 significant bits, an error of at most 1/256 of the logit, and of no larger share of the weight.
+The pooled, scaled logit is kept as a bfloat16, which a run in bfloat16 rounds it to anyway. Of a float32 logit it keeps
+8 significant bits: an error of at most 1/256 of the logit, and of no larger share of the weight.
 """
 
 from __future__ import annotations
@@ -59,16 +59,13 @@ class SparseEncoder:
     the rounding of floats, nothing else.
     """
 
-    def __init__(
-        self, model: Any, tokenizer: Any, scale: float, padding: int, config: EncoderConfig, digest: str
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, scale: float, config: EncoderConfig, digest: str) -> None:
         """`model` is a transformers model with an output embedding; `tokenizer` a tokenizers.Tokenizer of our own."""
         self.digest = digest
         """Of weights, tokenizer and settings. Equal digest, equal vectors but for the rounding of floats, which batches
         and devices may differ in."""
         self._config = config
         self._scale = scale
-        self._padding = padding
         self._device = model.device
         self._vocabulary_layer = model.get_output_embeddings()
         self.vocabulary: int = self._vocabulary_layer.out_features
@@ -107,7 +104,7 @@ class SparseEncoder:
     def _encode_batch(self, rows: list[list[int]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(terms, codes) of every row; rows have at least one token."""
         lengths = [len(row) for row in rows]
-        ids = torch.tensor([row + [self._padding] * (max(lengths) - len(row)) for row in rows])
+        ids = torch.tensor([row + [0] * (max(lengths) - len(row)) for row in rows])  # any token will do: it is masked
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         ids, mask = ids.to(self._device), mask.to(self._device)
         hidden = self._body(input_ids=ids, attention_mask=mask.long()).logits

@@ -158,11 +158,21 @@ def test_batches_hold_like_lengths_within_the_limit() -> None:
     assert list(batches([0], 10)) == []
 
 
-def test_top_keeps_the_largest_weights_in_order_of_terms(bert: Path) -> None:
-    everything, few = load(bert).encode_documents(TEXTS[:1]), load(bert, top=7).encode_documents(TEXTS[:1])
-    order = sorted(range(len(everything.terms)), key=lambda i: (-everything.weights()[i], everything.terms[i]))[:7]
-    assert few.terms.tolist() == sorted(everything.terms[order].tolist())
-    assert sorted(few.codes.tolist()) == sorted(everything.codes[order].tolist())
+def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path, tmp_path: Path) -> None:
+    roberta = plain.save_masked(tmp_path, "roberta")
+    padding = json.loads((roberta / "config.json").read_text())["pad_token_id"]
+    for folder, most in ((bert, 64), (roberta, 64 - padding - 1)):
+        load(folder, max_length=most).encode_documents(["?!" * 100, "?"])
+        assert_error(f"max_length: {most + 1}, .* at most {most} tokens", folder, max_length=most + 1)
+
+
+@pytest.mark.parametrize("top", [1, 7, 60, 150])
+def test_top_keeps_the_largest_weights_in_order_of_terms(bert: Path, top: int) -> None:
+    everything, few = load(bert).encode_documents(TEXTS[:1]), load(bert, top=top).encode_documents(TEXTS[:1])
+    order = sorted(range(len(everything.terms)), key=lambda i: (-everything.weights()[i], everything.terms[i]))[:top]
+    assert len(set(everything.codes.tolist())) < len(everything.codes) - 20  # there are ties
+    np.testing.assert_array_equal(few.terms, everything.terms[sorted(order)])
+    np.testing.assert_array_equal(few.codes, everything.codes[sorted(order)])
 
 
 def test_prefixes_and_truncation(llama: Path) -> None:
@@ -238,7 +248,9 @@ def test_the_digest_follows_what_decides_the_vectors(llama: Path, tmp_path: Path
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"] += 1e-3
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
-    assert load(copy).digest != wanted
+    changed = load(copy).digest
+    plain.save_tokenizer(copy, "$A")
+    assert len({wanted, changed, load(copy).digest}) == 3
 
 
 def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_path: Path) -> None:
@@ -246,7 +258,7 @@ def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_pat
     assert_error("safetensors", tmp_path)
     assert_error("kind splade wants a masked", llama, kind="splade")
     assert_error("kind lion wants a Llama", bert, kind="lion")
-    assert_error("max_length: 65, .* at most 64", bert, max_length=65)
+    assert_error("max_length: 2 leaves no room", bert, max_length=2)
     assert_error("device: 'nonsense'", bert, device="nonsense")
     assert_error("base is set", bert, base=str(llama))
     if not torch.cuda.is_available():
@@ -259,6 +271,13 @@ def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_pat
         (folder / name).rename(tmp_path / name)
     assert_error("holds no tokenizer", folder)
     (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
+    weights = load_file(folder / "model.safetensors")
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        weights[name] = weights[name][:300]
+    save_file(weights, folder / "model.safetensors")
+    assert_error("word_embeddings.weight' has another shape", folder)
+    change_json(folder / "config.json", vocab_size=300)
+    assert_error("its tokenizer has more tokens", folder)
     change_json(folder / "config.json", model_type="gpt2")
     assert_error("'gpt2'", folder)
     (folder / "config.json").write_text("{")
