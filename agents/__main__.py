@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -17,7 +16,7 @@ from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Event, ModelCall, Question, Search, Trajectory
-from retrieval.index import open_index
+from retrieval.opening import open_index
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 EXCERPT = 160
@@ -39,7 +38,7 @@ def main() -> None:
 
 async def _answer(config: Config, text: str, adapter: str | None, sample: bool) -> None:
     system = load_system(config.system)
-    index = open_index(Path(config.index.path))
+    index = open_index(config.index)
     how = config.sampling if sample else config.evaluation
     setting = Setting(
         temperature=how.temperature,

@@ -1,15 +1,30 @@
-"""python -m index_build --config X.yaml: build the index of a config, once."""
+"""python -m index_build --config X.yaml: build the index of a config, or what is missing of it.
+
+    python -m index_build --config X.yaml [--workers 4] [--job 3/10] [--replace]
+    python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
+    python -m index_build remove --config X.yaml ID ... [--from ids.txt]
+    python -m index_build inspect FOLDER [--verify] [--lists 20]
+    python -m index_build capacity --help                        what a large corpus will take
+
+A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any order; the one
+that finds all shards built writes the manifest, and so does running the command once more without --job.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
+from pathlib import Path
 
-from index_build.build import build_index
+from index_build.build import build_index, remove_documents
+from index_build.plan import read_plan
 from inference.chat import load_tokenizer
 from ratchet.command import config_of, config_parser, run_command
-from ratchet.config import Config
+from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
+from retrieval.layout import Manifest, read_shards
 
 
 def tokenizer_of(config: Config) -> tuple[str, str | None]:
@@ -22,19 +37,100 @@ def tokenizer_of(config: Config) -> tuple[str, str | None]:
     return agent.path, agent.revision
 
 
-def main() -> None:
-    parser = config_parser("python -m index_build", "Build the index of a config from its documents.")
-    config = config_of(parser.parse_args())
-    began = time.monotonic()
+def build(arguments: list[str], add: bool = False) -> None:
+    parser = config_parser(
+        "python -m index_build" + (" add" if add else ""),
+        "Add documents to the index of a config." if add else "Build the index of a config from its documents.",
+    )
+    if add:
+        parser.add_argument("sources", nargs="+", help="JSONL or Parquet files or folders of texts to add")
+    parser.add_argument("--workers", type=int, default=1, help="processes that build shards side by side (default: 1)")
+    parser.add_argument(
+        "--job", type=_job, metavar="I/N", help="build only every N-th shard from I on, as one of N jobs"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="where an added document has an older one's id, remove the older one"
+    )
+    given = parser.parse_args(arguments)
+    config = config_of(given)
     name, revision = tokenizer_of(config)
-    manifest, built = build_index(config.index, load_tokenizer(name, revision), name)
-    state = f"built in {duration(time.monotonic() - began)}" if built else "already built, nothing to do"
-    print(f"{config.index.path}: {state}")
+    tokenizer = load_tokenizer(name, revision)
+    for index in config.index.parts or (config.index,):
+        if index.url is not None:
+            raise UserError(
+                "index.url is set: the index is another machine's; build it there, from a config with index.path"
+            )
+        if add:
+            index = _with_sources(index, given.sources)
+        began = time.monotonic()
+        manifest, built = build_index(
+            index, tokenizer, name, workers=given.workers, job=given.job, replace=given.replace
+        )
+        _report(index, manifest, built, time.monotonic() - began)
+
+
+def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:
+    known = [source.path for source in read_plan(Path(index.path)).sources]
+    return index.model_copy(update={"documents": (*known, *(path for path in sources if path not in known))})
+
+
+def _job(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 0 <= I < N, such as 0/10")
+    return int(number), int(count)
+
+
+def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds: float) -> None:
+    if manifest is None:
+        print(f"{config.path}: {built} shards built in {duration(seconds)}; other jobs have not finished theirs")
+        return
+    shards = read_shards(Path(config.path), manifest)
+    state = f"{built} shards built in {duration(seconds)}" if built else "already built, nothing to do"
+    print(f"{config.path}: {state}")
     print(
-        f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks, {manifest.terms:,} terms, "
-        f"{manifest.postings:,} postings, {manifest.size / 1e6:,.1f} MB"
+        f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks, {sum(shard.postings for shard in shards):,} "
+        f"postings, {len(shards)} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
     )
     print(f"  digest {manifest.digest}")
+
+
+def remove(arguments: list[str]) -> None:
+    parser = config_parser("python -m index_build remove", "Take documents out of the index of a config.")
+    parser.add_argument("ids", nargs="*", help="document ids")
+    parser.add_argument("--from", dest="file", type=Path, help="a file with one document id a line")
+    given = parser.parse_args(arguments)
+    ids = list(given.ids)
+    if given.file is not None:
+        try:
+            ids += given.file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{given.file}: cannot read ({error})") from error
+    if not ids:
+        raise UserError("name the documents to remove: ids, or --from a file of them")
+    path = config_of(given).index.path
+    manifest, count = remove_documents(Path(path), ids)
+    missing = len(set(ids)) - count
+    note = f"; {missing} ids are not in the index" if missing else ""
+    print(f"{path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
+
+
+def main() -> None:
+    verb, *rest = sys.argv[1:] or [""]
+    if verb == "add":
+        build(rest, add=True)
+    elif verb == "remove":
+        remove(rest)
+    elif verb == "inspect":
+        from index_build.inspection import main as inspect
+
+        inspect(rest)
+    elif verb == "capacity":
+        from index_build.capacity import main as capacity
+
+        capacity(rest)
+    else:
+        build(sys.argv[1:])
 
 
 if __name__ == "__main__":

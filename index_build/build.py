@@ -1,140 +1,210 @@
-"""Building an index: read, cut, count, sort, write. It appears whole under its path or not at all."""
+"""Building an index: plan the shards, build those that are missing, list them in the manifest."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
-from itertools import islice
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from index_build.chunks import Chunker
-from index_build.documents import Document, check_documents, read_documents
-from index_build.postings import Postings
-from index_build.writing import FolderWriter, building_folder
+from index_build.content import Contents, contents_of, drop_kept, kept_folder
+from index_build.engines import finish_engine
+from index_build.plan import Piece, Plan, plan_index, shard_name
+from index_build.shard import build_shard
+from index_build.workers import build_with_workers
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.files import disk_error, write_json
+from ratchet.files import write_atomic
 from ratchet.progress import Progress
 from ratchet.records import content_key
-from ratchet.runfolder import file_digest
-from retrieval.layout import CONTENT_FILES, FORMAT, MANIFEST, IndexSettings, Manifest, Source, damaged, read_manifest
-from retrieval.words import Words
+from retrieval.layout import (
+    FORMAT,
+    MANIFEST,
+    SHARDS,
+    IndexSettings,
+    Manifest,
+    ShardEntry,
+    Source,
+    files_of,
+    read_manifest,
+    stamps_of,
+    write_stamps,
+)
+from retrieval.opening import open_store
+from retrieval.shard import SHARD, FileEntry, ShardManifest, read_shard_manifest
 
-# Documents that are tokenised together.
-BATCH = 64
 
+def build_index(
+    config: IndexConfig,
+    tokenizer: Any,
+    name: str,
+    *,
+    workers: int = 1,
+    job: tuple[int, int] | None = None,
+    replace: bool = False,
+) -> tuple[Manifest | None, int]:
+    """Build what is missing of a config's index: (its manifest, how many shards had to be built).
 
-def build_index(config: IndexConfig, tokenizer: Any, name: str) -> tuple[Manifest, bool]:
-    """Build the index of a config: (its manifest, whether it had to be built).
-
-    `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. A finished index of the same
-    settings and documents is checked and kept; another one at the same path is refused with the differences.
+    `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
+    side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
+    manifest (None until then) is written by whoever finds all shards built. `replace`: where an added document has
+    the id of an older one, the older one is removed, which is otherwise an error.
     """
     target = Path(config.path)
-    paths = [Path(path) for path in config.documents]
     chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name)
-    settings = IndexSettings.of(config, chunker.digest)
-    words = Words(config.stemmer, config.stop_words)
-    if not paths:
-        raise UserError("index.documents: name at least one JSONL file of {id, text, title?}")
-    sources = tuple(Source(path=str(path), sha256=file_digest(path)) for path in paths)
-    finished = _finished(target, settings, sources)
-    if finished is not None:
-        return finished, False
-    total = check_documents(paths)
-    documents = (document for path in paths for _, document in read_documents(path))
-    try:
-        with building_folder(target) as folder:
-            files = FolderWriter(folder)
-            try:
-                with tempfile.TemporaryFile(dir=folder) as spill, Progress("indexing", total) as progress:
-                    postings = Postings(words, spill)
-                    _write_chunks(documents, chunker, postings, files, progress)
-                    terms, posting_count = postings.write(files, config.k1, config.b)
-                entries = files.finish()
-            finally:
-                files.close()
-            scoring = settings.model_dump(include={"kind", "k1", "b", "stemmer", "stop_words"})
-            manifest = Manifest(
-                digest=content_key(FORMAT, scoring, [entries[file].sha256 for file in CONTENT_FILES]),
-                settings=settings,
-                tokenizer=name,
-                sources=sources,
-                documents=total,
-                chunks=postings.chunks,
-                terms=terms,
-                postings=posting_count,
-                mean_length=postings.mean_length,
-                files=entries,
-            )
-            write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
-    except OSError as error:
-        raise disk_error(target, error) from error
-    return manifest, True
+    contents = contents_of(config)
+    settings = IndexSettings.of(config, chunker.digest, contents.encoder)
+    plan = plan_index(target, settings, [Path(path) for path in config.documents], config.shard_documents)
+    pieces = plan.pieces
+    missing = [number for number, piece in enumerate(pieces) if not is_built(target, number, piece, settings.key)]
+    mine = [number for number in missing if job is None or number % job[1] == job[0]]
+    if mine:
+        total = sum(pieces[number].count for number in mine)
+        with Progress("indexing documents", total) as progress:
+            if workers > 1 and len(mine) > 1:
+                build_with_workers(config, tokenizer, name, [(n, pieces[n]) for n in mine], workers, progress)
+            else:
+                for number in mine:
+                    build_piece(target, number, pieces[number], settings.key, chunker, contents, progress.advance)
+    if set(missing) - set(mine):
+        return None, len(mine)
+    return list_shards(config, plan, name, replace), len(mine)
 
 
-def _write_chunks(
-    documents: Iterable[Document], chunker: Chunker, postings: Postings, files: FolderWriter, progress: Progress
+def build_piece(
+    target: Path,
+    number: int,
+    piece: Piece,
+    settings: str,
+    chunker: Chunker,
+    contents: Contents,
+    advance: Callable[[int], None],
 ) -> None:
-    """Write documents and chunks, and count the chunks' terms."""
-    ids, titles, texts = files.strings("document_ids"), files.strings("titles"), files.array("texts.utf8", "|u1")
-    spans, document_chunks = files.array("chunk_spans", "<i8"), files.array("document_chunks", "<i8")
-    document_chunks.append([0])
-    for batch in _batches(documents):
-        ids.extend([document.id for document in batch])
-        titles.extend([document.title for document in batch])
-        chunk_counts: list[int] = []
-        slices: list[str] = []
-        for document, cuts in zip(batch, chunker.cut([document.text for document in batch]), strict=True):
-            spans.append(texts.bytes + byte_positions(document.text)[np.array(cuts)])
-            texts.append(document.text.encode())
-            slices += [f"{document.title}\n{document.text[start:end]}" for start, end in cuts]
-            chunk_counts.append(len(cuts))
-        document_chunks.append(postings.chunks + np.cumsum(chunk_counts))
-        postings.add(slices)
-        progress.advance(len(batch), f"{postings.chunks} chunks")
+    shard = target / SHARDS / shard_name(number)
+    kept = kept_folder(shard)
+    build_shard(shard, piece, settings, chunker, lambda folder: contents.make(folder, kept), advance)
+    drop_kept(shard)
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    left = iter(documents)
-    while batch := list(islice(left, BATCH)):
-        yield batch
+def is_built(target: Path, number: int, piece: Piece, settings: str) -> bool:
+    folder = target / SHARDS / shard_name(number)
+    if not (folder / SHARD).exists():
+        return False
+    shard = read_shard_manifest(folder)
+    known = (shard.settings, shard.source_sha256, shard.first, shard.documents)
+    if known != (settings, piece.source.sha256, piece.first, piece.count):
+        raise UserError(f"{folder}: is a shard of another index; delete it and run the same command again")
+    return True
 
 
-def byte_positions(text: str) -> np.ndarray:
-    """Position in the text's UTF-8 bytes of every character, and of the end: int64, one more than characters."""
-    if text.isascii():
-        return np.arange(len(text) + 1)
-    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
-    sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-
-
-def _finished(target: Path, settings: IndexSettings, sources: tuple[Source, ...]) -> Manifest | None:
-    """The manifest of the finished index at `target`, None where there is none; anything else there is refused."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return None
-    if not (target / MANIFEST).exists():
-        raise UserError(f"{target}: there is something here that is not an index; choose another index.path")
-    manifest = read_manifest(target)
-    there, now = manifest.settings.model_dump(), settings.model_dump()
-    changes = [f"{key}: {there[key]!r} there, {now[key]!r} now" for key in now if there[key] != now[key]]
-    if [source.sha256 for source in manifest.sources] != [source.sha256 for source in sources]:
-        changes.append(f"documents: {_listed(manifest.sources)} there, {_listed(sources)} now")
-    if changes:
-        raise UserError(
-            f"{target}: the index here was built from something else:\n  " + "\n  ".join(changes) + "\n"
-            "Choose another place (--set index.path=indexes/NEW), delete this folder to build it anew, or go back to "
-            "the old values."
-        )
-    for name, entry in manifest.files.items():
-        if file_digest(target / name) != entry.sha256:
-            raise damaged(target, f"the content of {name} has changed since it was built")
+def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Manifest:
+    """Write the manifest over all shards of the plan, unless it is there; they are only listed, never copied."""
+    target = Path(config.path)
+    old = read_manifest(target) if (target / MANIFEST).exists() else None
+    names = [shard_name(number) for number in range(len(plan.pieces))]
+    if old is not None and [entry.name for entry in old.shards] == names:
+        open_store(target, old)  # checks the files that changed since they were last checked
+        finish_engine(config, target, old)
+        return old
+    shards = [read_shard_manifest(target / SHARDS / shard) for shard in names]
+    manifest = _manifest(plan, name, config, shards, names, _removed_of(target, old))
+    stamp(target, manifest, shards)
+    if old is not None:
+        manifest = _without_older(target, manifest, shards, len(old.shards), replace)
+    finish_engine(config, target, manifest)
+    manifest.write(target)
     return manifest
 
 
-def _listed(sources: tuple[Source, ...]) -> str:
-    return ", ".join(f"{source.path} (sha256 {source.sha256[:12]})" for source in sources)
+def _manifest(
+    plan: Plan,
+    name: str,
+    config: IndexConfig,
+    shards: Sequence[ShardManifest],
+    names: Sequence[str],
+    removed: np.ndarray,
+) -> Manifest:
+    manifest = Manifest(
+        digest="",
+        settings=plan.settings,
+        tokenizer=name,
+        encoder=config.encoder,
+        sources=tuple(Source(path=source.path, sha256=source.sha256) for source in plan.sources),
+        shards=tuple(
+            ShardEntry(name=shard_name, digest=shard.digest, documents=shard.documents, chunks=shard.chunks)
+            for shard_name, shard in zip(names, shards, strict=True)
+        ),
+        documents=sum(shard.documents for shard in shards),
+        chunks=sum(shard.chunks for shard in shards),
+    )
+    return with_removed(Path(config.path), manifest, removed)
+
+
+def with_removed(target: Path, manifest: Manifest, removed: np.ndarray) -> Manifest:
+    """The manifest with these documents removed, whose numbers are written beside it."""
+    entry = None
+    if len(removed):
+        data = np.ascontiguousarray(removed, "<i8").tobytes()
+        entry = FileEntry(dtype="<i8", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    manifest = manifest.model_copy(
+        update={"removed": entry, "documents": sum(shard.documents for shard in manifest.shards) - len(removed)}
+    )
+    if manifest.removed_name is not None:
+        write_atomic(target / manifest.removed_name, data)
+    scoring = manifest.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap"})
+    digest = content_key(FORMAT, scoring, [shard.digest for shard in manifest.shards], entry and entry.sha256)
+    return manifest.model_copy(update={"digest": digest})
+
+
+def _removed_of(target: Path, manifest: Manifest | None) -> np.ndarray:
+    if manifest is None or manifest.removed_name is None:
+        return np.empty(0, np.int64)
+    return np.fromfile(target / manifest.removed_name, "<i8")
+
+
+def _without_older(
+    target: Path, manifest: Manifest, shards: Sequence[ShardManifest], old_shards: int, replace: bool
+) -> Manifest:
+    """The manifest with those older documents removed whose ids were added again; without `replace`, an error."""
+    store = open_store(target, manifest)
+    last_old = store.shards[old_shards].first_document
+    again: list[np.ndarray] = []
+    for shard in store.shards[old_shards:]:
+        for first in range(0, shard.manifest.documents, 1 << 16):
+            last = min(first + (1 << 16), shard.manifest.documents)
+            ids = [shard.document_ids[i] for i in range(first, last)]
+            numbers = store.document_numbers(ids)
+            again.append(numbers[numbers < last_old])
+    older = np.unique(np.concatenate(again))
+    if len(older) and not replace:
+        place = int(np.searchsorted([shard.first_document for shard in store.shards], older[0], side="right")) - 1
+        document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
+        raise UserError(
+            f"{target}: {len(older)} added documents have ids that the index holds already, such as {document!r}; "
+            "run again with --replace to put them in the older ones' place, or remove these first"
+        )
+    return with_removed(target, manifest, np.union1d(store.removed, older)) if len(older) else manifest
+
+
+def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:
+    """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until it is rebuilt."""
+    manifest = read_manifest(target)
+    if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
+        raise UserError(f"{target}: documents can be removed from our own bm25 and sparse indexes only; build it anew")
+    store = open_store(target, manifest)
+    numbers = store.document_numbers(ids)
+    if not len(numbers):
+        return manifest, 0
+    changed = with_removed(target, manifest, np.union1d(store.removed, numbers))
+    changed.write(target)
+    if manifest.removed_name is not None and manifest.removed_name != changed.removed_name:
+        (target / manifest.removed_name).unlink(missing_ok=True)
+    return changed, len(numbers)
+
+
+def stamp(target: Path, manifest: Manifest, shards: Sequence[ShardManifest]) -> None:
+    """Files that this machine has just written with their checksums need no second look."""
+    write_stamps(target, stamps_of(target, (name for name, _ in files_of(target, manifest, list(shards)))))

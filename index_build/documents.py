@@ -280,8 +280,3 @@ def _warn_of_left_out(path: Path) -> None:
             len(left_out),
             left_out[0],
         )
-
-
-def check_documents(paths: Sequence[Path]) -> int:
-    """Number of documents, after a scan of all of them."""
-    return sum(part.count for part in scan(paths, 1 << 62))

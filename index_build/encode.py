@@ -216,5 +216,3 @@ def value_places(
             values[far] = numbers[i]
             far += 1
     return keys, values
-
-

@@ -56,24 +56,51 @@ class ModelConfig(Section):
 
 
 class IndexConfig(Section):
-    path: str
+    """Which chunks there are and how they are ranked. With `url` a search server answers instead."""
+
+    path: str = ""
     """The index folder."""
     documents: tuple[str, ...] = ()
-    """JSONL files of {id, text, title?}, .gz allowed; only index_build reads them."""
-    kind: Literal["bm25"] = "bm25"
+    """Sources of {id, text, title?}: JSONL (.gz allowed) and Parquet files, folders of text; only index_build reads them."""
+    kind: Literal["bm25", "sparse", "dense", "hybrid"] = "bm25"
+    """sparse: a learned sparse encoder such as Lion-SP or SPLADE. hybrid: `parts`, fused by their ranks."""
+    engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
+    """lucene for bm25 (extra [lucene]); milvus for sparse and dense (extra [milvus])."""
+    url: str | None = None
+    """Address of a `python -m retrieval.server`, such as http://127.0.0.1:8088; nothing else is needed then."""
+    served_name: str | None = None
+    """The name under which that server knows the index; default: its only one."""
     chunk_tokens: int = Field(512, gt=0)
     chunk_overlap: int = Field(80, ge=0)
     tokenizer: str | None = None
     """Whose tokens a chunk is measured in; default: the agent model's."""
+    shard_documents: int = Field(200_000, gt=0)
+    """Documents of one shard: what a killed build loses at most, and what one job builds at a time."""
     k1: float = Field(0.9, ge=0)
     b: float = Field(0.4, ge=0, le=1)
     stemmer: str | None = "english"
     stop_words: bool = True
+    encoder: dict[str, Any] = {}
+    """sparse, dense: the encoder's own settings (class EncoderConfig in retrieval/encoders.py, DenseConfig in dense.py)."""
+    milvus: str = ""
+    """Address of a Milvus cluster; default: Milvus Lite on a file in the index folder."""
+    parts: tuple[IndexConfig, ...] = ()
+    """hybrid: the indexes, over the same documents and chunks."""
+    depth: int = Field(100, gt=0)
+    """hybrid: how far down each part's ranking the fusion looks, at least."""
 
     @model_validator(mode="after")
-    def _overlap_fits(self) -> IndexConfig:
+    def _fits(self) -> IndexConfig:
         if self.chunk_overlap >= self.chunk_tokens:
             raise ValueError("chunk_overlap must be smaller than chunk_tokens")
+        if self.kind == "hybrid" and len(self.parts) < 2:
+            raise ValueError("kind: hybrid fuses at least two parts; list them under parts")
+        if self.kind != "hybrid" and not self.path and self.url is None:
+            raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
+        if self.kind != "bm25" and self.engine == "lucene":
+            raise ValueError("engine: lucene ranks kind: bm25 only")
+        if self.kind == "bm25" and self.engine == "milvus":
+            raise ValueError("engine: milvus takes vectors: kind: sparse or dense")
         return self
 
 

@@ -8,7 +8,7 @@ import textwrap
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.index import open_index
+from retrieval.opening import open_index
 
 SHOWN_CHARACTERS = 600
 
@@ -37,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.k < 1 or arguments.offset < 0:
         raise UserError("-k must be at least 1 and --offset at least 0")
-    passages = open_index(config_of(arguments).index.path).search(arguments.query, arguments.k, arguments.offset)
+    passages = open_index(config_of(arguments).index).search(arguments.query, arguments.k, arguments.offset)
     if not passages:
         print(f"no passage matches from rank {arguments.offset + 1} on")
     for rank, passage in enumerate(passages, arguments.offset + 1):

@@ -45,7 +45,9 @@ class Bm25:
 
 
 @njit(nogil=True, cache=True)
-def _resolve(hashes: Any, regions: Any, words: Any, keys: Any, found_terms: Any, found_regions: Any, sizes: Any) -> None:
+def _resolve(
+    hashes: Any, regions: Any, words: Any, keys: Any, found_terms: Any, found_regions: Any, sizes: Any
+) -> None:
     """For term keys: number, region (-1 where absent) and postings in one shard. Without hashes keys are numbers."""
     for i in range(len(keys)):
         term = np.int64(keys[i])
@@ -126,7 +128,11 @@ class Engine:
         self._fetch = sum(shard.arrays[0][0].nbytes for shard in self._shards) > memory // 2
 
     def search(
-        self, queries: Sequence[SparseQuery], k: int, allowed: Sequence[np.ndarray] | None = None, threads: int | None = None
+        self,
+        queries: Sequence[SparseQuery],
+        k: int,
+        allowed: Sequence[np.ndarray] | None = None,
+        threads: int | None = None,
     ) -> list[Ranking]:
         """The k best chunks with a score above 0 for every query.
 

@@ -1,42 +1,46 @@
-"""An index on disk: a folder of flat little-endian arrays, memory-mapped on open, and a manifest that describes them.
+"""An index on disk: a folder of immutable shards and a manifest that lists them.
 
-    manifest.json                          settings, counts, and each file's dtype, size and sha256
-    document_ids, titles, terms            string tables: NAME.offsets (int64, one more than strings), NAME.utf8
-    texts.utf8                             all document texts, one after the other
-    chunk_spans                            int64 pairs: a chunk is texts.utf8[start:end]
-    document_chunks                        int64, one more than documents: where each document's chunks begin
-    posting_offsets                        int64, one more than terms: where each term's postings begin
-    posting_chunks, posting_weights        uint32 chunk, ascending within a term; float32 weight
+    manifest.json         settings, sources, shards with their digests, removed documents
+    shards/00000, ...     retrieval/shard.py
+    removed-DIGEST        int64 ascending: numbers of documents that were removed
+    lucene                where the engine is Lucene: its own index over the same chunks
+    plan.json             how the sources are cut into shards (index_build/plan.py)
+    verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
-Terms are sorted by their UTF-8 bytes, so a term is found by bisection; nothing is read into a dict of strings.
+A search trusts the bytes it maps, so a file that changed since its checksum was last computed, by its size or time of
+change, is read and checked again before an index is opened. `python -m index_build inspect --verify` checks all.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import contextlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import ValidationError
 
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.records import Record
+from ratchet.files import write_json
+from ratchet.progress import Progress
+from ratchet.records import Record, content_key
+from ratchet.runfolder import file_digest
+from retrieval.shard import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
 
-FORMAT = 1
 MANIFEST = "manifest.json"
-# What a search returns, apart from the scores: the part of the files that goes into the digest.
-CONTENT_FILES = (
-    *(f"{name}.{part}" for name in ("document_ids", "titles") for part in ("offsets", "utf8")),
-    *("texts.utf8", "chunk_spans", "document_chunks"),
-)
+SHARDS = "shards"
+VERIFIED = "verified.json"
+# Less than this is checked without a word.
+QUIET_BYTES = 1 << 28
 
 
 class IndexSettings(Record):
     """What of the config decides an index's content."""
 
-    kind: Literal["bm25"]
+    kind: Literal["bm25", "sparse", "dense"]
+    engine: Literal["ratchet", "lucene", "milvus"]
     chunk_tokens: int
     chunk_overlap: int
     tokenizer: str
@@ -45,112 +49,156 @@ class IndexSettings(Record):
     b: float
     stemmer: str | None
     stop_words: bool
+    encoder: str
+    """Digest of the sparse or dense encoder; '' where there is none."""
 
     @classmethod
-    def of(cls, config: IndexConfig, tokenizer_digest: str) -> IndexSettings:
-        names = cls.model_fields.keys() - {"tokenizer"}
-        return cls(tokenizer=tokenizer_digest, **{name: getattr(config, name) for name in names})
+    def of(cls, config: IndexConfig, tokenizer_digest: str, encoder_digest: str = "") -> IndexSettings:
+        names = cls.model_fields.keys() - {"tokenizer", "encoder"}
+        return cls(
+            tokenizer=tokenizer_digest, encoder=encoder_digest, **{name: getattr(config, name) for name in names}
+        )
+
+    @property
+    def key(self) -> str:
+        return content_key(FORMAT, self.model_dump())
 
 
 class Source(Record):
-    """A file of documents that went into the index."""
+    """A file or folder of documents that went into the index."""
 
     path: str
     sha256: str
 
 
-class FileEntry(Record):
-    dtype: str
-    bytes: int
-    sha256: str
+class ShardEntry(Record):
+    name: str
+    digest: str
+    documents: int
+    chunks: int
 
 
 class Manifest(Record):
     format: int = FORMAT
     digest: str
-    """Of chunks and scoring settings: equal digest, equal search results."""
+    """Of chunks and scoring: equal digest, equal search results."""
     settings: IndexSettings
     tokenizer: str
     """Name of the tokenizer, for the reader."""
+    encoder: dict[str, Any] = {}
+    """Settings of the encoder, whose queries this index answers."""
     sources: tuple[Source, ...]
+    shards: tuple[ShardEntry, ...]
     documents: int
+    """Those that are not removed."""
     chunks: int
-    terms: int
-    postings: int
-    mean_length: float
-    """Terms of a chunk, title included, stop words not."""
-    files: dict[str, FileEntry]
+    """All, those of removed documents included."""
+    removed: FileEntry | None = None
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / MANIFEST, self.model_dump(mode="json"))
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(entry.bytes for entry in self.files.values())
+    def removed_name(self) -> str | None:
+        return f"removed-{self.removed.sha256[:12]}" if self.removed is not None else None
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an index folder, after checking that every file is there in its full size."""
+    """The manifest of an index folder."""
     path = folder / MANIFEST
     try:
-        data = path.read_bytes()
+        data = json.loads(path.read_bytes())
     except FileNotFoundError as error:
+        state = "only half of an index" if (folder / "plan.json").exists() else "no index"
         raise UserError(
-            f"{folder}: there is no index here; build it with `python -m index_build --config ...`, or mend index.path"
+            f"{folder}: there is {state} here; build it with `python -m index_build --config ...`, or mend index.path"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror})") from error
+    except ValueError as error:
+        raise _unreadable(folder, f"{MANIFEST} is not JSON ({error})") from error
+    if isinstance(data, dict) and data.get("format") != FORMAT:
+        raise _unreadable(folder, f"it has format {data.get('format')}, and this version reads format {FORMAT}")
     try:
-        manifest = Manifest.model_validate_json(data)
+        return Manifest.model_validate(data)
     except ValidationError as error:
-        raise damaged(folder, f"{MANIFEST} is not a manifest of this version ({error.errors()[0]['msg']})") from error
-    if manifest.format != FORMAT:
-        raise damaged(folder, f"it has format {manifest.format}, and this version reads format {FORMAT}")
-    for name, entry in manifest.files.items():
-        try:
-            size = (folder / name).stat().st_size
-        except OSError as error:
-            raise damaged(folder, f"cannot read {name} ({error.strerror})") from error
-        if size != entry.bytes:
-            raise damaged(folder, f"{name} has {size} bytes, and its manifest says {entry.bytes}")
-    return manifest
+        raise _unreadable(folder, f"{MANIFEST} is not a manifest ({error.errors()[0]['msg']})") from error
 
 
-def damaged(folder: Path, problem: str) -> UserError:
+def _unreadable(folder: Path, problem: str) -> UserError:
     return UserError(
         f"{folder}: the index cannot be used: {problem}. Delete this folder and build it again with "
         "`python -m index_build --config ...`."
     )
 
 
-def map_array(folder: Path, manifest: Manifest, name: str) -> Any:
-    """One file as a read-only array, memory-mapped."""
-    entry = manifest.files.get(name)
-    if entry is None:
-        raise damaged(folder, f"its manifest does not name {name}")
-    if entry.bytes == 0:  # an empty file cannot be mapped
-        array = np.empty(0, entry.dtype)
-        array.flags.writeable = False
-        return array
-    return np.asarray(np.memmap(folder / name, entry.dtype, mode="r"))
+def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
+    """The manifests of an index's shards, after checking that they are those that the index lists."""
+    shards = []
+    for entry in manifest.shards:
+        path = folder / SHARDS / entry.name
+        shard = read_shard_manifest(path)
+        if shard.digest != entry.digest:
+            raise damaged(path, f"{SHARD} is not the one that {MANIFEST} lists")
+        shards.append(shard)
+    return shards
 
 
-class Strings:
-    """A memory-mapped table of strings."""
+def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> Iterator[tuple[str, FileEntry]]:
+    """(path below the index folder, entry) of every file that a checksum covers."""
+    for entry, shard in zip(manifest.shards, shards, strict=True):
+        for name, file in shard.files.items():
+            yield f"{SHARDS}/{entry.name}/{name}", file
+    if manifest.removed is not None and manifest.removed_name is not None:
+        yield manifest.removed_name, manifest.removed
 
-    def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
-        self._offsets = map_array(folder, manifest, f"{name}.offsets")
-        self._blob = memoryview(map_array(folder, manifest, f"{name}.utf8"))
 
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
+def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everything: bool = False) -> int:
+    """Compare files with their checksums and return how many were read: those that changed since, or everything.
 
-    def _bytes(self, at: int) -> bytes:
-        return bytes(self._blob[self._offsets[at] : self._offsets[at + 1]])
+    Raises UserError at the first file that differs.
+    """
+    known = _read_stamps(folder)
+    files = dict(files_of(folder, manifest, shards))
+    stamps = {name: _stamp(folder / name) for name in files}
+    unsure = [name for name in files if everything or known.get(name) != stamps[name]]
+    size = sum(files[name].bytes for name in unsure)
+    if unsure:
+        loud = size > QUIET_BYTES or everything
+        with Progress(f"checking {folder} (MB)", size // 1_000_000) if loud else contextlib.nullcontext() as progress:
+            for name in unsure:
+                if file_digest(folder / name) != files[name].sha256:
+                    # What is known to be bad must not look checked on the next open.
+                    write_stamps(folder, {key: value for key, value in known.items() if key != name})
+                    place = (folder / name).parent
+                    raise damaged(place, f"the content of {Path(name).name} has changed since it was built")
+                if progress is not None:
+                    progress.advance(files[name].bytes // 1_000_000)
+        write_stamps(folder, stamps)
+    return len(unsure)
 
-    def __getitem__(self, at: int) -> str:
-        return self._bytes(at).decode()
 
-    def find(self, text: str) -> int | None:
-        """Position of `text` in a table that is sorted by UTF-8 bytes; None if it is not there."""
-        wanted = text.encode()
-        at = bisect_left(range(len(self)), wanted, key=self._bytes)
-        return at if at < len(self) and self._bytes(at) == wanted else None
+def stamps_of(folder: Path, names: Iterator[str]) -> dict[str, list[int]]:
+    return {name: _stamp(folder / name) for name in names}
+
+
+def write_stamps(folder: Path, stamps: dict[str, list[int]]) -> None:
+    """Keep when files were right. A folder that cannot be written is checked on every open."""
+    with contextlib.suppress(UserError):
+        write_json(folder / VERIFIED, stamps)
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise damaged(path.parent, f"cannot read {path.name} ({error.strerror})") from error
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _read_stamps(folder: Path) -> dict[str, list[int]]:
+    try:
+        stamps = json.loads((folder / VERIFIED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.records import Passage
+from ratchet.records import Passage, content_key
 from retrieval.shard import Shard
 
 
@@ -18,6 +18,12 @@ class Store:
         self.shards = tuple(shards)
         self._first_chunks = [shard.first_chunk for shard in shards]
         self.removed = removed
+
+    @property
+    def digest(self) -> str:
+        """Equal digest, equal chunks under equal numbers."""
+        names = ("document_ids.utf8", "document_ids.offsets", "texts.utf8", "chunk_spans", "document_chunks")
+        return content_key([[shard.manifest.files[name].sha256 for name in names] for shard in self.shards])
 
     def __len__(self) -> int:
         """Number of chunks, those of removed documents included: numbers never change."""
@@ -55,7 +61,9 @@ class Store:
         masks = []
         for shard in self.shards:
             mask = np.full(len(shard), documents is None, np.uint8)
-            low, high = np.searchsorted(numbers, [shard.first_document, shard.first_document + shard.manifest.documents])
+            low, high = np.searchsorted(
+                numbers, [shard.first_document, shard.first_document + shard.manifest.documents]
+            )
             for number in numbers[low:high] - shard.first_document:
                 mask[shard.document_chunks[number] : shard.document_chunks[number + 1]] = documents is not None
             mask.flags.writeable = False

@@ -24,7 +24,8 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments, write_json
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
-from retrieval.index import Retriever, open_index
+from retrieval.index import Retriever
+from retrieval.opening import open_index
 
 GIVE_UP_AFTER = 20
 """Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""
@@ -141,7 +142,7 @@ def sample_questions(
     with contextlib.closing(asyncio.Runner()) as runner:
         engines = open_engines(config.models, set(roles.values()))
         try:
-            retriever = open_index(Path(config.index.path))
+            retriever = open_index(config.index)
             models = {role: engines[name].fingerprint for role, name in roles.items()}
             jobs = plan_jobs(questions, samples, config.seed, system_config, setting, models, retriever.digest)
             write_json(

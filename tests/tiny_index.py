@@ -12,7 +12,8 @@ from tiny import tiny_tokenizer
 
 from index_build.build import build_index
 from ratchet.config import IndexConfig
-from retrieval.index import Index, open_index
+from retrieval.index import Index
+from retrieval.opening import open_folder
 
 shared_tokenizer = cache(tiny_tokenizer)
 
@@ -33,4 +34,4 @@ def tiny_index(folder: Path, documents: Iterable[Mapping[str, Any]], **settings:
     """Build an index under `folder` with the tiny tokenizer and open it."""
     config = index_config(folder, documents, **settings)
     build_index(config, shared_tokenizer(), "tiny")
-    return open_index(config.path)
+    return open_folder(config.path)

@@ -1,0 +1,183 @@
+"""What a shard holds beside its texts, by the kind of index: BM25 postings, encoded vectors, or nothing."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index_build.postings import Bm25Postings, SparsePostings
+from index_build.shard import Content
+from index_build.writing import FolderWriter
+from ratchet.config import IndexConfig, parse
+from ratchet.files import write_atomic
+from retrieval.words import Words
+
+# Chunks that are encoded together, and the most that a kill can lose.
+ENCODED = 1024
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Makes the content of shards. `encoder` is the digest of the encoder, '' where there is none."""
+
+    make: Callable[[Path, Path], Content]
+    """Called with the shard's folder and a folder for what may outlive a kill."""
+    encoder: str
+
+
+def contents_of(config: IndexConfig) -> Contents:
+    if config.engine == "lucene":
+        return Contents(lambda folder, kept: NoContent(), "")
+    if config.kind == "bm25":
+        words = Words(config.stemmer, config.stop_words)
+        return Contents(lambda folder, kept: Bm25Postings(words, folder, config.k1, config.b), "")
+    if config.kind == "sparse":
+        return _sparse_contents(config)
+    return _dense_contents(config)
+
+
+def _sparse_contents(config: IndexConfig) -> Contents:
+    from retrieval.encoder_loading import load_encoder
+    from retrieval.encoders import EncoderConfig
+    from retrieval.sparse_vectors import WEIGHTS, load_vectors, save_vectors
+
+    encoder = load_encoder(parse(EncoderConfig, config.encoder, "index.encoder"))
+
+    def make(folder: Path, kept: Path) -> Content:
+        inner = RowVectors() if config.engine == "milvus" else SparsePostings(folder, encoder.vocabulary, WEIGHTS)
+        return Encoded(
+            kept,
+            lambda path, texts: save_vectors(path, encoder.encode_documents(texts)),
+            load_vectors,
+            lambda vectors: inner.add(vectors.offsets, vectors.terms, vectors.codes),
+            inner.write,
+            inner.close,
+        )
+
+    return Contents(make, encoder.digest)
+
+
+def _dense_contents(config: IndexConfig) -> Contents:
+    from retrieval.dense import DenseConfig, load_dense_encoder
+
+    encoder = load_dense_encoder(parse(DenseConfig, config.encoder, "index.encoder"))
+
+    def make(folder: Path, kept: Path) -> Content:
+        parts: list[np.ndarray] = []
+
+        def write(files: FolderWriter) -> dict[str, Any]:
+            out = files.array("vectors", "<f4")
+            for part in parts:
+                out.append(part)
+            return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": 1.0}
+
+        def save(path: Path, texts: Sequence[str]) -> None:
+            buffer = io.BytesIO()
+            np.save(buffer, encoder.encode_documents(texts))
+            write_atomic(path, buffer.getvalue())
+
+        return Encoded(kept, save, lambda path: _load_matrix(path), parts.append, write, lambda: None)
+
+    return Contents(make, encoder.digest)
+
+
+def _load_matrix(path: Path) -> np.ndarray | None:
+    try:
+        # Mapped, so that a shard's vectors do not have to fit into memory.
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+class Encoded:
+    """Content that a model computes, in parts of ENCODED chunks that are kept until the shard is finished."""
+
+    def __init__(
+        self,
+        kept: Path,
+        encode: Callable[[Path, Sequence[str]], None],
+        load: Callable[[Path], Any],
+        take: Callable[[Any], None],
+        write: Callable[[FolderWriter], dict[str, Any]],
+        close: Callable[[], None],
+    ) -> None:
+        self._kept, self._encode, self._load, self._take = kept, encode, load, take
+        self._write, self.close = write, close
+        self._texts: list[str] = []
+        self._parts = 0
+
+    def add(self, texts: Sequence[str]) -> None:
+        self._texts += texts
+        while len(self._texts) >= ENCODED:
+            self._part(self._texts[:ENCODED])
+            self._texts = self._texts[ENCODED:]
+
+    def _part(self, texts: Sequence[str]) -> None:
+        path = self._kept / f"part-{self._parts:05d}.npz"
+        self._parts += 1
+        part = self._load(path)
+        if part is None:
+            self._encode(path, texts)
+            part = self._load(path)
+        self._take(part)
+
+    def write(self, files: FolderWriter) -> dict[str, Any]:
+        if self._texts:
+            self._part(self._texts)
+        return self._write(files)
+
+
+class RowVectors:
+    """Learned sparse vectors row by row, for an engine that sorts them itself."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def add(self, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray) -> None:
+        self._parts.append((offsets, terms, values))
+
+    def write(self, files: FolderWriter) -> dict[str, Any]:
+        offsets, terms, values = (
+            files.array("row_offsets", "<i8"),
+            files.array("row_terms", "<u4"),
+            files.array("row_values", "<u2"),
+        )
+        offsets.append([0])
+        total = 0
+        for part_offsets, part_terms, part_values in self._parts:
+            offsets.append(part_offsets[1:] + total)
+            terms.append(part_terms)
+            values.append(part_values)
+            total += len(part_terms)
+        return {"terms": 0, "postings": total, "total_length": 0, "top": 1.0}
+
+    def close(self) -> None:
+        self._parts.clear()
+
+
+class NoContent:
+    """Texts alone: another engine indexes them."""
+
+    def add(self, texts: Sequence[str]) -> None:
+        pass
+
+    def write(self, files: FolderWriter) -> dict[str, Any]:
+        return {"terms": 0, "postings": 0, "total_length": 0, "top": 1.0}
+
+    def close(self) -> None:
+        pass
+
+
+def kept_folder(shard: Path) -> Path:
+    """Where a shard's encoded parts are kept until it is finished."""
+    return shard.with_name(f".{shard.name}.encoded")
+
+
+def drop_kept(shard: Path) -> None:
+    shutil.rmtree(kept_folder(shard), ignore_errors=True)

@@ -1,0 +1,101 @@
+"""python -m index_build inspect FOLDER: what an index holds, how large its parts are, and whether they are whole."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratchet.errors import UserError
+from retrieval.engine import Postings
+from retrieval.layout import Manifest, read_manifest, read_shards, verify
+from retrieval.opening import open_store
+from retrieval.postings import BLOCKS
+from retrieval.shard import NOT_THERE, Shard, ShardManifest
+
+# Files by what they are for; what is not named is the texts'.
+SEARCHED = {
+    "postings": "postings",
+    "exception_keys": "postings",
+    "exception_values": "postings",
+    "regions": "terms",
+    "term_hashes": "terms",
+    "terms.offsets": "terms",
+    "terms.utf8": "terms",
+    "lengths": "lengths and tables",
+    "weights": "lengths and tables",
+    "code_values": "lengths and tables",
+    "vectors": "vectors",
+    "row_offsets": "vectors",
+    "row_terms": "vectors",
+    "row_values": "vectors",
+}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m index_build inspect", description="Look into an index.")
+    parser.add_argument("folder", type=Path, help="the index folder")
+    parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
+    parser.add_argument(
+        "--lists", type=int, default=10, help="how many of the longest posting lists to show (default: 10)"
+    )
+    given = parser.parse_args(arguments)
+    manifest = read_manifest(given.folder)
+    shards = read_shards(given.folder, manifest)
+    if given.verify:
+        count = verify(given.folder, manifest, shards, everything=True)
+        print(f"{given.folder}: {count} files have the checksums they were built with")
+    show(given.folder, manifest, shards, given.lists)
+
+
+def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: int) -> None:
+    settings = manifest.settings
+    print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
+    removed = sum(shard.documents for shard in shards) - manifest.documents
+    print(
+        f"  {manifest.documents:,} documents"
+        + (f" ({removed:,} removed)" if removed else "")
+        + f", {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with {settings.chunk_overlap} overlap, "
+        f"{len(shards)} shards, {len(manifest.sources)} sources"
+    )
+    sizes: Counter[str] = Counter()
+    for shard in shards:
+        for name, entry in shard.files.items():
+            sizes[SEARCHED.get(name, "texts and ids")] += entry.bytes
+    postings = sum(shard.postings for shard in shards)
+    for part, size in sizes.most_common():
+        per = f"  {size / postings:6.2f} bytes a posting" if postings and part != "texts and ids" else ""
+        print(f"  {part:<20}{size / 1e6:>12,.1f} MB{per}")
+    if postings:
+        print(f"  {postings:,} postings, {postings / max(manifest.chunks, 1):,.0f} a chunk")
+    if settings.engine == "ratchet" and settings.kind in ("bm25", "sparse"):
+        _show_lists(open_store(folder, manifest).shards, settings.kind == "bm25", manifest.chunks, lists)
+
+
+def _show_lists(shards: tuple[Shard, ...], bm25: bool, chunks: int, count: int) -> None:
+    longest: Counter[Any] = Counter()
+    for shard in shards:
+        sizes = list_sizes(Postings(shard, bm25))
+        for term in np.argsort(-sizes, kind="stable")[: 10 * count]:
+            longest[shard.terms[int(term)] if bm25 else int(term)] += int(sizes[term])
+    if longest and count:
+        print("  longest lists" + (" (of the longest in each shard)" if len(shards) > 1 else "") + ":")
+    for term, size in longest.most_common(count):
+        name = "".join(c if c.isprintable() else "?" for c in str(term))
+        print(f"    {name:<24}{size:>14,}  in {size / chunks:6.1%} of the chunks")
+
+
+def list_sizes(postings: Postings) -> np.ndarray:
+    """int64 per term: its postings in one shard."""
+    there = np.flatnonzero(postings.regions != NOT_THERE)
+    regions = postings.regions[there].astype(np.int64)
+    if len(regions) and int(regions.max()) >= len(postings.words):
+        raise UserError(f"{postings.shard.folder}: its files do not fit together; run inspect --verify")
+    heads = postings.words[regions].astype(np.int64)
+    blocks = heads >= BLOCKS
+    sizes = np.zeros(len(postings.regions), np.int64)
+    sizes[there] = np.where(blocks, postings.words[np.minimum(regions + 1, len(postings.words) - 1)], heads)
+    return sizes

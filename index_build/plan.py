@@ -1,0 +1,164 @@
+"""How sources are cut into shards. Written once, so that every job, now or after a kill, builds the same shards."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from index_build.documents import scan, source_files
+from ratchet.errors import UserError
+from ratchet.files import disk_error, write_json
+from ratchet.progress import Progress
+from ratchet.records import Record
+from ratchet.runfolder import file_digest
+from retrieval.layout import MANIFEST, IndexSettings, Source
+
+PLAN = "plan.json"
+
+
+class Piece(Record):
+    """Documents first .. first + count - 1 of a source: one shard."""
+
+    source: Source
+    first: int
+    count: int
+
+
+class PlannedSource(Record):
+    path: str
+    sha256: str
+    stamps: dict[str, tuple[int, int]]
+    """Size and time of change (ns) of its files when the digest was taken."""
+    pieces: tuple[tuple[int, int], ...]
+    """(first, count) of each shard."""
+
+
+class Plan(Record):
+    settings: IndexSettings
+    sources: tuple[PlannedSource, ...]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All shards in the order of their numbers."""
+        return [
+            Piece(source=Source(path=source.path, sha256=source.sha256), first=first, count=count)
+            for source in self.sources
+            for first, count in source.pieces
+        ]
+
+    @property
+    def documents(self) -> int:
+        return sum(count for source in self.sources for _, count in source.pieces)
+
+
+def shard_name(number: int) -> str:
+    return f"{number:05d}"
+
+
+def plan_index(target: Path, settings: IndexSettings, paths: Sequence[Path], shard_documents: int) -> Plan:
+    """The plan of an index: the one that is there, continued with the sources that it does not have yet.
+
+    Another one at the same place, with other settings or other documents, is refused with the differences. A bad
+    document is met here, before hours of building.
+    """
+    if not paths:
+        raise UserError("index.documents: name at least one source: a JSONL or Parquet file, or a folder of texts")
+    with _locked(target):
+        there = _read(target)
+        if there is None and target.exists() and any(name.name != ".lock" for name in target.iterdir()):
+            known = "an index of another version" if (target / MANIFEST).exists() else "something that is not an index"
+            raise UserError(f"{target}: there is {known} here; choose another index.path or delete this folder")
+        known_sources = there.sources if there is not None else ()
+        now = [_source(path, known_sources) for path in paths]
+        changes = []
+        if there is not None:
+            before, after = there.settings.model_dump(), settings.model_dump()
+            changes = [
+                f"{key}: {before[key]!r} there, {after[key]!r} now" for key in after if before[key] != after[key]
+            ]
+        shared = min(len(now), len(known_sources))
+        if [sha256 for _, sha256, _ in now[:shared]] != [source.sha256 for source in known_sources[:shared]]:
+            listed_before = ", ".join(f"{source.path} (sha256 {source.sha256[:12]})" for source in known_sources)
+            listed_now = ", ".join(f"{path} (sha256 {sha256[:12]})" for path, sha256, _ in now)
+            changes.append(f"documents: {listed_before} there, {listed_now} now")
+        if changes:
+            raise UserError(
+                f"{target}: the index here was built from something else:\n  " + "\n  ".join(changes) + "\n"
+                "Choose another place (--set index.path=indexes/NEW), delete this folder to build it anew, or go back "
+                "to the old values. Documents are added by naming more sources after the old ones."
+            )
+        new = now[shared:]
+        if there is not None and not new:
+            return there
+        with Progress("reading documents", 0) as progress:
+            parts = scan([Path(path) for path, _, _ in new], shard_documents, progress)
+        sources = tuple(
+            PlannedSource(
+                path=path,
+                sha256=sha256,
+                stamps=stamps,
+                pieces=tuple((part.first, part.count) for part in parts if str(part.path) == path),
+            )
+            for path, sha256, stamps in new
+        )
+        plan = Plan(settings=settings, sources=known_sources + sources)
+        write_json(target / PLAN, plan.model_dump(mode="json"))
+        return plan
+
+
+def read_plan(target: Path) -> Plan:
+    plan = _read(target)
+    if plan is None:
+        raise UserError(f"{target}: there is no index here; build it with `python -m index_build --config ...`")
+    return plan
+
+
+def _read(target: Path) -> Plan | None:
+    try:
+        return Plan.model_validate_json((target / PLAN).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UserError(
+            f"{target / PLAN}: is not a plan of this version ({error}); delete {target} to build the index anew"
+        ) from error
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """One process plans at a time; the others wait and find the plan."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with (target / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise disk_error(target, error) from error
+
+
+def _source(path: Path, known: Sequence[PlannedSource]) -> tuple[str, str, dict[str, tuple[int, int]]]:
+    """(path, digest, stamps); a known source whose files have not been touched is not read again."""
+    try:
+        files = source_files(path)
+        stamps = {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+    for source in known:
+        if source.path == str(path) and source.stamps == stamps:
+            return source.path, source.sha256, stamps
+    return str(path), source_digest(path), stamps
+
+
+def source_digest(path: Path) -> str:
+    """sha256 of a source: of the file's bytes, or of the names and digests of a folder's files."""
+    if not path.is_dir():
+        return file_digest(path)
+    digest = hashlib.sha256()
+    for file in source_files(path):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
+    return digest.hexdigest()

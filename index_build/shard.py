@@ -1,0 +1,141 @@
+"""Building one shard: some documents of one source, cut into chunks, with postings or vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from index_build.chunks import Chunker
+from index_build.documents import Document, read_documents
+from index_build.plan import Piece
+from index_build.writing import FolderWriter, building_folder
+from ratchet.errors import UserError
+from ratchet.files import disk_error
+from retrieval.hashing import key_hashes
+from retrieval.shard import ShardManifest
+
+# Documents that are tokenised together.
+BATCH = 64
+
+
+class Content(Protocol):
+    """What is made of the chunks' texts, beside the texts themselves."""
+
+    def add(self, texts: Sequence[str]) -> None:
+        """The next chunks: title, line break, text."""
+        ...
+
+    def write(self, files: FolderWriter) -> dict[str, Any]:
+        """Write its files; returns terms, postings, total_length and top for the shard's manifest."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def build_shard(
+    target: Path,
+    piece: Piece,
+    settings: str,
+    chunker: Chunker,
+    content: Callable[[Path], Content],
+    advance: Callable[[int], None],
+) -> ShardManifest:
+    """Build the shard of a piece at `target`, which appears whole or not at all.
+
+    `settings` is the key of the index settings; `content` makes the shard's content, given a folder for temporary
+    files; `advance` is told how many documents were done.
+    """
+    try:
+        with building_folder(target) as folder:
+            files = FolderWriter(folder)
+            inner = content(folder)
+            try:
+                documents = ShardDocuments(files)
+                read = (document for _, document in read_documents(Path(piece.source.path), piece.first))
+                for batch in _batches(islice(read, piece.count)):
+                    inner.add(documents.add(batch, chunker.cut([document.text for document in batch])))
+                    advance(len(batch))
+                if documents.count != piece.count:
+                    raise UserError(
+                        f"{piece.source.path}: has changed since this build began; delete {target.parent.parent} to "
+                        "build the index anew"
+                    )
+                documents.finish()
+                counts = inner.write(files)
+                entries = files.finish()
+            finally:
+                files.close()
+                inner.close()
+            manifest = ShardManifest(
+                settings=settings,
+                source=piece.source.path,
+                source_sha256=piece.source.sha256,
+                first=piece.first,
+                documents=documents.count,
+                chunks=documents.chunks,
+                files=entries,
+                **counts,
+            )
+            manifest.write(folder)
+    except OSError as error:
+        raise disk_error(target, error) from error
+    return manifest
+
+
+class ShardDocuments:
+    """Writes documents and chunks of a shard."""
+
+    def __init__(self, files: FolderWriter) -> None:
+        self._files = files
+        self._ids, self._titles = files.strings("document_ids"), files.strings("titles")
+        self._texts, self._spans = files.array("texts.utf8", "|u1"), files.array("chunk_spans", "<i8")
+        self._document_chunks = files.array("document_chunks", "<i8")
+        self._document_chunks.append([0])
+        self._hashes: list[np.ndarray] = []
+        self.chunks = 0
+
+    @property
+    def count(self) -> int:
+        """Documents so far."""
+        return sum(map(len, self._hashes))
+
+    def add(self, batch: Sequence[Document], cuts: Sequence[Sequence[tuple[int, int]]]) -> list[str]:
+        """Write some documents; returns the text that is indexed of each of their chunks."""
+        ids = [document.id for document in batch]
+        self._ids.extend(ids)
+        self._titles.extend([document.title for document in batch])
+        self._hashes.append(key_hashes(ids))
+        slices: list[str] = []
+        ends: list[int] = []
+        for document, spans in zip(batch, cuts, strict=True):
+            self._spans.append(self._texts.bytes + byte_positions(document.text)[np.array(spans)])
+            self._texts.append(document.text.encode())
+            slices += [f"{document.title}\n{document.text[start:end]}" for start, end in spans]
+            ends.append(self.chunks + len(slices))
+        self._document_chunks.append(ends)
+        self.chunks += len(slices)
+        return slices
+
+    def finish(self) -> None:
+        hashes = np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        self._files.array("document_hashes", "<u8").append(hashes[order])
+        self._files.array("document_order", "<u4").append(order)
+
+
+def byte_positions(text: str) -> np.ndarray:
+    """Position in the text's UTF-8 bytes of every character, and of the end: int64, one more than characters."""
+    if text.isascii():
+        return np.arange(len(text) + 1)
+    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    while batch := list(islice(documents, BATCH)):
+        yield batch

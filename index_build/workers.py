@@ -1,0 +1,85 @@
+"""Several processes that build shards side by side."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from index_build.plan import Piece
+from ratchet.config import IndexConfig
+from ratchet.errors import UserError
+from ratchet.progress import Progress
+
+PR_SET_PDEATHSIG = 1
+_done: Any = None
+
+
+def build_with_workers(
+    config: IndexConfig,
+    tokenizer: Any,
+    name: str,
+    pieces: Sequence[tuple[int, Piece]],
+    workers: int,
+    progress: Progress,
+) -> None:
+    """Build some shards in `workers` processes. They end with this one, however it ends."""
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    with ProcessPoolExecutor(
+        min(workers, len(pieces)), context, initializer=_start, initargs=(done, os.getpid())
+    ) as pool:
+        left: set[Future[None]] = {pool.submit(_build, config, tokenizer, name, n, piece) for n, piece in pieces}
+        try:
+            while left:
+                finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
+                _drain(done, progress)
+                for future in finished:
+                    future.result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker was killed, most likely for want of memory; run the same command again with fewer --workers"
+            ) from error
+        finally:
+            for future in left:
+                future.cancel()
+    _drain(done, progress)
+
+
+def _drain(done: Any, progress: Progress) -> None:
+    while True:
+        try:
+            progress.advance(done.get_nowait())
+        except queue.Empty:
+            return
+
+
+def _start(done: Any, parent: int) -> None:
+    global _done
+    _done = done
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us to stop
+    # Linux kills us when the parent goes; elsewhere a killed parent's workers finish their shard first.
+    with_prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if with_prctl is not None:
+        with_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _build(config: IndexConfig, tokenizer: Any, name: str, number: int, piece: Piece) -> None:
+    from index_build.build import build_piece
+    from index_build.chunks import Chunker
+    from index_build.content import contents_of
+    from retrieval.layout import IndexSettings
+
+    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name)
+    contents = contents_of(config)
+    settings = IndexSettings.of(config, chunker.digest, contents.encoder)
+    build_piece(Path(config.path), number, piece, settings.key, chunker, contents, _done.put)

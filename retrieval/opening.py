@@ -1,0 +1,118 @@
+"""Opening indexes: `open_index(config.index)` for what a config names, `open_folder(path)` for a folder."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratchet.config import IndexConfig, parse
+from ratchet.errors import UserError
+from ratchet.records import content_key
+from retrieval.engine import Bm25, Engine
+from retrieval.index import Index, Retriever
+from retrieval.layout import SHARDS, Manifest, read_manifest, read_shards, verify
+from retrieval.ranker import Ranker
+from retrieval.shard import Shard
+from retrieval.sparse import SparseRanker, encoded_queries, word_queries
+from retrieval.store import Store
+from retrieval.words import Words
+
+
+def open_index(config: IndexConfig) -> Retriever:
+    """The index that a config names: a search server, several indexes fused, or a folder.
+
+    No index there, or a damaged one, is a UserError that says what to do.
+    """
+    if config.url is not None:
+        from retrieval.client import RemoteIndex
+
+        return RemoteIndex(config.url, config.served_name)
+    if config.kind == "hybrid":
+        return _open_hybrid(config)
+    return open_folder(config.path, config.encoder, config.milvus)
+
+
+def open_folder(path: str | Path, encoder: dict[str, Any] | None = None, milvus: str = "") -> Index:
+    """The index in a folder; encoder: settings that replace those that it was built with, such as the device."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    store = open_store(folder, manifest)
+    return Index(store, _ranker(folder, manifest, store, encoder or {}, milvus), manifest.digest)
+
+
+def open_store(folder: Path, manifest: Manifest) -> Store:
+    """The chunks of an index, after checking that its files are those that were built."""
+    manifests = read_shards(folder, manifest)
+    verify(folder, manifest, manifests)
+    shards: list[Shard] = []
+    chunk = document = 0
+    for entry, shard in zip(manifest.shards, manifests, strict=True):
+        shards.append(Shard(folder / SHARDS / entry.name, shard, chunk, document))
+        chunk, document = chunk + shard.chunks, document + shard.documents
+    removed = np.empty(0, np.int64)
+    if manifest.removed_name is not None:
+        removed = np.fromfile(folder / manifest.removed_name, "<i8").astype(np.int64)
+    return Store(shards, removed)
+
+
+def _ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
+    settings = manifest.settings
+    encoder = {**manifest.encoder, **encoder}
+    if settings.engine == "lucene":
+        from retrieval.lucene import LuceneRanker
+
+        return LuceneRanker(folder / "lucene", settings.k1, settings.b)
+    if settings.engine == "milvus" or settings.kind == "dense":
+        return _vector_ranker(folder, manifest, store, encoder, milvus)
+    if settings.kind == "bm25":
+        read = word_queries(Words(settings.stemmer, settings.stop_words))
+        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b)), read)
+    return SparseRanker(Engine(store.shards, None), encoded_queries(_sparse_encoder(folder, settings.encoder, encoder)))
+
+
+def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Any:
+    @cache
+    def load() -> Any:
+        from retrieval.encoder_loading import load_encoder
+        from retrieval.encoders import EncoderConfig
+
+        encoder = load_encoder(parse(EncoderConfig, settings, "index.encoder"))
+        _same_encoder(folder, digest, encoder.digest)
+        return encoder
+
+    return load
+
+
+def _same_encoder(folder: Path, built: str, now: str) -> None:
+    if built != now:
+        raise UserError(
+            f"{folder}: index.encoder is not the encoder that this index was built with (digest {now}, built with "
+            f"{built}); name that one, or build another index with this one"
+        )
+
+
+def _open_hybrid(config: IndexConfig) -> Index:
+    from retrieval.fusion import HybridRanker
+
+    parts = []
+    for part in config.parts:
+        opened = open_index(part)
+        if not isinstance(opened, Index):
+            raise UserError("index.parts: the parts of a hybrid are index folders on this machine, not servers")
+        parts.append(opened)
+    digest = content_key("hybrid", config.depth, [part.digest for part in parts])
+    first, *others = parts
+    for other, part in zip(others, config.parts[1:], strict=True):
+        if other.store.digest != first.store.digest:
+            raise UserError(
+                f"index.parts: {part.path} does not have the same chunks as {config.parts[0].path}; build both from "
+                "the same documents with the same chunk settings"
+            )
+    return Index(first.store, HybridRanker([part.ranker for part in parts], config.depth), digest)
+
+
+def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
+    raise UserError("not yet")
