@@ -1,4 +1,4 @@
-"""The engines that benchmarks/retrieval.py compares: others' and plain ones; ours is in benchmarks/retrieval_ours.py."""
+"""The engines that benchmarks/retrieval.py compares: others', and plain ones; retrieval_ours.py has ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import bm25s
 import numba
@@ -20,24 +20,41 @@ from benchmarks.retrieval_corpus import K1, B, Columns, Kind, Query, Rows, colum
 from retrieval.ranker import Ranking
 
 
-class Engine(Protocol):
-    name: str
-    kinds: tuple[Kind, ...]
+class Engine:
+    """What is compared: built from a corpus into a folder, opened from there, searched on any number of threads."""
+
+    name = ""
+    fed = "vectors"
+    """What `prepare` makes: the build is timed from there."""
+    kinds: tuple[Kind, ...] = ("bm25", "learned")
     """The vectors it can index."""
-    weighted: bool
+    weighted = True
     """Whether it takes query weights; one that does not is judged with weights of 1."""
+
+    def check(self) -> None:
+        """A UserError where something that it needs is not installed."""
 
     def prepare(self, rows: Rows) -> Any:
         """What the engine is fed with, in its own form; not timed."""
-        ...
+        return rows
 
     def build(self, prepared: Any, folder: Path) -> None:
         """From `prepared` to files in an empty folder; timed."""
-        ...
+        raise NotImplementedError
 
-    def open(self, folder: Path) -> None: ...
+    def open(self, folder: Path) -> None:
+        raise NotImplementedError
 
-    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]: ...
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        raise NotImplementedError
+
+    def size(self, folder: Path, columns: Columns) -> int:
+        """Bytes of the index on disk, without texts and document ids."""
+        return folder_bytes(folder)
+
+    def hot_bytes(self, folder: Path, columns: Columns) -> int:
+        """Bytes of the postings that a search of every list must read."""
+        return self.size(folder, columns)
 
 
 _pool = ThreadPoolExecutor(8)
@@ -64,18 +81,11 @@ def in_threads(search: Callable[[Query], Ranking], queries: Sequence[Query], thr
     return results
 
 
-class Csc:
+class Csc(Engine):
     """Postings term by term, int32 document and float32 weight, as .npy files: what the plain engines search."""
 
-    name = ""
-    kinds: tuple[Kind, ...] = ("bm25", "learned")
-    weighted = True
-
-    def prepare(self, rows: Rows) -> Rows:
-        return rows
-
-    def build(self, prepared: Rows | Columns, folder: Path) -> None:
-        columns = columns_of(prepared) if isinstance(prepared, Rows) else prepared
+    def build(self, prepared: Rows, folder: Path) -> None:
+        columns = columns_of(prepared)
         np.save(folder / "offsets.npy", columns.offsets)
         np.save(folder / "chunks.npy", columns.chunks)
         np.save(folder / "weights.npy", columns.weights())
@@ -92,6 +102,9 @@ class Csc:
 
     def _rank(self, query: Query, k: int) -> Ranking:
         raise NotImplementedError
+
+    def hot_bytes(self, folder: Path, columns: Columns) -> int:
+        return 8 * columns.postings
 
 
 class Naive(Csc):
@@ -164,23 +177,26 @@ class Lion(Csc):
         return _ranked(scores, found)
 
 
-class Bm25s:
+class Bm25s(Engine):
     """bm25s with its numba backend. It takes no query weights and indexes no impacts: for learned vectors its score
     matrix is set to them directly, which it then searches as ever, every query weight being 1."""
 
     name = f"bm25s {version('bm25s')}, numba"
-    kinds: tuple[Kind, ...] = ("bm25", "learned")
+    fed = "token numbers"
     weighted = False
+
+    def hot_bytes(self, folder: Path, columns: Columns) -> int:
+        return 8 * columns.postings
 
     def prepare(self, rows: Rows) -> Any:
         if rows.kind == "learned":
             return columns_of(rows)
         numbers = list(range(rows.vocabulary))  # one object a number, not one a token
-        return rows.vocabulary, [[numbers[t] for t in tokens] for tokens in _token_lists(rows)]
+        return rows, [[numbers[t] for t in tokens] for tokens in _token_lists(rows)]
 
     def build(self, prepared: Any, folder: Path) -> None:
-        index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numba")
         if isinstance(prepared, Columns):
+            index = bm25s.BM25(method="lucene", backend="numba")
             index.scores = {
                 "data": prepared.weights(),
                 "indices": prepared.chunks,
@@ -190,8 +206,9 @@ class Bm25s:
             index.vocab_dict = {str(term): term for term in range(prepared.vocabulary)}
             index.nonoccurrence_array = None
         else:
-            vocabulary, tokens = prepared
-            names = {str(term): term for term in range(vocabulary)}
+            rows, tokens = prepared
+            index = bm25s.BM25(k1=rows.k1, b=rows.b, method="lucene", backend="numba")
+            names = {str(term): term for term in range(rows.vocabulary)}
             index.index((tokens, names), create_empty_token=False, show_progress=False)
         index.save(str(folder), show_progress=False)
 
@@ -206,14 +223,16 @@ class Bm25s:
         return [Ranking(s[s > 0].astype(np.float64), c[s > 0]) for c, s in zip(chunks, scores, strict=True)]
 
 
-class Tantivy:
+class Tantivy(Engine):
     """tantivy by its Python client. Lengths are rounded to a byte, so its BM25 is not quite BM25."""
 
     name = f"tantivy {version('tantivy')}"
+    fed = "text"
     kinds: tuple[Kind, ...] = ("bm25",)
-    weighted = True
 
     def prepare(self, rows: Rows) -> list[str]:
+        if (rows.k1, rows.b) != (K1, B):
+            raise ValueError(f"tantivy's k1 and b are {K1} and {B}")
         return list(row_texts(rows))
 
     def _schema(self) -> Any:

@@ -20,7 +20,8 @@ import numpy as np
 from numba import njit
 
 Kind = Literal["bm25", "learned"]
-K1, B = 1.2, 0.75  # fixed in tantivy, so all engines use them
+# Fixed in tantivy, so every engine's speed is measured with them.
+K1, B = 1.2, 0.75
 
 # Shares of chunks that hold a question's term (known terms of DataMorgana's dev questions), at these quantiles.
 QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 1.0)
@@ -39,6 +40,8 @@ class Rows:
     """int32 [postings], ascending in each document."""
     values: np.ndarray
     """uint16 [postings], see the top of this file."""
+    k1: float = K1
+    b: float = B
 
     @property
     def documents(self) -> int:
@@ -62,6 +65,8 @@ class Columns:
     values: np.ndarray
     lengths: np.ndarray
     """int64 [documents]: terms of a document, repeats counted; empty for learned vectors."""
+    k1: float = K1
+    b: float = B
 
     @property
     def vocabulary(self) -> int:
@@ -81,7 +86,7 @@ class Columns:
     def norms(self) -> np.ndarray:
         """float64 [documents]: what BM25 adds to a term frequency in the denominator."""
         mean = self.lengths.mean() if len(self.lengths) else 1.0
-        return np.asarray(K1 * (1 - B + B * (self.lengths / (mean or 1.0))))
+        return np.asarray(self.k1 * (1 - self.b + self.b * (self.lengths / (mean or 1.0))))
 
     def weights(self, dtype: type = np.float32, with_idf: bool = True) -> np.ndarray:
         """[postings]: the weights of the postings, BM25's times their idf where asked for."""
@@ -96,7 +101,7 @@ class Columns:
 @dataclass(frozen=True)
 class Query:
     terms: np.ndarray
-    """int64 [n], ascending, different."""
+    """int64 [n], ascending; a term that comes twice counts twice."""
     weights: np.ndarray
     """float32 [n]."""
 
@@ -166,7 +171,7 @@ def columns_of(rows: Rows) -> Columns:
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows.values, dtype=np.int64)])
         lengths = sums[rows.offsets[1:]] - sums[rows.offsets[:-1]]
     offsets, chunks, values = transpose(rows.offsets, rows.terms, rows.values, rows.vocabulary)
-    return Columns(rows.kind, rows.documents, offsets, chunks, values, lengths)
+    return Columns(rows.kind, rows.documents, offsets, chunks, values, lengths, rows.k1, rows.b)
 
 
 def rows_of(columns: Columns) -> Rows:

