@@ -4,8 +4,8 @@
     POST /indexes/NAME/search_batch  {queries, k, offset, documents?} -> {digest, results}
     GET  /indexes, /health, /metrics
 
-Errors are {error: "..."}. Searches run on `threads` threads. A batch is searched in slices of SLICE queries and at
-most `threads` slices, of all batches together, are with the threads at any time, each batch taking its turn after
+Errors are {error: "..."}. Searches run on `threads` threads. A batch is searched in slices of about SLICE_SECONDS and
+at most `threads` slices, of all batches together, are with the threads at any time, each batch taking its turn after
 every slice: so a single query waits for the slices that are running and for no batch to end.
 """
 
@@ -22,7 +22,7 @@ import os
 import re
 import socket
 import sys
-from collections import deque
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -56,8 +56,9 @@ from retrieval.wire import (
 if TYPE_CHECKING:
     from retrieval.index import Retriever
 
-SLICE = 16
-"""Queries of a batch that one thread searches before anything else gets its turn."""
+SLICE_SECONDS = 0.05
+"""About so long a thread searches for a batch before anything else gets its turn: slices shrink and grow to it."""
+FIRST_SLICE = 8
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -93,19 +94,29 @@ class Threads:
     async def run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def run_slices(self, calls: deque[Callable[[], None]], unwanted: Callable[[], Awaitable[bool]]) -> None:
-        """Run all calls, or no more of them once one failed or the client has gone."""
+    async def run_slices(
+        self, count: int, call: Callable[[int, int], None], unwanted: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """call(first, last) until 0 .. count are done, or one failed or the client has gone."""
+        done = 0
 
         async def work() -> None:
-            while calls and not await unwanted():
+            nonlocal done
+            size = FIRST_SLICE
+            while done < count and not await unwanted():
                 async with self._turns:
-                    if calls:
-                        await self.run(calls.popleft())
+                    if done == count:
+                        return
+                    first, done = done, min(done + size, count)
+                    began = time.perf_counter()
+                    await self.run(partial(call, first, done))
+                    spent = time.perf_counter() - began
+                size = max(1, size // 2) if spent > SLICE_SECONDS else size * 2 if spent < SLICE_SECONDS / 4 else size
 
         try:
-            await asyncio.gather(*(work() for _ in range(min(self._count, len(calls)))))
+            await asyncio.gather(*(work() for _ in range(self._count)))
         finally:
-            calls.clear()
+            done = count  # what failed in one of them ends the others
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -153,25 +164,27 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
     @app.post("/indexes/{name}/search", response_model=SearchAnswer)
     async def search(name: str, body: SearchRequest) -> Response:
         one = _checked(served, name, body, [body.query], limits)
-        call = partial(one.index.search, body.query, body.k, body.offset, **_filter(body))
+
+        def answer() -> Response:
+            passages = one.index.search(body.query, body.k, body.offset, **_filter(body))
+            return json_response(SearchAnswer(digest=one.index.digest, passages=passages))
+
         async with _guarded(one, limits, body):
-            passages = await pool.run(call)
-            metrics.queries.labels(name).inc()
-            return await pool.run(lambda: json_response(SearchAnswer(digest=one.index.digest, passages=passages)))
+            response = await pool.run(answer)
+        metrics.queries.labels(name).inc()
+        return response
 
     @app.post("/indexes/{name}/search_batch", response_model=BatchAnswer)
     async def search_batch(name: str, body: BatchRequest, request: Request) -> Response:
         one = _checked(served, name, body, body.queries, limits)
         results: list[list[Passage]] = [[] for _ in body.queries]
 
-        def search_slice(first: int) -> None:
-            queries = body.queries[first : first + SLICE]
-            found = one.index.search_batch(queries, body.k, body.offset, **_filter(body))
-            results[first : first + SLICE] = found
+        def search_slice(first: int, last: int) -> None:
+            found = one.index.search_batch(body.queries[first:last], body.k, body.offset, **_filter(body))
+            results[first:last] = found
 
         async with _guarded(one, limits, body):
-            starts = range(0, len(results), SLICE)
-            await pool.run_slices(deque(partial(search_slice, at) for at in starts), request.is_disconnected)
+            await pool.run_slices(len(results), search_slice, request.is_disconnected)
             metrics.queries.labels(name).inc(len(results))
             return await pool.run(lambda: json_response(BatchAnswer(digest=one.index.digest, results=results)))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ratchet.errors import did_you_mean
 from ratchet.records import Passage
 
 
@@ -32,6 +33,8 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
+# Refused at the first bad one: a body of millions would make millions of complaints.
+Texts = Annotated[list[Text], Field(fail_fast=True)]
 
 
 class _Request(BaseModel):
@@ -39,8 +42,16 @@ class _Request(BaseModel):
 
     k: int = Field(ge=0)
     offset: int = Field(0, ge=0)
-    documents: list[Text] | None = None
+    documents: Texts | None = None
     """Only passages of these document ids; for indexes that can."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        unknown = next((key for key in data if key not in cls.model_fields), None) if isinstance(data, dict) else None
+        if unknown is not None:
+            raise ValueError(f"unknown key {unknown[:50]!r}{did_you_mean(unknown[:50], cls.model_fields)}")
+        return data
 
 
 class SearchRequest(_Request):
@@ -48,7 +59,7 @@ class SearchRequest(_Request):
 
 
 class BatchRequest(_Request):
-    queries: list[Text]
+    queries: Texts
 
 
 class SearchAnswer(BaseModel):
