@@ -264,8 +264,8 @@ class DenseRanker:
         ]
 
     def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
-        # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham 2002,
-        # "Accuracy and Stability of Numerical Algorithms", section 3.1). 1.01 covers rows rounded to float16.
+        # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
+        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers rows rounded to float16.
         error = vectors.shape[1] * UNIT_ROUNDOFF
         slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
         scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]

@@ -32,6 +32,7 @@ Vectors = np.ndarray | SparseVectors
 BATCH = 500
 LONGEST = 16_384  # ranks of one search: a limit of Milvus
 GROUP = 1 << 18  # ranks of one request, over its queries
+CONNECT_SECONDS = 20
 BUILDING = "_building"
 
 
@@ -78,9 +79,9 @@ def build_milvus(
 ) -> str:
     """Fill the collection and return its name; where it is whole already, that is all.
 
-    `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again after
-    an interruption, the build goes on where it was, at most BATCH rows back. `advance` is told the rows done, those of
-    earlier runs first.
+    `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again
+    after an interruption, the build goes on where it was, at most BATCH rows back. `advance` is told the rows done,
+    those of earlier runs first.
     """
     name = collection_name(config, space)
     with _Server(config) as server:
@@ -144,7 +145,9 @@ class MilvusRanker:
         if not server.has(self._name):
             if server.has(self._name + BUILDING):
                 raise UserError(f"{where} is half-filled; run `python -m index_build` again, it goes on where it was")
-            others = [name for name in server.call("list_collections") if name.startswith(self._config.collection)]
+            others = [
+                name for name in server.call("list_collections") if name.startswith(f"{self._config.collection}_")
+            ]
             hint = f"; {', '.join(others)}: of another model, other documents or settings" if others else ""
             raise UserError(f"{where} is not there; build it with `python -m index_build --config ...`{hint}")
         server.call("load_collection", self._name)
@@ -167,7 +170,7 @@ class MilvusRanker:
         if k == 0 or not queries:
             return rankings
         vectors = list(_rows(self._encode(queries), self._space, documents=False))
-        asked = [i for i, vector in enumerate(vectors) if vector != {}]  # a query without terms matches nothing
+        asked = [i for i, vector in enumerate(vectors) if len(vector)]  # a query without terms matches nothing
         group = max(1, GROUP // k)
         for first in range(0, len(asked), group):
             places = asked[first : first + group]
@@ -217,8 +220,8 @@ def _batches(pieces: Iterable[Vectors], space: VectorSpace, first: int) -> Itera
 def _rows(vectors: Vectors, space: VectorSpace, documents: bool) -> Iterator[Any]:
     """Every row as the client takes it: a float32 array, or a dict of weights.
 
-    Milvus refuses a sparse vector without weights. A document without terms gets one in a dimension past the vocabulary,
-    which no query has.
+    Milvus refuses a sparse vector without weights. A document without terms gets one in a dimension past the
+    vocabulary, which no query has.
     """
     if isinstance(vectors, SparseVectors) != space.sparse:
         raise TypeError(f"expected {'sparse' if space.sparse else 'dense'} vectors, got a {type(vectors).__name__}")
@@ -264,12 +267,12 @@ class _Server:
                 raise UserError(f"{config.uri}: cannot make its folder ({error.strerror})") from error
         try:
             token = os.environ.get(config.token_env, "")
-            self._client = pymilvus.MilvusClient(config.uri, token=token, timeout=config.timeout)
+            self._client = pymilvus.MilvusClient(config.uri, token=token, timeout=CONNECT_SECONDS)
         except Exception as error:  # gRPC and the client have many classes of errors
             if lite:
                 raise UserError(
-                    f"{config.uri}: Milvus Lite cannot open it ({_first(error)}). Another process may have it open: use "
-                    "a Milvus server where several need it. Or milvus-lite is missing: pip install 'ratchet[milvus]'"
+                    f"{config.uri}: Milvus Lite cannot open it ({_first(error)}). Is it open in another process? Use a "
+                    "Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
                 ) from error
             raise UserError(
                 f"{config.uri}: no Milvus server answers ({_first(error)}); check the address, and the token in "
