@@ -259,7 +259,7 @@ def main() -> None:
     if arguments.threads < 1:
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)
-    with _listen(arguments.host, arguments.port) as listener:
+    with listen(arguments.host, arguments.port) as listener:
         if not _is_loopback(arguments.host):
             logger.warning("%s: the server has no authentication; all who reach it can search", arguments.host)
         _announce(listener, indexes)
@@ -295,10 +295,15 @@ def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
     return indexes
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; what stands against it is a UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+        # Connections inherit it. asyncio sets it only on sockets of its own making, and without it every answer waits
+        # 40 ms for the client's acknowledgement of its headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} of {host} is in use; stop what uses it, or choose another --port") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import uvicorn
 from inference.retry import Backoff
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.server import create_app
+from retrieval.server import create_app, listen
 from retrieval.wire import Limits
 
 TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}
@@ -93,7 +92,7 @@ class Broken(Plain):
 @contextlib.contextmanager
 def serving(indexes: Mapping[str, Any], threads: int = 2, port: int = 0, **limits: Any) -> Iterator[str]:
     """The address of a real server in a thread."""
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with listen("127.0.0.1", port) as listener:
         app = create_app(indexes, Limits(**limits), threads)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, args=([listener],))

@@ -45,6 +45,16 @@ def test_a_batch_is_cut_below_every_limit(limits: dict[str, int]) -> None:
         assert "errors_total{" not in httpx.get(f"{url}/metrics").text
 
 
+def test_answers_do_not_wait_for_acknowledgements(url: str) -> None:
+    remote = RemoteIndex(url, "plain")
+    times = []
+    for _ in range(41):
+        began = time.perf_counter()
+        remote.search("a", 1)
+        times.append(time.perf_counter() - began)
+    assert sorted(times)[20] < 0.03  # 0.044 s each where headers and body meet Nagle's algorithm
+
+
 def test_one_client_in_many_threads(url: str) -> None:
     remote, local = RemoteIndex(url, "plain"), Plain()
     queries = [f"{i} harbour {'xyz'[i % 3]}" for i in range(120)]
