@@ -144,9 +144,9 @@ class Lion(Csc):
     """The kernel that Lion and SPLADE publish, told again: parallel inside each list, a score for every document.
 
     Typed dictionaries of lists; every list is split over all threads (so the lists follow one another with a barrier
-    between); all scores above 0 are gathered, argpartition picks. Kind to it: queries come one after the other. The
-    published server lets 8 Python threads enter the parallel kernel at once, which is slower by far where it works
-    (OpenMP) and aborts the process where numba has only its own thread pool.
+    between); all scores above 0 are gathered, argpartition picks. Queries come one after the other: the published
+    server lets 8 Python threads enter the parallel kernel at once, which aborts the process where numba has only its
+    own thread pool. On busy cores two threads are slower than one, because every list ends with a barrier.
     """
 
     name = "Lion's kernel"

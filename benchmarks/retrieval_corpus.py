@@ -139,7 +139,7 @@ def learned_rows(rows: Rows, seed: int) -> Rows:
 def bfloat16_logits(count: int, seed: int) -> np.ndarray:
     """uint16 [count]: bit patterns of log-normal logits, rounded to the nearest bfloat16."""
     draw = np.random.default_rng(seed)
-    out = np.empty(count, np.uint16)
+    out: np.ndarray = np.empty(count, np.uint16)
     step = 1 << 22
     for first in range(0, count, step):
         logits = np.exp(0.9 * draw.standard_normal(min(step, count - first), np.float32))
