@@ -92,7 +92,7 @@ class Columns:
         """[postings]: the weights of the postings, BM25's times their idf where asked for."""
         if self.kind == "learned":
             return value_table().astype(dtype)[self.values]
-        out = np.empty(self.postings, dtype)
+        out: np.ndarray = np.empty(self.postings, dtype)
         idf = self.idf() if with_idf else np.ones(self.vocabulary)
         _bm25_weights(self.offsets, self.chunks, self.values, idf, self.norms(), out)
         return out
