@@ -76,20 +76,23 @@ class DenseEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1."""
-        rows = [self._encode(self._model.encode_query, [text], self.query_prefix, 1) for text in texts]
+        rows = [self._encode([text], documents=False) for text in texts]
         return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1. The same texts in the same call give the same bits on a CPU."""
-        return self._encode(self._model.encode_document, texts, self.document_prefix, self._config.batch)
+        return self._encode(texts, documents=True)
 
-    def _encode(self, encode: Callable[..., Any], texts: Sequence[str], prefix: str, batch: int) -> np.ndarray:
+    def _encode(self, texts: Sequence[str], documents: bool) -> np.ndarray:
         # A lone surrogate (JSON may carry one) has no UTF-8, and the tokenizer would refuse it.
         clean = [text.encode(errors="replace").decode() for text in texts]
         if not clean:
             return np.empty((0, self.dimension), np.float32)
+        encode = self._model.encode_document if documents else self._model.encode_query
+        prefix = self.document_prefix if documents else self.query_prefix
+        batch = self._config.batch if documents else 1
         with self._lock:
-            if encode == self._model.encode_document:
+            if documents:
                 self.cut += self._count_cut(clean, prefix)
             vectors = encode(clean, prompt=prefix, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
         vectors = np.ascontiguousarray(vectors, np.float32)
@@ -137,7 +140,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
     except Exception as error:  # the readers of damaged files raise anything
         raise UserError(f"{folder}: cannot load the model: {(str(error) or repr(error)).splitlines()[0]}") from error
     if config.max_length is not None:
-        model.max_seq_length = _checked_length(config.max_length, folder, model.tokenizer)
+        model.max_seq_length = _checked_length(config.max_length, folder)
     query, document = default_prefixes(model.prompts, model_names(config.path, folder))
     prefixes = (
         query if config.query_prefix is None else config.query_prefix,
@@ -177,7 +180,7 @@ def _folder(config: DenseConfig) -> Path:
 def model_names(path: str, folder: Path) -> list[str]:
     """What the model may be called: by the config, its folder, the hub's cache and its own config.json."""
     names = [Path(path).name, folder.name, *(part for part in folder.parts if part.startswith("models--"))]
-    return [*names, str(_model_config(folder).get("_name_or_path", ""))]
+    return [*names, str(_values(folder / "config.json").get("_name_or_path", ""))]
 
 
 def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
@@ -197,17 +200,22 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
     return "", ""
 
 
-def _model_config(folder: Path) -> dict[str, Any]:
+def _values(path: Path) -> dict[str, Any]:
+    """What a model's JSON file says; nothing where there is none, as for a model without a transformer."""
     try:
-        values = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):  # a model without a transformer has none
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
 
 
-def _checked_length(wanted: int, folder: Path, tokenizer: Any) -> int:
-    positions = _model_config(folder).get("max_position_embeddings")
-    most = min(tokenizer.model_max_length, positions if isinstance(positions, int) else wanted)
+def _checked_length(wanted: int, folder: Path) -> int:
+    """`wanted`, if the model can read so many tokens. The second file leaves out positions that are not for tokens."""
+    limits = (
+        _values(folder / "config.json").get("max_position_embeddings"),
+        _values(folder / "tokenizer_config.json").get("model_max_length"),
+    )
+    most = min((limit for limit in limits if isinstance(limit, int)), default=wanted)
     if wanted > most:
         raise UserError(f"max_length: {wanted}, and {folder} reads at most {most} tokens; lower it")
     return wanted

