@@ -205,7 +205,13 @@ def _analysis(analyzer: Analyzer, stemmer: str | None, stop_words: bool) -> Call
     if analyzer == "lucene":
         return lambda text: text.encode("utf-8", "replace").decode()  # half a surrogate pair would not pass the bridge
     words = Words(stemmer, stop_words)
-    return lambda text: " ".join([term[:LONGEST_TERM] for term in words.terms(text)])
+
+    def terms(text: str) -> str:
+        found = words.terms(text)
+        joined = " ".join(found)
+        return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in found])
+
+    return terms
 
 
 def _java_analyzer(analyzer: Analyzer) -> Any:
