@@ -337,7 +337,7 @@ class _Pool:
         return Ranking(scores[best], chunks[best])
 
     def _pruned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and chunks, chunks ascending, without those that k others surely beat."""
+        """Scores and chunks without those that k others surely beat; of chunks with equal exact scores, lower first."""
         scores, chunks = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
         if len(scores) < self._k:
             return scores, chunks
@@ -351,7 +351,6 @@ class _Pool:
         exact = self._exact(chunks)
         best = np.argsort(-exact, kind="stable")[: self._k]
         self.bar = max(self.bar, _below(exact[best[-1]] - self._slack / 2))
-        best.sort()
         return scores[best], chunks[best]
 
 

@@ -92,6 +92,26 @@ def test_close_scores_are_ranked_exactly() -> None:
         assert together[i].scores == pytest.approx(np.sort(truth)[::-1][:50], abs=1e-14)
 
 
+def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of chunks tie for the best rank: candidates stay few, and a better chunk that comes late still wins."""
+    monkeypatch.setattr(dense, "BLOCK", 8 * 250)
+    monkeypatch.setattr(dense, "CROWD", 100)
+    sizes: list[int] = []
+    scores = DenseRanker._scores
+    monkeypatch.setattr(
+        DenseRanker,
+        "_scores",
+        lambda self, vector, chunks: (sizes.append(len(chunks)), scores(self, vector, chunks))[1],
+    )
+    vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
+    documents = np.repeat(vectors[:1], 20_000, axis=0)
+    documents[15_000] = vectors[1]
+    rankings = ranker([documents], vectors).rank(["0", "1"], 3)
+    assert rankings[0].chunks.tolist() == [0, 1, 2]
+    assert rankings[1].chunks.tolist() == [15_000, 0, 1]
+    assert max(sizes) < 1000
+
+
 def test_searches_memory_mapped_files(tmp_path: Path) -> None:
     documents = unit(np.random.default_rng(0).standard_normal((500, 16))).astype(np.float16)
     np.save(tmp_path / "a.npy", documents[:200])

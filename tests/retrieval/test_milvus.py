@@ -20,6 +20,7 @@ from retrieval.milvus import (
     MilvusConfig,
     MilvusRanker,
     VectorSpace,
+    _ranking,
     build_milvus,
     collection_name,
     drop_milvus,
@@ -115,6 +116,11 @@ def test_sparse_is_brute_force(config: MilvusConfig) -> None:
             check(ranking, truth[:, i], min(k, matching))
             (alone,) = ranker.rank([str(i)], k)
             assert alone.scores.tolist() == ranking.scores.tolist()
+
+
+def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
+    hits = [{"id": 8, "distance": 0.5}, {"id": 3, "distance": 0.5}, {"id": 9, "distance": 0.75}]
+    assert _ranking(hits).chunks.tolist() == [9, 3, 8]
 
 
 def test_hnsw_finds_a_chunk_by_its_own_vector(config: MilvusConfig) -> None:
