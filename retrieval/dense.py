@@ -94,13 +94,17 @@ class DenseEncoder:
         with self._lock:
             if documents:
                 self.cut += self._count_cut(clean, prefix)
-            vectors = encode(clean, prompt=prefix, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
-        vectors = np.ascontiguousarray(vectors, np.float32)
+            vectors = encode(
+                clean, prompt=prefix, batch_size=batch, normalize_embeddings=False, show_progress_bar=False
+            )
+        vectors = np.asarray(vectors, np.float64)
         if not np.isfinite(vectors).all():
             raise UserError(
                 f"{self._config.path}: the model's output is not finite; use dtype float32, or mend its weights"
             )
-        return vectors
+        # Here, and not in the model's dtype, in which lengths would be off by up to a percent.
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
     def _count_cut(self, texts: Sequence[str], prefix: str) -> int:
         # A token is at least one character, so that short texts need no look.

