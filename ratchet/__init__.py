@@ -1,8 +1,31 @@
 """What every room shares: records, configuration, durable files, the run folder, progress and errors."""
 
+import hashlib
 import os
+import sys
+from pathlib import Path
 
 # OpenMP's threads wait by spinning unless told otherwise; on a small machine that does anything else as well, two
 # spinning threads starve the ones that work (measured: 7 against 62 GFLOPS with one busy neighbour on two cores). It
 # must be set before torch is loaded, so it is set here, where every command begins.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def _numba_cache() -> str:
+    """A folder for compiled kernels, named after all the sources that kernels are made of.
+
+    Numba compiles a kernel anew when its own file changes, but not when a file that it calls into does: after an update
+    of the code, stale machine code would read a format that is no longer written.
+    """
+    digest = hashlib.sha256()
+    root = Path(__file__).parent.parent
+    for folder in ("retrieval", "index_build", "inference/local"):
+        for path in sorted((root / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return str(Path(home) / "ratchet" / f"numba-{digest.hexdigest()[:16]}")
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())
+if "numba" in sys.modules:  # which has read its environment already
+    sys.modules["numba"].config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]

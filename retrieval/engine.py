@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from ratchet.errors import UserError
-from retrieval.kernel import search_shard
+from retrieval.kernel import new_workspace, search_shard
 from retrieval.postings import BLOCKS, WINDOW, WINDOW_BITS
 from retrieval.ranker import Ranking
 from retrieval.shard import NOT_THERE, Shard, damaged
@@ -80,8 +80,8 @@ class Postings:
         self.regions = shard.array("regions")
         self.hashes = shard.array("term_hashes") if bm25 else _read_only(np.empty(0, np.uint64))
         self.lengths = shard.array("lengths") if bm25 else _read_only(np.empty(0, np.uint32))
-        self.arrays = (
-            (data, data.view(np.uint16), self.words),
+        self.files = (data, data.view(np.uint16), self.words)
+        self.tables = (
             self.lengths,
             _read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),
             _read_only(np.zeros(1, np.uint32)) if bm25 else shard.array("code_values"),
@@ -95,14 +95,14 @@ class Postings:
             len(self.lengths) != bm25 * len(shard)
             or len(self.regions) != manifest.terms
             or (bm25 and len(self.hashes) != manifest.terms)
-            or len(self.arrays[4]) != len(self.arrays[5])
+            or len(self.tables[3]) != len(self.tables[4])
         ):
             raise damaged(shard.folder, "its files do not fit together")
 
     def fetch(self, regions: np.ndarray, sizes: np.ndarray) -> None:
         """Ask the system to read these lists now, all at once: it would otherwise read page after page."""
         page = mmap.PAGESIZE
-        mapped = _mapping(self.arrays[0][0])
+        mapped = _mapping(self.files[0])
         for region, size in zip(regions, sizes, strict=True):
             if region >= 0:
                 start = 4 * int(region) // page * page
@@ -122,10 +122,10 @@ class Engine:
         self._mean_length = total / max(self._chunks, 1) or 1.0
         self.threads = threads or len(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
-        self._workspaces: list[_Workspace] = []
+        self._workspaces: list[tuple[np.ndarray, ...]] = []
         # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._fetch = sum(shard.arrays[0][0].nbytes for shard in self._shards) > memory // 2
+        self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > memory // 2
 
     def search(
         self,
@@ -198,7 +198,7 @@ class Engine:
         scores = np.empty((high - low, k))
         chunks = np.empty((high - low, k), np.int64)
         held = np.zeros(high - low, np.int64)
-        workspace = self._workspaces.pop() if self._workspaces else _Workspace()
+        workspace = self._workspaces.pop() if self._workspaces else new_workspace()
         window = 0
         for i, shard in enumerate(self._shards):
             windows = (max(begin - window, 0), min(end - window, shard.windows))
@@ -214,9 +214,11 @@ class Engine:
                 slack = max(1.0, self._mean_length / shard.mean_length)
                 bm25 = (self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length)
             search_shard(
-                *shard.arrays,
-                _EVERY if allowed is None else allowed[i],
+                shard.files,
+                shard.tables,
                 bm25,
+                shard.shard.manifest.top * slack,
+                _EVERY if allowed is None else allowed[i],
                 len(shard.shard),
                 shard.shard.first_chunk,
                 windows,
@@ -224,13 +226,10 @@ class Engine:
                 batch.terms[i, first:last],
                 regions,
                 batch.weights[first:last],
-                shard.shard.manifest.top * slack,
                 scores,
                 chunks,
                 held,
-                workspace.scores,
-                workspace.maxima,
-                workspace.candidates,
+                workspace,
             )
         self._workspaces.append(workspace)
         return [(scores[q, : held[q]], chunks[q, : held[q]]) for q in range(high - low)]
@@ -247,13 +246,6 @@ class _Batch:
     weights: np.ndarray
     work: np.ndarray
     """int64 [queries]: postings of all terms."""
-
-
-class _Workspace:
-    def __init__(self) -> None:
-        self.scores = np.zeros(WINDOW, np.float32)
-        self.maxima = np.empty((2, WINDOW // 64), np.int32)
-        self.candidates = np.empty(WINDOW, np.int32)
 
 
 def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:

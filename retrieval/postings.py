@@ -1,7 +1,7 @@
 """The posting file of a shard: for every term the chunks that have it, in about three bytes a posting.
 
-Chunks are numbered from 0 in a shard and grouped in windows of 2^15, so that the scores of a window stay in a core's
-cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian. A region is
+Chunks are numbered from 0 in a shard and grouped in windows of 2^16, so that the scores of a window stay in a core's
+second-level cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian. A region is
 
     a short list     uint32 count (< 2^31), uint32 chunk[count], uint8 code[count], places
     or blocks        uint32 2^31 + blocks, uint32 count, uint32 record[blocks], then every block's data
@@ -27,7 +27,7 @@ from numba import njit
 
 from retrieval.codes import FAR, frequency_code, length_norm, smallest_frequency
 
-WINDOW_BITS = 15
+WINDOW_BITS = 16
 WINDOW = 1 << WINDOW_BITS
 BLOCKS = 1 << 31
 SHORT, SPARSE, GAPS, DENSE = 0, 1, 2, 3
@@ -58,118 +58,98 @@ def list_size(words: Any, region: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def find_entry(data: Any, halves: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int) -> Any:
-    """Where a chunk stands in a block: (its code or 0, which entry it is).
+def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
+    """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""
+    if kind == SPARSE:
+        return at + 3 * entries
+    if kind == GAPS:
+        return at + 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries
+    if kind == DENSE:
+        return at + (window_chunks + 1) // 2 * 2 + 2 * ((window_chunks + RANK - 1) // RANK)
+    return at + 5 * entries
 
-    `at` is the block's first byte; `chunk` counts from the window's first. For DENSE the entry is not computed (-1).
+
+@njit(nogil=True, cache=True)
+def _lower_bound(values: Any, first: int, last: int, wanted: int) -> int:
+    """The first place in values[first:last], which ascend, that holds `wanted` or more."""
+    while first < last:
+        middle = (first + last) >> 1
+        if values[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@njit(nogil=True, cache=True)
+def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int, placed: bool) -> Any:
+    """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
+
+    `files` is the posting file as (uint8, uint16, uint32) arrays; `at` is as for `places_at`; `chunk` counts from the
+    window's first, in a short list from the shard's. Which entry it is matters only where postings have places.
     """
+    data, halves, words = files
     if kind == SPARSE:
         first = at >> 1
-        low, high = 0, entries
-        while low < high:
-            middle = (low + high) >> 1
-            if halves[first + middle] < chunk:
-                low = middle + 1
-            else:
-                high = middle
-        if low < entries and halves[first + low] == chunk:
-            return int(data[at + 2 * entries + low]), low
+        found = _lower_bound(halves, first, first + entries, chunk)
+        if found < first + entries and halves[found] == chunk:
+            return int(data[at + 2 * entries + found - first]), found - first
         return 0, 0
     if kind == GAPS:
         first = at >> 1
         skips = (entries + SKIP - 1) // SKIP
-        low, high = 0, skips
-        while low < high:
-            middle = (low + high) >> 1
-            if halves[first + middle] <= chunk:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        stretch = _lower_bound(halves, first, first + skips, chunk + 1) - first - 1
+        if stretch < 0:
             return 0, 0
-        entry = (low - 1) * SKIP
-        here = int(halves[first + low - 1])
+        entry = stretch * SKIP
+        here = int(halves[first + stretch])
         gaps = at + 2 * skips
         last = min(entry + SKIP, entries) - 1
         while here < chunk and entry < last:
             entry += 1
             here += data[gaps + entry]
-        # A bridge may end on the chunk before its own entry does; no: gaps are at least 1, so each chunk comes once.
         return (int(data[gaps + entries + entry]) if here == chunk else 0), entry
-    return int(data[at + chunk]), -1
+    if kind == DENSE:
+        code = int(data[at + chunk])
+        entry = 0
+        if placed and code:
+            entry = int(halves[((at + (window_chunks + 1) // 2 * 2) >> 1) + chunk // RANK])
+            for i in range(at + chunk // RANK * RANK, at + chunk):
+                entry += data[i] != 0
+        return code, entry
+    first = at >> 2
+    found = _lower_bound(words, first, first + entries, chunk)
+    if found < first + entries and words[found] == chunk:
+        return int(data[at + 4 * entries + found - first]), found - first
+    return 0, 0
 
 
 @njit(nogil=True, cache=True)
 def _exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
-    low, high = 0, len(keys)
-    while low < high:
-        middle = (low + high) >> 1
-        if keys[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return int(values[low]) if low < len(keys) and keys[low] == key else otherwise
+    found = _lower_bound(keys, 0, len(keys), key)
+    return int(values[found]) if found < len(keys) and keys[found] == key else otherwise
 
 
 @njit(nogil=True, cache=True)
-def frequency_of(code: int, term: int, chunk: int, norm: float, keys: Any, values: Any) -> int:
-    """The term frequency behind a BM25 posting's code."""
+def posting_weight(
+    files: Any, tables: Any, bm25: Any, kind: int, place: int, code: int, entry: int, term: int, chunk: int
+) -> float:
+    """The exact weight behind a posting's code: float64.
+
+    tables: (lengths, weights of value numbers, first value numbers of codes, exception keys, exception values);
+    without lengths the index is a learned sparse one. bm25: (k1, b, mean length of the shard, of the index). `place` is
+    where the block's places begin; `chunk` counts from the shard's first.
+    """
+    lengths, weights, code_values, keys, values = tables
+    if len(lengths) == 0:
+        data = files[0]
+        step = (data[place + (entry >> 1)] >> (4 * (entry & 1))) & 15
+        if step == FAR:
+            return float(weights[_exception(keys, values, (term << 32) | chunk, 0)])
+        return float(weights[code_values[code] + step])
+    k1, b, shard_mean, mean = bm25
+    norm = length_norm(lengths[chunk], k1, b, shard_mean)
     frequency = smallest_frequency(code, norm)
     if frequency_code(frequency + 1, norm) == code:
-        return _exception(keys, values, (term << 32) | chunk, frequency)
-    return frequency
-
-
-@njit(nogil=True, cache=True)
-def value_of(
-    data: Any,
-    halves: Any,
-    kind: int,
-    at: int,
-    entries: int,
-    window_chunks: int,
-    local: int,
-    code: int,
-    entry: int,
-    term: int,
-    chunk: int,
-    code_values: Any,
-    keys: Any,
-    values: Any,
-) -> int:
-    """The value number behind a learned sparse posting's code; code_values[c] is the first number of code c."""
-    if kind == DENSE:
-        ranks = at + (window_chunks + 1) // 2 * 2
-        entry = int(halves[(ranks >> 1) + local // RANK])
-        for i in range(at + local // RANK * RANK, at + local):
-            entry += data[i] != 0
-        places = ranks + 2 * ((window_chunks + RANK - 1) // RANK)
-    elif kind == GAPS:
-        places = at + 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries
-    elif kind == SPARSE:
-        places = at + 3 * entries
-    else:
-        places = at + 5 * entries
-    place = (data[places + (entry >> 1)] >> (4 * (entry & 1))) & 15
-    if place == FAR:
-        return _exception(keys, values, (term << 32) | chunk, 0)
-    return int(code_values[code]) + int(place)
-
-
-__all__ = [
-    "BLOCKS",
-    "DENSE",
-    "GAPS",
-    "RANK",
-    "SHORT",
-    "SKIP",
-    "SPARSE",
-    "WINDOW",
-    "WINDOW_BITS",
-    "block_bytes",
-    "find_entry",
-    "frequency_of",
-    "length_norm",
-    "list_size",
-    "value_of",
-]
+        frequency = _exception(keys, values, (term << 32) | chunk, frequency)
+    return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))
