@@ -14,7 +14,7 @@ TORCH_INDEX ?=
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev,lucene,dense,milvus,benchmark]'
 	touch $@
 
 $(MODEL)/model.safetensors: | $(VENV)/installed

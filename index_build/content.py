@@ -50,7 +50,11 @@ def _sparse_contents(config: IndexConfig) -> Contents:
     encoder = load_encoder(parse(EncoderConfig, config.encoder, "index.encoder"))
 
     def make(folder: Path, kept: Path) -> Content:
-        inner = RowVectors() if config.engine == "milvus" else SparsePostings(folder, encoder.vocabulary, WEIGHTS)
+        inner = (
+            RowVectors(encoder.vocabulary)
+            if config.engine == "milvus"
+            else SparsePostings(folder, encoder.vocabulary, WEIGHTS)
+        )
         return Encoded(
             kept,
             lambda path, texts: save_vectors(path, encoder.encode_documents(texts)),
@@ -136,7 +140,8 @@ class Encoded:
 class RowVectors:
     """Learned sparse vectors row by row, for an engine that sorts them itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def add(self, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray) -> None:
@@ -155,7 +160,7 @@ class RowVectors:
             terms.append(part_terms)
             values.append(part_values)
             total += len(part_terms)
-        return {"terms": 0, "postings": total, "total_length": 0, "top": 1.0}
+        return {"terms": self._vocabulary, "postings": total, "total_length": 0, "top": 1.0}
 
     def close(self) -> None:
         self._parts.clear()

@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ratchet.config import IndexConfig
 from ratchet.progress import Progress
 from retrieval.layout import Manifest
-from retrieval.opening import open_store
+from retrieval.opening import MILVUS_LITE, open_store, vector_space
+from retrieval.shard import Shard
+from retrieval.store import Store
+
+# Rows that are handed to Milvus at once.
+ROWS = 4096
 
 
 def finish_engine(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Build what the config's engine needs beside the shards, unless it is there."""
-    if config.engine == "lucene" and not (target / "lucene").exists():
-        from retrieval.lucene import build_lucene
+    if config.engine == "lucene":
+        _finish_lucene(config, target, open_store(target, manifest))
+    elif config.engine == "milvus":
+        _finish_milvus(config, target, manifest, open_store(target, manifest))
 
-        store = open_store(target, manifest)
-        with Progress("indexing chunks with Lucene", len(store)) as progress:
-            build_lucene(
-                store.chunk_texts(0, len(store)),
-                target / "lucene",
-                stemmer=config.stemmer,
-                stop_words=config.stop_words,
-                progress=progress,
-            )
+
+def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
+    from retrieval.lucene import LuceneRanker, build_lucene
+
+    folder = target / "lucene"
+    if folder.exists():
+        if len(LuceneRanker(folder, config.k1, config.b)) == len(store):
+            return
+        shutil.rmtree(folder)  # of before shards were added
+    with Progress("indexing chunks with Lucene", len(store)) as progress:
+        texts = store.chunk_texts(0, len(store))
+        build_lucene(texts, folder, stemmer=config.stemmer, stop_words=config.stop_words, progress=progress)
+
+
+def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:
+    from retrieval.milvus import MilvusConfig, build_milvus
+
+    milvus = MilvusConfig(uri=config.milvus or str(target / MILVUS_LITE))
+    with Progress("sending vectors to Milvus", len(store)) as progress:
+        build_milvus(
+            milvus,
+            vector_space(manifest, store),
+            lambda first: _vectors(store, first),
+            lambda rows: progress.advance(rows),
+        )
+
+
+def _vectors(store: Store, first: int) -> Iterator[Any]:
+    """The vectors of chunks first, first + 1, ..."""
+    for shard in store.shards:
+        for at in range(max(first - shard.first_chunk, 0), len(shard), ROWS):
+            yield _rows(shard, at, min(at + ROWS, len(shard)))
+
+
+def _rows(shard: Shard, first: int, last: int) -> Any:
+    if "vectors" in shard.manifest.files:
+        return shard.array("vectors").reshape(len(shard), -1)[first:last]
+    from retrieval.sparse_vectors import SparseVectors
+
+    offsets = shard.array("row_offsets")[first : last + 1]
+    span = slice(int(offsets[0]), int(offsets[-1]))
+    return SparseVectors(offsets - offsets[0], shard.array("row_terms")[span], shard.array("row_values")[span])

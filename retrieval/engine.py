@@ -127,6 +127,10 @@ class Engine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > memory // 2
 
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return self._chunks
+
     def search(
         self,
         queries: Sequence[SparseQuery],

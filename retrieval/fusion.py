@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -37,12 +36,6 @@ def fuse(
     return Ranking(sums[best], found[best])
 
 
-class SizedRanker(Ranker, Protocol):
-    def __len__(self) -> int:
-        """Number of chunks."""
-        ...
-
-
 class HybridRanker:
     """Rankers over one Store, fused.
 
@@ -54,7 +47,7 @@ class HybridRanker:
 
     def __init__(
         self,
-        rankers: Sequence[SizedRanker],
+        rankers: Sequence[Ranker],
         depth: int = 100,
         constant: float = CONSTANT,
         weights: Sequence[float] | None = None,

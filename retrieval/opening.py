@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,13 @@ from retrieval.sparse import SparseRanker, encoded_queries, word_queries
 from retrieval.store import Store
 from retrieval.words import Words
 
+MILVUS_LITE = "milvus.db"
 
-def open_index(config: IndexConfig) -> Retriever:
+
+def open_index(config: IndexConfig, threads: int | None = None) -> Retriever:
     """The index that a config names: a search server, several indexes fused, or a folder.
+
+    `threads`: at most so many for one search by our engine; default: one per core.
 
     No index there, or a damaged one, is a UserError that says what to do.
     """
@@ -31,16 +36,18 @@ def open_index(config: IndexConfig) -> Retriever:
 
         return RemoteIndex(config.url, config.served_name)
     if config.kind == "hybrid":
-        return _open_hybrid(config)
-    return open_folder(config.path, config.encoder, config.milvus)
+        return _open_hybrid(config, threads)
+    return open_folder(config.path, config.encoder, config.milvus, threads)
 
 
-def open_folder(path: str | Path, encoder: dict[str, Any] | None = None, milvus: str = "") -> Index:
+def open_folder(
+    path: str | Path, encoder: dict[str, Any] | None = None, milvus: str = "", threads: int | None = None
+) -> Index:
     """The index in a folder; encoder: settings that replace those that it was built with, such as the device."""
     folder = Path(path)
     manifest = read_manifest(folder)
     store = open_store(folder, manifest)
-    return Index(store, _ranker(folder, manifest, store, encoder or {}, milvus), manifest.digest)
+    return Index(store, _ranker(folder, manifest, store, encoder or {}, milvus, threads), manifest.digest)
 
 
 def open_store(folder: Path, manifest: Manifest) -> Store:
@@ -58,7 +65,9 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
     return Store(shards, removed)
 
 
-def _ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
+def _ranker(
+    folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str, threads: int | None
+) -> Ranker:
     settings = manifest.settings
     encoder = {**manifest.encoder, **encoder}
     if settings.engine == "lucene":
@@ -69,12 +78,13 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, A
         return _vector_ranker(folder, manifest, store, encoder, milvus)
     if settings.kind == "bm25":
         read = word_queries(Words(settings.stemmer, settings.stop_words))
-        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b)), read)
-    return SparseRanker(Engine(store.shards, None), encoded_queries(_sparse_encoder(folder, settings.encoder, encoder)))
+        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
+    return SparseRanker(
+        Engine(store.shards, None, threads), encoded_queries(_sparse_encoder(folder, settings.encoder, encoder))
+    )
 
 
-def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Any:
-    @cache
+def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
     def load() -> Any:
         from retrieval.encoder_loading import load_encoder
         from retrieval.encoders import EncoderConfig
@@ -83,7 +93,7 @@ def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Any:
         _same_encoder(folder, digest, encoder.digest)
         return encoder
 
-    return load
+    return _once(load)
 
 
 def _same_encoder(folder: Path, built: str, now: str) -> None:
@@ -94,12 +104,12 @@ def _same_encoder(folder: Path, built: str, now: str) -> None:
         )
 
 
-def _open_hybrid(config: IndexConfig) -> Index:
+def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
     from retrieval.fusion import HybridRanker
 
     parts = []
     for part in config.parts:
-        opened = open_index(part)
+        opened = open_index(part, threads)
         if not isinstance(opened, Index):
             raise UserError("index.parts: the parts of a hybrid are index folders on this machine, not servers")
         parts.append(opened)
@@ -115,4 +125,50 @@ def _open_hybrid(config: IndexConfig) -> Index:
 
 
 def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
-    raise UserError("not yet")
+    settings = manifest.settings
+    load = (_dense_encoder if settings.kind == "dense" else _sparse_encoder)(folder, settings.encoder, encoder)
+    if settings.engine == "milvus":
+        from retrieval.milvus import MilvusConfig, MilvusRanker
+
+        config = MilvusConfig(uri=milvus or str(folder / MILVUS_LITE))
+        return MilvusRanker(config, vector_space(manifest, store), lambda texts: load().encode_queries(texts))
+    from retrieval.dense import DenseRanker
+
+    matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
+    return DenseRanker(matrices, lambda texts: load().encode_queries(texts))
+
+
+def vector_space(manifest: Manifest, store: Store) -> Any:
+    """What a Milvus collection of this index holds."""
+    from retrieval.milvus import VectorSpace
+
+    return VectorSpace(
+        digest=content_key(manifest.settings.encoder, store.digest),
+        sparse=manifest.settings.kind == "sparse",
+        dimension=max((shard.manifest.terms for shard in store.shards), default=0),
+        chunks=len(store),
+    )
+
+
+def _dense_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
+    def load() -> Any:
+        from retrieval.dense import DenseConfig, load_dense_encoder
+
+        encoder = load_dense_encoder(parse(DenseConfig, settings, "index.encoder"))
+        _same_encoder(folder, digest, encoder.digest)
+        return encoder
+
+    return _once(load)
+
+
+def _once(load: Callable[[], Any]) -> Callable[[], Any]:
+    """`load`, called by the first query: opening an index stays quick. Other threads wait for it."""
+    lock, loaded = threading.Lock(), []
+
+    def get() -> Any:
+        with lock:
+            if not loaded:
+                loaded.append(load())
+            return loaded[0]
+
+    return get

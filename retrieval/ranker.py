@@ -23,6 +23,10 @@ class Ranking:
 
 
 class Ranker(Protocol):
+    def __len__(self) -> int:
+        """Number of chunks."""
+        ...
+
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """For every query at most k chunks."""
         ...

@@ -29,6 +29,10 @@ class SparseRanker:
         self.engine = engine
         self._read = read
 
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return len(self.engine)
+
     def rank(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray] | None = None) -> list[Ranking]:
         return self.engine.search(self._read(queries), k, allowed)
 
@@ -40,7 +44,8 @@ def word_queries(words: Words) -> QueryReader:
     def read(texts: Sequence[str]) -> list[SparseQuery]:
         queries = []
         for text in texts:
-            counts = Counter(words.terms(text))
+            # A model's output may hold half of a surrogate pair, which has no bytes to hash.
+            counts = Counter(words.terms(text.encode(errors="replace").decode()))
             terms = np.fromiter(map(hashed, counts), np.uint64, len(counts))
             queries.append(SparseQuery(terms, np.fromiter(counts.values(), np.float32, len(counts))))
         return queries
