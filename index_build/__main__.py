@@ -6,8 +6,8 @@
     python -m index_build inspect FOLDER [--verify] [--lists 20]
     python -m index_build capacity --help                        what a large corpus will take
 
-A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any order; the one
-that finds all shards built writes the manifest, and so does running the command once more without --job.
+A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any order; the
+one that finds all shards built writes the manifest, and so does running the command once more without --job.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from retrieval.postings import (
     block_bytes,
 )
 
-# A window that is this full (one in FULL chunks) is stored dense even where that is larger: it is added in a quarter of the time.
+# A window with one chunk in FULL or more is stored dense even where that is larger: it is added in a sixth of the time.
 FULL = 4
 
 

@@ -61,7 +61,7 @@ class IndexConfig(Section):
     path: str = ""
     """The index folder."""
     documents: tuple[str, ...] = ()
-    """Sources of {id, text, title?}: JSONL (.gz allowed) and Parquet files, folders of text; only index_build reads them."""
+    """Sources of {id, text, title?}: JSONL (.gz allowed), Parquet, folders of text; only index_build reads them."""
     kind: Literal["bm25", "sparse", "dense", "hybrid"] = "bm25"
     """sparse: a learned sparse encoder such as Lion-SP or SPLADE. hybrid: `parts`, fused by their ranks."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
@@ -81,7 +81,7 @@ class IndexConfig(Section):
     stemmer: str | None = "english"
     stop_words: bool = True
     encoder: dict[str, Any] = {}
-    """sparse, dense: the encoder's own settings (class EncoderConfig in retrieval/encoders.py, DenseConfig in dense.py)."""
+    """sparse, dense: the encoder's own settings: EncoderConfig in retrieval/encoders.py, DenseConfig in dense.py."""
     milvus: str = ""
     """Address of a Milvus cluster; default: Milvus Lite on a file in the index folder."""
     parts: tuple[IndexConfig, ...] = ()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from retrieval.shard import NOT_THERE, Shard, damaged
 # A query of one thread is split among several only where each gets at least this many postings: a handover costs as
 # much as adding up this many.
 SPLIT_POSTINGS = 1 << 20
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+
+WHOLE = (0, 1)
+Task = tuple[int, int, tuple[int, int]]
+"""Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,29 @@ class Bm25:
 
 
 @njit(nogil=True, cache=True)
+def _merge(offsets: Any, keys: Any, weights: Any) -> bool:
+    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
+
+    Term order, not query order: the same terms in another order get the same scores to the last bit.
+    """
+    kept, start = 0, 0
+    for q in range(len(offsets) - 1):
+        end = offsets[q + 1]
+        order = np.argsort(keys[start:end], kind="mergesort") + start
+        ordered_keys, ordered_weights = keys[order], weights[order]
+        for i in range(len(order)):
+            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
+                return False
+            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
+                weights[kept - 1] += ordered_weights[i]
+            else:
+                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
+                kept += 1
+        start, offsets[q + 1] = end, kept
+    return True
+
+
+@njit(nogil=True, cache=True)
 def _resolve(
     hashes: Any, regions: Any, words: Any, keys: Any, found_terms: Any, found_regions: Any, sizes: Any
 ) -> None:
@@ -59,7 +89,7 @@ def _resolve(
                     low = middle + 1
                 else:
                     high = middle
-            term = low if low < len(hashes) and hashes[low] == keys[i] else -1
+            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
         found_terms[i] = term
         found_regions[i] = -1
         if 0 <= term < len(regions) and regions[term] != NOT_THERE:
@@ -140,8 +170,8 @@ class Engine:
     ) -> list[Ranking]:
         """The k best chunks with a score above 0 for every query.
 
-        `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result does not depend on `threads`,
-        on the other queries, or on how the index is cut into shards.
+        `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
+        nor on the other queries, nor on how the index is cut into shards.
         """
         threads = min(threads or self.threads, self.threads)
         k = min(k, self._chunks)
@@ -150,17 +180,20 @@ class Engine:
         batch = self._prepare(queries)
         if len(queries) >= threads or threads == 1:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
-            slices = 1 if threads == 1 else min(len(queries), 4 * threads)
-            bounds = np.linspace(0, len(queries), slices + 1).astype(int)
-            tasks = [(low, high, None) for low, high in zip(bounds, bounds[1:], strict=False)]
+            # But what is read from the disk should be read by as few of them as possible.
+            slices = 1 if threads == 1 else min(len(queries), threads if self._fetch else 4 * threads)
+            bounds = [len(queries) * i // slices for i in range(slices + 1)]
+            tasks = [(low, high, WHOLE) for low, high in pairwise(bounds)]
         else:
             share = max(1, threads // len(queries))
             tasks = []
             for q in range(len(queries)):
                 pieces = max(1, min(share, int(batch.work[q] // SPLIT_POSTINGS)))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
-        run = lambda task: self._run(batch, task, k, allowed)  # noqa: E731
-        results = list(self._pool.map(run, tasks)) if len(tasks) > 1 else [run(tasks[0])]
+        if len(tasks) == 1:
+            results = [self._run(batch, tasks[0], k, allowed)]
+        else:
+            results = list(self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks))
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
@@ -168,18 +201,17 @@ class Engine:
         return [_best(pieces_of, k) for pieces_of in found]
 
     def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
-        keys, weights = [], []
-        for query in queries:
-            query_weights = np.asarray(query.weights, np.float64)
-            if not np.all(np.abs(query_weights) <= np.finfo(np.float32).max):
-                raise UserError("a query's weights must be finite 32-bit numbers")
-            # Term order, not query order: the same terms in another order get the same scores to the last bit.
-            terms, places = np.unique(np.asarray(query.terms), return_inverse=True)
-            keys.append(terms)
-            weights.append(np.bincount(places, query_weights, len(terms)) if len(terms) else np.empty(0))
-        offsets = np.concatenate([[0], np.cumsum([len(terms) for terms in keys])]).astype(np.int64)
-        all_keys = np.concatenate(keys).astype(np.uint64)
-        all_weights = np.concatenate(weights).astype(np.float64)
+        lengths = [len(query.terms) for query in queries]
+        offsets = np.zeros(len(queries) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        all_keys = np.empty(offsets[-1], np.uint64)
+        all_weights = np.empty(offsets[-1], np.float64)
+        for query, low, high in zip(queries, offsets, offsets[1:], strict=False):
+            all_keys[low:high] = query.terms
+            all_weights[low:high] = query.weights
+        if not _merge(offsets, all_keys, all_weights):
+            raise UserError("a query's weights must be finite 32-bit numbers")
+        all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
         sizes = np.zeros(len(all_keys), np.int64)
         terms = np.empty((len(self._shards), len(all_keys)), np.int64)
         regions = np.empty_like(terms)
@@ -191,12 +223,12 @@ class Engine:
         return _Batch(offsets, terms, regions, sizes, all_weights, running[offsets[1:]] - running[offsets[:-1]])
 
     def _run(
-        self, batch: _Batch, task: tuple[int, int, tuple[int, int] | None], k: int, allowed: Sequence[np.ndarray] | None
+        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Queries low .. high - 1 over all windows of the index, or over one of several pieces of them."""
-        low, high, piece = task
+        """The best of some queries in some of the windows, in no order."""
+        low, high, (piece, pieces) = task
         every = sum(shard.windows for shard in self._shards)
-        begin, end = (0, every) if piece is None else (every * piece[0] // piece[1], every * (piece[0] + 1) // piece[1])
+        begin, end = every * piece // pieces, every * (piece + 1) // pieces
         first, last = batch.offsets[low], batch.offsets[high]
         offsets = batch.offsets[low : high + 1] - first
         scores = np.empty((high - low, k))

@@ -15,7 +15,7 @@ def worse(score: float, chunk: int, other_score: float, other_chunk: int) -> boo
 
 @njit(nogil=True, cache=True)
 def offer(scores: Any, chunks: Any, held: int, score: float, chunk: int) -> int:
-    """Add a hit to a heap of `held` hits, in place of the worst where the arrays are full; returns how many it holds."""
+    """Add a hit to a heap of `held`, in place of the worst where the arrays are full; returns how many it holds."""
     if held < len(scores):
         at = held
         while at > 0:

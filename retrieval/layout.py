@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -85,7 +85,7 @@ class Manifest(Record):
     settings: IndexSettings
     tokenizer: str
     """Name of the tokenizer, for the reader."""
-    encoder: dict[str, Any] = {}
+    encoder: dict[str, Any] = Field(default_factory=dict)
     """Settings of the encoder, whose queries this index answers."""
     sources: tuple[Source, ...]
     shards: tuple[ShardEntry, ...]

@@ -163,7 +163,8 @@ def _dense_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Calla
 
 def _once(load: Callable[[], Any]) -> Callable[[], Any]:
     """`load`, called by the first query: opening an index stays quick. Other threads wait for it."""
-    lock, loaded = threading.Lock(), []
+    lock = threading.Lock()
+    loaded: list[Any] = []
 
     def get() -> Any:
         with lock:

@@ -88,9 +88,8 @@ def _score_many(
     slots: Any,
     exact: Any,
 ) -> None:
-    """The exact scores of many chunks, by walking every list once: exact[i] for wanted[i]. slots: all 0, and left so."""
+    """exact[i] becomes the exact score of chunk wanted[i]; every list is walked once. slots: all 0, and left so."""
     data, halves, words = files
-    placed = len(tables[0]) == 0
     for i in range(len(wanted)):
         slots[wanted[i]] = i + 1
         exact[i] = 0.0

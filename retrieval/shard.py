@@ -5,7 +5,7 @@ document_ids, titles            string tables: NAME.offsets (int64, one more tha
 document_hashes                 uint64 ascending: hashes of the document ids; document_order: whose they are
 texts.utf8, chunk_spans         all texts, and int64 pairs: a chunk is texts.utf8[start:end]
 document_chunks                 int64, one more than documents: where each document's chunks begin
-postings, regions               the posting file (retrieval/postings.py), and uint32 per term: its region's word, or ABSENT
+postings, regions               the posting file (retrieval/postings.py); uint32 per term: its region, or NOT_THERE
 exception_keys, exception_values  int64 ascending: term << 32 | chunk; uint32: what the code does not say
 BM25: term_hashes, terms        uint64 ascending; the terms themselves, in that order; lengths: uint32 per chunk
 learned sparse: weights         float32 per value number; code_values: uint32 [256]; terms are vocabulary numbers
