@@ -149,9 +149,9 @@ def search_shard(
     files, tables, bm25: as for `posting_weight`; no weight is larger than `top`. allowed: uint8 per chunk, 0 for chunks
     to leave out; empty: none. windows: the first and one past the last to search. Query q has the entries
     query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions
-    (int64, the first word of its region; -1 where the shard does not have it) and query_weights (float64), in one and
-    the same term order for all shards. heap_scores (float64), heap_chunks (int64) [queries, k] and held [queries] are the
-    best so far, the worst at the root. Nothing but these and the workspace is written, and the interpreter's lock is not
+    (int64, the first word of its region; -1 where the shard does not have it) and query_weights (float64), in one term
+    order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so
+    far, the worst at the root. Nothing but these and the workspace is written, and the interpreter's lock is not
     held: threads may call it at once.
     """
     bounds = workspace[0]
