@@ -30,8 +30,10 @@ def stages(config: Config, arguments: list[str]) -> list[tuple[str, list[str]]]:
     launch = [*module, "accelerate.commands.launch", "--num_processes=1", "--num_machines=1", "--dynamo_backend=no"]
     launch += ["--mixed_precision=no", f"--num_cpu_threads_per_process={os.cpu_count()}", *_device_flags(config)]
     one = [*arguments, "--round", str(ROUND)]
+    # A search server's index was built where the server runs.
+    index = [("index", [*module, "index_build", *arguments])] if config.index.url is None else []
     return [
-        ("index", [*module, "index_build", *arguments]),
+        *index,
         ("sample", [*module, "sampling", *one]),
         ("score and select", [*module, "rewards", *one]),
         ("train", [*launch, str(HERE / "train.py"), *one]),

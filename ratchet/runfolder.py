@@ -136,7 +136,7 @@ def _manifest(config: Config) -> dict[str, Any]:
                 ("test", config.questions.test),
             )
         },
-        "documents": {name: file_digest(Path(name)) for name in config.index.documents},
+        "documents": {name: path_digest(Path(name)) for name in config.index.documents},
     }
 
 
@@ -147,6 +147,16 @@ def file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+
+
+def path_digest(path: Path) -> str:
+    """sha256 of a file's bytes, or of the names and digests of a folder's files."""
+    if not path.is_dir():
+        return file_digest(path)
+    digest = hashlib.sha256()
+    for file in sorted(child for child in path.rglob("*") if child.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
+    return digest.hexdigest()
 
 
 def _code_version() -> str | None:
