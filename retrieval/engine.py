@@ -19,9 +19,11 @@ from retrieval.postings import BLOCKS, WINDOW, WINDOW_BITS
 from retrieval.ranker import Ranking
 from retrieval.shard import NOT_THERE, Shard, damaged
 
-# A query of one thread is split among several only where each gets at least this many postings: a handover costs as
-# much as adding up this many.
-SPLIT_POSTINGS = 1 << 20
+# A query is split among threads only where each gets at least this many words of the posting file, about half a
+# millisecond's work: handing over takes a tenth of that.
+SPLIT_WORDS = 1 << 19
+# Bytes that are asked for ahead of the search, where the disk has to be read.
+AHEAD = 1 << 28
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
@@ -75,10 +77,11 @@ def _merge(offsets: Any, keys: Any, weights: Any) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _resolve(
-    hashes: Any, regions: Any, words: Any, keys: Any, found_terms: Any, found_regions: Any, sizes: Any
-) -> None:
-    """For term keys: number, region (-1 where absent) and postings in one shard. Without hashes keys are numbers."""
+def _locate(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
+    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
+
+    Without hashes keys are numbers. `end` is the posting file's.
+    """
     for i in range(len(keys)):
         term = np.int64(keys[i])
         if len(hashes) > 0:
@@ -90,13 +93,22 @@ def _resolve(
                 else:
                     high = middle
             term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
-        found_terms[i] = term
-        found_regions[i] = -1
+        terms[i], begins[i], ends[i] = term, -1, -1
         if 0 <= term < len(regions) and regions[term] != NOT_THERE:
-            region = np.int64(regions[term])
-            found_regions[i] = region
-            head = words[region]
-            sizes[i] += words[region + 1] if head >= BLOCKS else head
+            after = term + 1
+            while after < len(regions) and regions[after] == NOT_THERE:
+                after += 1
+            begins[i] = regions[term]
+            ends[i] = regions[after] if after < len(regions) else end
+
+
+@njit(nogil=True, cache=True)
+def _count(words: Any, begins: Any, sizes: Any) -> None:
+    """Add every list's number of postings to sizes."""
+    for i in range(len(begins)):
+        if begins[i] >= 0:
+            head = words[begins[i]]
+            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
 
 
 class Postings:
@@ -129,15 +141,16 @@ class Postings:
         ):
             raise damaged(shard.folder, "its files do not fit together")
 
-    def fetch(self, regions: np.ndarray, sizes: np.ndarray) -> None:
-        """Ask the system to read these lists now, all at once: it would otherwise read page after page."""
-        page = mmap.PAGESIZE
+    def fetch(self, begins: np.ndarray, ends: np.ndarray) -> int:
+        """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
         mapped = _mapping(self.files[0])
-        for region, size in zip(regions, sizes, strict=True):
-            if region >= 0:
-                start = 4 * int(region) // page * page
-                length = min(4 * int(size) + 4 * page, len(mapped) - start)
-                mapped.madvise(mmap.MADV_WILLNEED, start, length)
+        total = 0
+        for begin, end in zip(begins, ends, strict=True):
+            if begin >= 0:
+                start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_WILLNEED, start, 4 * int(end) - start)
+                total += 4 * int(end) - start
+        return total
 
 
 class Engine:
@@ -188,7 +201,7 @@ class Engine:
             share = max(1, threads // len(queries))
             tasks = []
             for q in range(len(queries)):
-                pieces = max(1, min(share, int(batch.work[q] // SPLIT_POSTINGS)))
+                pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
             results = [self._run(batch, tasks[0], k, allowed)]
@@ -212,15 +225,15 @@ class Engine:
         if not _merge(offsets, all_keys, all_weights):
             raise UserError("a query's weights must be finite 32-bit numbers")
         all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
-        sizes = np.zeros(len(all_keys), np.int64)
-        terms = np.empty((len(self._shards), len(all_keys)), np.int64)
-        regions = np.empty_like(terms)
+        terms, begins, ends = np.empty((3, len(self._shards), len(all_keys)), np.int64)
         for i, shard in enumerate(self._shards):
-            _resolve(shard.hashes, shard.regions, shard.words, all_keys, terms[i], regions[i], sizes)
+            _locate(shard.hashes, shard.regions, len(shard.words), all_keys, terms[i], begins[i], ends[i])
         if self._bm25 is not None:
+            sizes = np.zeros(len(all_keys), np.int64)
+            for i, shard in enumerate(self._shards):
+                _count(shard.words, begins[i], sizes)
             all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
-        running = np.concatenate([[0], np.cumsum(sizes)])
-        return _Batch(offsets, terms, regions, sizes, all_weights, running[offsets[1:]] - running[offsets[:-1]])
+        return _Batch(offsets, terms, begins, ends, all_weights)
 
     def _run(
         self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
@@ -234,16 +247,21 @@ class Engine:
         scores = np.empty((high - low, k))
         chunks = np.empty((high - low, k), np.int64)
         held = np.zeros(high - low, np.int64)
-        workspace = self._workspaces.pop() if self._workspaces else new_workspace()
-        window = 0
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = new_workspace()
+        window = asked = ahead = 0
         for i, shard in enumerate(self._shards):
             windows = (max(begin - window, 0), min(end - window, shard.windows))
             window += shard.windows
             if windows[0] >= windows[1]:
                 continue
-            regions = batch.regions[i, first:last]
-            if self._fetch:
-                shard.fetch(regions, batch.sizes[first:last])
+            while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < AHEAD)):
+                ahead += self._shards[asked].fetch(batch.begins[asked, first:last], batch.ends[asked, first:last])
+                asked += 1
+            if asked > i:
+                ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
             slack, bm25 = 1.0, (0.0, 0.0, 1.0, 1.0)
             if self._bm25 is not None:
                 # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
@@ -260,7 +278,7 @@ class Engine:
                 windows,
                 offsets,
                 batch.terms[i, first:last],
-                regions,
+                batch.begins[i, first:last],
                 batch.weights[first:last],
                 scores,
                 chunks,
@@ -276,12 +294,15 @@ class _Batch:
     offsets: np.ndarray
     terms: np.ndarray
     """int64 [shards, terms of all queries]: the term's number in the shard."""
-    regions: np.ndarray
-    sizes: np.ndarray
-    """int64 [terms of all queries]: postings in all shards, the document frequency."""
+    begins: np.ndarray
+    ends: np.ndarray
+    """int64 [shards, terms of all queries]: the words of the term's region; -1 where the shard does not have it."""
     weights: np.ndarray
-    work: np.ndarray
-    """int64 [queries]: postings of all terms."""
+
+    def words(self, query: int) -> int:
+        """Words of the posting files that a query reads."""
+        span = slice(self.offsets[query], self.offsets[query + 1])
+        return int((self.ends[:, span] - self.begins[:, span]).sum())
 
 
 def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
