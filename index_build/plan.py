@@ -95,7 +95,7 @@ def plan_index(target: Path, settings: IndexSettings, paths: Sequence[Path], sha
         new = now[shared:]
         if there is not None and not new:
             return there
-        with Progress("reading documents", 0) as progress:
+        with Progress("reading documents", None) as progress:
             parts = scan([Path(path) for path, _, _ in new], shard_documents, progress)
         sources = tuple(
             PlannedSource(

@@ -23,7 +23,10 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    def __init__(self, title: str, total: int, done: int = 0, every: float = 10.0, out: TextIO | None = None) -> None:
+    def __init__(
+        self, title: str, total: int | None, done: int = 0, every: float = 10.0, out: TextIO | None = None
+    ) -> None:
+        """`total`: None where it is not known before the end."""
         self.title, self.total, self.done = title, total, done
         self.note = ""
         self._resumed = done
@@ -44,9 +47,12 @@ class Progress:
         spent = time.monotonic() - self._began
         fresh = self.done - self._resumed
         rate = fresh / spent if spent > 0 and fresh else 0.0
-        left = duration((self.total - self.done) / rate) if rate else "?"
         pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-        text = f"{self.title} {self.done}/{self.total}  {pace}  spent {duration(spent)}  left {left}"
+        if self.total is None:
+            text = f"{self.title} {self.done}  {pace}  spent {duration(spent)}"
+        else:
+            left = duration((self.total - self.done) / rate) if rate else "?"
+            text = f"{self.title} {self.done}/{self.total}  {pace}  spent {duration(spent)}  left {left}"
         return f"{text}  {self.note}" if self.note else text
 
     def _show(self) -> None:
