@@ -26,6 +26,8 @@ from ratchet.errors import UserError
 from ratchet.progress import duration
 from retrieval.layout import Manifest, read_shards
 
+OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
+
 
 def tokenizer_of(config: Config) -> tuple[str, str | None]:
     """(name, revision) of the tokenizer that measures chunks: index.tokenizer, or else the agent model's."""
@@ -57,9 +59,7 @@ def build(arguments: list[str], add: bool = False) -> None:
     tokenizer = load_tokenizer(name, revision)
     for index in config.index.parts or (config.index,):
         if index.url is not None:
-            raise UserError(
-                "index.url is set: the index is another machine's; build it there, from a config with index.path"
-            )
+            raise UserError(OTHER_MACHINE)
         if add:
             index = _with_sources(index, given.sources)
         began = time.monotonic()
@@ -71,7 +71,8 @@ def build(arguments: list[str], add: bool = False) -> None:
 
 def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:
     known = [source.path for source in read_plan(Path(index.path)).sources]
-    return index.model_copy(update={"documents": (*known, *(path for path in sources if path not in known))})
+    more = [path for source in sources if (path := str(Path(source))) not in known]
+    return index.model_copy(update={"documents": (*known, *more)})
 
 
 def _job(text: str) -> tuple[int, int]:
@@ -108,11 +109,14 @@ def remove(arguments: list[str]) -> None:
             raise UserError(f"{given.file}: cannot read ({error})") from error
     if not ids:
         raise UserError("name the documents to remove: ids, or --from a file of them")
-    path = config_of(given).index.path
-    manifest, count = remove_documents(Path(path), ids)
-    missing = len(set(ids)) - count
-    note = f"; {missing} ids are not in the index" if missing else ""
-    print(f"{path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
+    index = config_of(given).index
+    for part in index.parts or (index,):
+        if part.url is not None:
+            raise UserError(OTHER_MACHINE)
+        manifest, count = remove_documents(Path(part.path), ids)
+        missing = len(set(ids)) - count
+        note = f"; {missing} ids are not in the index" if missing else ""
+        print(f"{part.path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 
 from index_build.chunks import Chunker
 from index_build.content import Contents, contents_of, drop_kept, kept_folder
+from index_build.documents import read_documents
 from index_build.engines import finish_engine
-from index_build.plan import Piece, Plan, plan_index, shard_name
+from index_build.plan import Piece, Plan, locked, plan_index, shard_name
 from index_build.shard import build_shard
 from index_build.workers import build_with_workers
+from index_build.writing import lock_of
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
@@ -28,13 +31,17 @@ from retrieval.layout import (
     Manifest,
     ShardEntry,
     Source,
-    files_of,
     read_manifest,
-    stamps_of,
+    read_stamps,
+    stamp_of,
     write_stamps,
 )
 from retrieval.opening import open_store
 from retrieval.shard import SHARD, FileEntry, ShardManifest, read_shard_manifest
+from retrieval.store import Store
+
+# Ids that are looked up together.
+IDS = 1 << 16
 
 
 def build_index(
@@ -57,7 +64,12 @@ def build_index(
     chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name)
     contents = contents_of(config)
     settings = IndexSettings.of(config, chunker.digest, contents.encoder)
-    plan = plan_index(target, settings, [Path(path) for path in config.documents], config.shard_documents)
+    paths = [Path(path) for path in config.documents]
+
+    def check(new: Sequence[Path]) -> None:
+        _check_ids(target, new, replace)
+
+    plan = plan_index(target, settings, paths, config.shard_documents, check)
     pieces = plan.pieces
     missing = [number for number, piece in enumerate(pieces) if not is_built(target, number, piece, settings.key)]
     mine = [number for number in missing if job is None or number % job[1] == job[0]]
@@ -65,13 +77,16 @@ def build_index(
         total = sum(pieces[number].count for number in mine)
         with Progress("indexing documents", total) as progress:
             if workers > 1 and len(mine) > 1:
-                build_with_workers(config, tokenizer, name, [(n, pieces[n]) for n in mine], workers, progress)
+                build_with_workers(config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress)
             else:
                 for number in mine:
                     build_piece(target, number, pieces[number], settings.key, chunker, contents, progress.advance)
-    if set(missing) - set(mine):
+    # Other jobs may have built theirs in the meantime.
+    others = sorted(set(missing) - set(mine))
+    if not all(is_built(target, number, pieces[number], settings.key) for number in others):
         return None, len(mine)
-    return list_shards(config, plan, name, replace), len(mine)
+    with locked(target):  # another job may have come here too
+        return list_shards(config, plan, name, replace), len(mine)
 
 
 def build_piece(
@@ -105,17 +120,22 @@ def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Ma
     target = Path(config.path)
     old = read_manifest(target) if (target / MANIFEST).exists() else None
     names = [shard_name(number) for number in range(len(plan.pieces))]
+    for shard in names:  # of builds that were killed at their very end
+        drop_kept(target / SHARDS / shard)
+        lock_of(target / SHARDS / shard).unlink(missing_ok=True)
+    # Opening checks the files that changed since they were last checked.
+    before = open_store(target, old) if old is not None else Store((), np.empty(0, np.int64))
     if old is not None and [entry.name for entry in old.shards] == names:
-        open_store(target, old)  # checks the files that changed since they were last checked
         finish_engine(config, target, old)
         return old
     shards = [read_shard_manifest(target / SHARDS / shard) for shard in names]
-    manifest = _manifest(plan, name, config, shards, names, _removed_of(target, old))
-    stamp(target, manifest, shards)
+    manifest = _manifest(plan, name, config, shards, names, before.removed)
+    _stamp(target, dict(zip(names, shards, strict=True)), len(before.shards))
     if old is not None:
-        manifest = _without_older(target, manifest, shards, len(old.shards), replace)
+        manifest = _without_older(target, manifest, len(before.shards), replace)
     finish_engine(config, target, manifest)
     manifest.write(target)
+    _drop_removed(target, old, manifest)
     return manifest
 
 
@@ -159,52 +179,88 @@ def with_removed(target: Path, manifest: Manifest, removed: np.ndarray) -> Manif
     return manifest.model_copy(update={"digest": digest})
 
 
-def _removed_of(target: Path, manifest: Manifest | None) -> np.ndarray:
-    if manifest is None or manifest.removed_name is None:
-        return np.empty(0, np.int64)
-    return np.fromfile(target / manifest.removed_name, "<i8")
+def _check_ids(target: Path, new: Sequence[Path], replace: bool) -> None:
+    """Refuse sources with ids that the index holds already, before anything is planned or built of them."""
+    if not (target / MANIFEST).exists():
+        return
+    manifest = read_manifest(target)
+    if replace:
+        _check_removable(target, manifest)
+        return
+    if not all((target / SHARDS / entry.name / SHARD).exists() for entry in manifest.shards):
+        return  # one that was damaged and deleted is built anew first; listing compares the ids in the end
+    store = open_store(target, manifest)
+    for path in new:
+        documents = read_documents(path)
+        while ids := [document.id for _, document in islice(documents, IDS)]:
+            if len(older := store.document_numbers(ids)):
+                raise _taken(target, store, older)
 
 
-def _without_older(
-    target: Path, manifest: Manifest, shards: Sequence[ShardManifest], old_shards: int, replace: bool
-) -> Manifest:
+def _check_removable(target: Path, manifest: Manifest) -> None:
+    if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
+        raise UserError(
+            f"{target}: documents can be removed from or replaced in our own bm25 and sparse indexes only; "
+            "build it anew"
+        )
+
+
+def _taken(target: Path, store: Store, older: np.ndarray) -> UserError:
+    place = int(np.searchsorted([shard.first_document for shard in store.shards], older[0], side="right")) - 1
+    document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
+    return UserError(
+        f"{target}: added documents have ids that the index holds already, such as {document!r}; run again with "
+        "--replace to put them in the older ones' place, or remove these first"
+    )
+
+
+def _without_older(target: Path, manifest: Manifest, old_shards: int, replace: bool) -> Manifest:
     """The manifest with those older documents removed whose ids were added again; without `replace`, an error."""
     store = open_store(target, manifest)
     last_old = store.shards[old_shards].first_document
     again: list[np.ndarray] = []
     for shard in store.shards[old_shards:]:
-        for first in range(0, shard.manifest.documents, 1 << 16):
-            last = min(first + (1 << 16), shard.manifest.documents)
+        for first in range(0, shard.manifest.documents, IDS):
+            last = min(first + IDS, shard.manifest.documents)
             ids = [shard.document_ids[i] for i in range(first, last)]
             numbers = store.document_numbers(ids)
             again.append(numbers[numbers < last_old])
     older = np.unique(np.concatenate(again))
-    if len(older) and not replace:
-        place = int(np.searchsorted([shard.first_document for shard in store.shards], older[0], side="right")) - 1
-        document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
-        raise UserError(
-            f"{target}: {len(older)} added documents have ids that the index holds already, such as {document!r}; "
-            "run again with --replace to put them in the older ones' place, or remove these first"
-        )
+    if len(older) and not replace:  # another job was told to, or they were there no longer when this was planned
+        raise _taken(target, store, older)
     return with_removed(target, manifest, np.union1d(store.removed, older)) if len(older) else manifest
 
 
 def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:
     """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until it is rebuilt."""
     manifest = read_manifest(target)
-    if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
-        raise UserError(f"{target}: documents can be removed from our own bm25 and sparse indexes only; build it anew")
+    _check_removable(target, manifest)
     store = open_store(target, manifest)
     numbers = store.document_numbers(ids)
     if not len(numbers):
         return manifest, 0
     changed = with_removed(target, manifest, np.union1d(store.removed, numbers))
     changed.write(target)
-    if manifest.removed_name is not None and manifest.removed_name != changed.removed_name:
-        (target / manifest.removed_name).unlink(missing_ok=True)
+    _drop_removed(target, manifest, changed)
     return changed, len(numbers)
 
 
-def stamp(target: Path, manifest: Manifest, shards: Sequence[ShardManifest]) -> None:
-    """Files that this machine has just written with their checksums need no second look."""
-    write_stamps(target, stamps_of(target, (name for name, _ in files_of(target, manifest, list(shards)))))
+def _drop_removed(target: Path, before: Manifest | None, now: Manifest) -> None:
+    if before is not None and before.removed_name is not None and before.removed_name != now.removed_name:
+        (target / before.removed_name).unlink(missing_ok=True)
+
+
+def _stamp(target: Path, shards: dict[str, ShardManifest], known: int) -> None:
+    """Files of the shards from the `known`-th on that nobody touched since they were built need no second look.
+
+    A shard's manifest is written last, so a file that is younger than that was changed.
+    """
+    stamps = read_stamps(target)
+    for name in list(shards)[known:]:
+        folder = target / SHARDS / name
+        finished = stamp_of(folder / SHARD)[1]
+        for file in shards[name].files:
+            stamp = stamp_of(folder / file)
+            if stamp[1] <= finished:
+                stamps[f"{SHARDS}/{name}/{file}"] = stamp
+    write_stamps(target, stamps)

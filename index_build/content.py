@@ -73,12 +73,12 @@ def _dense_contents(config: IndexConfig) -> Contents:
     encoder = load_dense_encoder(parse(DenseConfig, config.encoder, "index.encoder"))
 
     def make(folder: Path, kept: Path) -> Content:
-        parts: list[np.ndarray] = []
+        parts: list[_Matrix] = []
 
         def write(files: FolderWriter) -> dict[str, Any]:
             out = files.array("vectors", "<f4")
             for part in parts:
-                out.append(part)
+                out.append(np.load(part.path, allow_pickle=False))
             return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": 1.0}
 
         def save(path: Path, texts: Sequence[str]) -> None:
@@ -86,15 +86,25 @@ def _dense_contents(config: IndexConfig) -> Contents:
             np.save(buffer, encoder.encode_documents(texts))
             write_atomic(path, buffer.getvalue())
 
-        return Encoded(kept, save, lambda path: _load_matrix(path), parts.append, write, lambda: None)
+        return Encoded(kept, save, _load_matrix, parts.append, write, lambda: None)
 
     return Contents(make, encoder.digest)
 
 
-def _load_matrix(path: Path) -> np.ndarray | None:
+@dataclass(frozen=True)
+class _Matrix:
+    """A part's vectors, on the disk until the shard is written: they do not have to fit into memory together."""
+
+    path: Path
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+def _load_matrix(path: Path) -> _Matrix | None:
     try:
-        # Mapped, so that a shard's vectors do not have to fit into memory.
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return _Matrix(path, len(np.load(path, mmap_mode="r", allow_pickle=False)))
     except (OSError, ValueError, EOFError):
         return None
 
@@ -126,7 +136,7 @@ class Encoded:
         path = self._kept / f"part-{self._parts:05d}.npz"
         self._parts += 1
         part = self._load(path)
-        if part is None:
+        if part is None or len(part) != len(texts):
             self._encode(path, texts)
             part = self._load(path)
         self._take(part)

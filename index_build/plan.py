@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from index_build.documents import scan, source_files
+from index_build.documents import Part, scan, source_files
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_json
 from ratchet.progress import Progress
 from ratchet.records import Record
 from ratchet.runfolder import file_digest
-from retrieval.layout import MANIFEST, IndexSettings, Source
+from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 
 PLAN = "plan.json"
 
@@ -60,15 +60,21 @@ def shard_name(number: int) -> str:
     return f"{number:05d}"
 
 
-def plan_index(target: Path, settings: IndexSettings, paths: Sequence[Path], shard_documents: int) -> Plan:
+def plan_index(
+    target: Path,
+    settings: IndexSettings,
+    paths: Sequence[Path],
+    shard_documents: int,
+    check: Callable[[Sequence[Path]], None] = lambda new: None,
+) -> Plan:
     """The plan of an index: the one that is there, continued with the sources that it does not have yet.
 
     Another one at the same place, with other settings or other documents, is refused with the differences. A bad
-    document is met here, before hours of building.
+    document is met here, before hours of building; `check` may refuse new sources too.
     """
     if not paths:
         raise UserError("index.documents: name at least one source: a JSONL or Parquet file, or a folder of texts")
-    with _locked(target):
+    with locked(target):
         there = _read(target)
         if there is None and target.exists() and any(name.name != ".lock" for name in target.iterdir()):
             known = "an index of another version" if (target / MANIFEST).exists() else "something that is not an index"
@@ -92,23 +98,40 @@ def plan_index(target: Path, settings: IndexSettings, paths: Sequence[Path], sha
                 "Choose another place (--set index.path=indexes/NEW), delete this folder to build it anew, or go back "
                 "to the old values. Documents are added by naming more sources after the old ones."
             )
+        # Sources may have moved since; what is still to be built of them is read where they are now.
+        moved = [
+            source.model_copy(update={"path": path, "stamps": stamps})
+            for source, (path, _, stamps) in zip(known_sources, now, strict=False)
+        ]
+        known_sources = (*moved, *known_sources[shared:])
         new = now[shared:]
-        if there is not None and not new:
-            return there
-        with Progress("reading documents", None) as progress:
-            parts = scan([Path(path) for path, _, _ in new], shard_documents, progress)
-        sources = tuple(
-            PlannedSource(
-                path=path,
-                sha256=sha256,
-                stamps=stamps,
-                pieces=tuple((part.first, part.count) for part in parts if str(part.path) == path),
-            )
-            for path, sha256, stamps in new
-        )
+        sources: tuple[PlannedSource, ...] = ()
+        if new:
+            # No id may come twice in what is not listed yet; `check` compares the rest with what is.
+            listed = len(read_manifest(target).sources) if (target / MANIFEST).exists() else 0
+            unlisted = [Path(source.path) for source in known_sources[listed:]]
+            with Progress("reading documents", None) as progress:
+                parts = scan([*unlisted, *(Path(path) for path, _, _ in new)], shard_documents, progress)
+            check([Path(path) for path, _, _ in new])
+            sources = _planned(new, parts)
         plan = Plan(settings=settings, sources=known_sources + sources)
-        write_json(target / PLAN, plan.model_dump(mode="json"))
+        if plan != there:
+            write_json(target / PLAN, plan.model_dump(mode="json"))
         return plan
+
+
+def _planned(
+    new: Sequence[tuple[str, str, dict[str, tuple[int, int]]]], parts: Sequence[Part]
+) -> tuple[PlannedSource, ...]:
+    return tuple(
+        PlannedSource(
+            path=path,
+            sha256=sha256,
+            stamps=stamps,
+            pieces=tuple((part.first, part.count) for part in parts if str(part.path) == path),
+        )
+        for path, sha256, stamps in new
+    )
 
 
 def read_plan(target: Path) -> Plan:
@@ -130,8 +153,8 @@ def _read(target: Path) -> Plan | None:
 
 
 @contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """One process plans at a time; the others wait and find the plan."""
+def locked(target: Path) -> Iterator[None]:
+    """One process plans at a time, or lists the shards; the others wait and find it done."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         with (target / ".lock").open("w") as lock:
@@ -142,7 +165,11 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _source(path: Path, known: Sequence[PlannedSource]) -> tuple[str, str, dict[str, tuple[int, int]]]:
-    """(path, digest, stamps); a known source whose files have not been touched is not read again."""
+    """(path, digest, stamps); a known source whose files have not been touched, or are gone, is not read again."""
+    if not path.exists():
+        for source in known:
+            if source.path == str(path):
+                return source.path, source.sha256, source.stamps
     try:
         files = source_files(path)
         stamps = {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}

@@ -13,19 +13,23 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from index_build.chunks import Chunker
+from index_build.content import Contents
 from index_build.plan import Piece
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import Progress
+from retrieval.layout import IndexSettings
 
 PR_SET_PDEATHSIG = 1
 _done: Any = None
+_contents: Contents | None = None
 
 
 def build_with_workers(
     config: IndexConfig,
-    tokenizer: Any,
-    name: str,
+    chunker: Chunker,
+    settings: IndexSettings,
     pieces: Sequence[tuple[int, Piece]],
     workers: int,
     progress: Progress,
@@ -33,10 +37,11 @@ def build_with_workers(
     """Build some shards in `workers` processes. They end with this one, however it ends."""
     context = multiprocessing.get_context("spawn")
     done = context.Queue()
+    before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
         min(workers, len(pieces)), context, initializer=_start, initargs=(done, os.getpid())
     ) as pool:
-        left: set[Future[None]] = {pool.submit(_build, config, tokenizer, name, n, piece) for n, piece in pieces}
+        left: set[Future[None]] = {pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces}
         try:
             while left:
                 finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
@@ -47,6 +52,10 @@ def build_with_workers(
             raise UserError(
                 "a worker was killed, most likely for want of memory; run the same command again with fewer --workers"
             ) from error
+        except KeyboardInterrupt:
+            for process in set(multiprocessing.active_children()) - before:
+                process.kill()  # they would otherwise finish their shards first
+            raise
         finally:
             for future in left:
                 future.cancel()
@@ -64,7 +73,7 @@ def _drain(done: Any, progress: Progress) -> None:
 def _start(done: Any, parent: int) -> None:
     global _done
     _done = done
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
     # Linux kills us when the parent goes; elsewhere a killed parent's workers finish their shard first.
     with_prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if with_prctl is not None:
@@ -73,13 +82,11 @@ def _start(done: Any, parent: int) -> None:
             os._exit(1)
 
 
-def _build(config: IndexConfig, tokenizer: Any, name: str, number: int, piece: Piece) -> None:
+def _build(config: IndexConfig, chunker: Chunker, settings: IndexSettings, number: int, piece: Piece) -> None:
     from index_build.build import build_piece
-    from index_build.chunks import Chunker
     from index_build.content import contents_of
-    from retrieval.layout import IndexSettings
 
-    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name)
-    contents = contents_of(config)
-    settings = IndexSettings.of(config, chunker.digest, contents.encoder)
-    build_piece(Path(config.path), number, piece, settings.key, chunker, contents, _done.put)
+    global _contents
+    if _contents is None:  # an encoder is loaded once
+        _contents = contents_of(config)
+    build_piece(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)

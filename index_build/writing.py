@@ -20,28 +20,38 @@ from retrieval.layout import FileEntry
 def building_folder(target: Path) -> Iterator[Path]:
     """An empty folder beside `target` that becomes `target` when the block ends, and is deleted when it fails.
 
-    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lock.
+    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lock, which
+    lies beside the folder: were it in there, it would have to be gone a moment before the folder has its name.
     """
     folder = target.with_name(f".{target.name}.building")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock_path = folder / "lock"
+    lock_path = lock_of(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
     with lock_path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"{target}: another process is building this index; wait for it, or stop it") from error
-        for leftover in folder.iterdir():
-            if leftover != lock_path:
-                leftover.unlink()
+        if target.exists() or not lock_path.exists() or not os.path.samestat(lock_path.stat(), os.fstat(lock.fileno())):
+            raise UserError(
+                f"{target}: is there already. If another process has just built it, run the same command again; "
+                "otherwise delete this folder first"
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         try:
             yield folder
-            lock_path.unlink()
             _sync(folder)
             folder.rename(target)
             _sync(target.parent)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        finally:
+            lock_path.unlink(missing_ok=True)
+
+
+def lock_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.lock")
 
 
 def _sync(folder: Path) -> None:

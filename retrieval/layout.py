@@ -158,9 +158,9 @@ def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everyt
 
     Raises UserError at the first file that differs.
     """
-    known = _read_stamps(folder)
+    known = read_stamps(folder)
     files = dict(files_of(folder, manifest, shards))
-    stamps = {name: _stamp(folder / name) for name in files}
+    stamps = {name: stamp_of(folder / name) for name in files}
     unsure = [name for name in files if everything or known.get(name) != stamps[name]]
     size = sum(files[name].bytes for name in unsure)
     if unsure:
@@ -178,17 +178,14 @@ def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everyt
     return len(unsure)
 
 
-def stamps_of(folder: Path, names: Iterator[str]) -> dict[str, list[int]]:
-    return {name: _stamp(folder / name) for name in names}
-
-
 def write_stamps(folder: Path, stamps: dict[str, list[int]]) -> None:
     """Keep when files were right. A folder that cannot be written is checked on every open."""
     with contextlib.suppress(UserError):
         write_json(folder / VERIFIED, stamps)
 
 
-def _stamp(path: Path) -> list[int]:
+def stamp_of(path: Path) -> list[int]:
+    """Size and time of change (ns)."""
     try:
         status = path.stat()
     except OSError as error:
@@ -196,7 +193,7 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _read_stamps(folder: Path) -> dict[str, list[int]]:
+def read_stamps(folder: Path) -> dict[str, list[int]]:
     try:
         stamps = json.loads((folder / VERIFIED).read_bytes())
     except (OSError, ValueError):
