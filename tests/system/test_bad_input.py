@@ -69,7 +69,7 @@ def test_a_bad_corpus(indexed: Path, tmp_path: Path, text: str, message: str) ->
     index = {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "corpus.jsonl")]}
     output = fails("-m", "index_build", "--config", changed(indexed, tmp_path, index=index))
     assert "corpus.jsonl" in output and message in output
-    assert not (tmp_path / "index").exists()
+    assert not (tmp_path / "index" / "plan.json").exists()
 
 
 def test_a_model_without_a_chat_template(indexed: Path, tmp_path: Path) -> None:
