@@ -111,7 +111,7 @@ class Bm25Postings:
             before = len(terms)
             terms += [number for word in self._split(text) if (number := numbers[word]) != STOP]
             lengths.append(len(terms) - before)
-        self.add_counted(np.array(terms, np.uint64), np.array(lengths))
+        self.add_counted(np.array(terms, np.uint64), np.array(lengths, np.int64))
 
     def add_counted(self, terms: np.ndarray, lengths: np.ndarray) -> None:
         chunks = np.repeat(np.arange(len(self._lengths), len(self._lengths) + len(lengths), dtype=np.uint64), lengths)

@@ -143,8 +143,10 @@ class Postings:
 
     def fetch(self, begins: np.ndarray, ends: np.ndarray) -> int:
         """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
-        mapped = _mapping(self.files[0])
         total = 0
+        if not len(self.words):  # an empty file is not mapped
+            return total
+        mapped = _mapping(self.files[0])
         for begin, end in zip(begins, ends, strict=True):
             if begin >= 0:
                 start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE

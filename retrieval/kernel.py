@@ -178,11 +178,11 @@ def search_shard(
             # Terms of negative weight only lower a score: a bound does without them.
             weight = max(weights[i] / largest, TINY) if weights[i] > 0 else 0.0
             total += weight
-            units[i] = np.float32(weight * top / (STEPS * STEPS))
+            units[i] = np.float32(weight / (STEPS * STEPS))
             for c in range(STEPS + 1):
                 steps[i, c] = units[i] * (np.float32(c) * np.float32(c))
         # What n float32 additions and the products before them can lose.
-        margin = total * top * (n + 8) * 2.0**-23
+        margin = total * (n + 8) * 2.0**-23
 
         while True:
             window = windows[1]
@@ -209,7 +209,7 @@ def search_shard(
                 first,
                 size,
                 postings,
-                largest,
+                largest * top,
                 margin,
                 heap_scores[q],
                 heap_chunks[q],

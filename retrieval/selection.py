@@ -133,11 +133,11 @@ def _score_many(
 
 
 @njit(nogil=True, cache=True)
-def _threshold(heap_scores: Any, held: int, largest: float, margin: float) -> Any:
+def _threshold(heap_scores: Any, held: int, scale: float, margin: float) -> Any:
     """The least bound that may still belong to the best: 0 until there are k."""
     if held < len(heap_scores):
         return np.float32(0)
-    return np.float32(max(0.0, heap_scores[0] / largest - margin))
+    return np.float32(max(0.0, heap_scores[0] / scale - margin))
 
 
 @njit(nogil=True, cache=True)
@@ -152,7 +152,7 @@ def select_chunks(
     first: int,
     size: int,
     postings: int,
-    largest: float,
+    scale: float,
     margin: float,
     heap_scores: Any,
     heap_chunks: Any,
@@ -161,13 +161,14 @@ def select_chunks(
 ) -> int:
     """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
 
-    A bound is in units of the query's `largest` weight and `margin` more than the chunk's score at the least.
+    Bounds are in units of `scale`, the query's largest weight times the shard's: no posting's is so small that a
+    float32 loses it. A chunk's score is at most `margin` above its bound.
     """
     bounds, maxima, sorted_maxima, candidates, picked, slots, exact = workspace
     k = len(heap_scores)
     column_maxima(bounds.view(np.int32), size, maxima)
     largest_bounds = maxima.view(np.float32)
-    floor = _threshold(heap_scores, held, largest, margin)
+    floor = _threshold(heap_scores, held, scale, margin)
     if held < k and k - held < COLUMNS:
         # As many columns as places are left, those with the best maxima, hold at least that many chunks.
         sorted_maxima[:] = largest_bounds
@@ -205,13 +206,13 @@ def select_chunks(
             else:
                 for j in range(begin, end):
                     local = candidates[j]
-                    if bounds[local] < _threshold(heap_scores, held, largest, margin):
+                    if bounds[local] < _threshold(heap_scores, held, scale, margin):
                         continue
                     score = _score_one(files, tables, bm25, lists, terms, weights, first, size, local)
                     if score > 0:
                         held = offer(heap_scores, heap_chunks, held, score, first_chunk + first + local)
             # Then those of the others that may still belong.
-            least = _threshold(heap_scores, held, largest, margin)
+            least = _threshold(heap_scores, held, scale, margin)
             begin = end
             if end == leading:
                 for j in range(leading, found):
@@ -220,7 +221,7 @@ def select_chunks(
                         end += 1
         # Chunks below the first floor may still belong to the best, now that these are known.
         ceiling = floor
-        floor = _threshold(heap_scores, held, largest, margin)
+        floor = _threshold(heap_scores, held, scale, margin)
         if floor >= ceiling:
             break
     bounds[: (size + COLUMNS - 1) // COLUMNS * COLUMNS] = 0
