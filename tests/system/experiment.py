@@ -27,9 +27,9 @@ SCRIPT: list[dict[str, Any]] = [
     },
     {"prompt": "Choose who acts next", "match": "found", "reply": '{"agent": "answerer"}'},
     {"prompt": "Choose who acts next", "replies": ['{"agent": "finisher"}', '{"agent": "searcher"}', "oops"]},
-    {"prompt": "Write a search query", "match": "Document:", "replies": [RELEVANCE.format("false, true")] * 2},
-    {"prompt": "Write a search query", "match": "Question:", "reply": '{"search_query": "harbour engineer"}'},
-    {"prompt": "Write a search query", "replies": ['{"relevance": [], "end_search": true}']},
+    {"prompt": "You search documents", "match": "Document:", "replies": [RELEVANCE.format("false, true")] * 2},
+    {"prompt": "You search documents", "match": "Question:", "reply": '{"search_query": "harbour engineer"}'},
+    {"prompt": "You search documents", "replies": ['{"relevance": [], "end_search": true}']},
     {"prompt": "Answer the question", "replies": ['{"answer": "Ada Torrin"}', '{"answer": "nobody"}']},
     {"default": '{"plan": ["search", "answer"]}'},
 ]
