@@ -315,6 +315,20 @@ def test_a_heavy_shard_does_not_hide_what_a_light_one_has(tmp_path: Path) -> Non
     assert_exact(engine, every, [[(0, 1.0)]], 4)
 
 
+def test_what_the_rounding_of_bounds_loses_is_allowed_for(tmp_path: Path) -> None:
+    """A chunk whose thirty small weights sum to barely more than another's single one, bounds as tight as can be."""
+    every = corpus([{0: ONE}, {term: ONE for term in range(1, 31)}])
+    engine = every.engine(tmp_path)
+    random = np.random.default_rng(5)
+    queries: list[Query] = []
+    for _ in range(60):
+        small = random.random(30).astype(np.float32)
+        one = np.nextafter(np.float32(small.sum(dtype=np.float64)), np.float32(0))
+        queries.append([(0, float(one)), *((i + 1, float(weight)) for i, weight in enumerate(small))])
+    assert all(every.ranking(query, 1).chunks.tolist() == [1] for query in queries)
+    assert_exact(engine, every, queries, 1)
+
+
 # What is refused
 
 
