@@ -152,9 +152,9 @@ def _serving(goal: Goal, m: Measured, build: Build, s: Serving) -> list[str]:
         lines.append("  To keep all of it in memory:")
         if s.nodes:
             lines += _wrapped(
-                f"- {s.nodes} machines of {memory}, each with the documents of {-(-build.shards // s.nodes)} shards and "
-                f"a `python -m retrieval.server`: about {_time(s.latency / s.nodes)} a query; the caller merges their "
-                "results by score (exact for sparse; BM25 counts document frequencies machine by machine)"
+                f"- {s.nodes} machines of {memory}, each with the documents of {-(-build.shards // s.nodes)} shards "
+                f"and a `python -m retrieval.server`: about {_time(s.latency / s.nodes)} a query; the caller merges "
+                "their results by score (exact for sparse; BM25 counts document frequencies machine by machine)"
             )
         if m.encodes and s.top:
             lines += _wrapped(

@@ -17,6 +17,7 @@ from retrieval.postings import WINDOW
 KNOWN = 8
 # Lists with fewer postings than this in a window are encoded over the whole shard, for they are short or nearly so.
 FEW = 64
+DRAWS = 8
 
 
 def spectrum(
@@ -69,7 +70,9 @@ class ListBytes:
         per_window = self._sizes * WINDOW / max(chunks, 1)
         many = (per_window >= FEW) & (chunks > WINDOW)
         of_list = np.empty(len(self._sizes))
-        of_list[~many] = _encoded(self._sizes[~many], chunks, placed)
+        # Where there are few, one draw says little.
+        drawn = [_encoded(self._sizes[~many], chunks, placed, seed) for seed in range(DRAWS)]
+        of_list[~many] = np.mean(drawn, axis=0)
         # Windows of one density are alike: one stands for all.
         of_list[many] = _encoded(per_window[many].astype(np.int64), WINDOW, placed) * (chunks / WINDOW)
         self._per_posting = of_list / self._sizes
@@ -80,9 +83,9 @@ class ListBytes:
         return sizes * np.interp(np.log(sizes), np.log(self._sizes), self._per_posting)
 
 
-def _encoded(sizes: np.ndarray, chunks: int, placed: bool) -> np.ndarray:
+def _encoded(sizes: np.ndarray, chunks: int, placed: bool, seed: int = 0) -> np.ndarray:
     """Bytes of one random list of each size among so many chunks."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     lists = [random_list(random, int(size), chunks) for size in sizes]
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
     postings = int(offsets[-1])
