@@ -233,16 +233,18 @@ def _without_older(target: Path, manifest: Manifest, old_shards: int, replace: b
 
 def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:
     """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until it is rebuilt."""
-    manifest = read_manifest(target)
-    _check_removable(target, manifest)
-    store = open_store(target, manifest)
-    numbers = store.document_numbers(ids)
-    if not len(numbers):
-        return manifest, 0
-    changed = with_removed(target, manifest, np.union1d(store.removed, numbers))
-    changed.write(target)
-    _drop_removed(target, manifest, changed)
-    return changed, len(numbers)
+    read_manifest(target)  # is one there?
+    with locked(target):
+        manifest = read_manifest(target)
+        _check_removable(target, manifest)
+        store = open_store(target, manifest)
+        numbers = store.document_numbers(ids)
+        if not len(numbers):
+            return manifest, 0
+        changed = with_removed(target, manifest, np.union1d(store.removed, numbers))
+        changed.write(target)
+        _drop_removed(target, manifest, changed)
+        return changed, len(numbers)
 
 
 def _drop_removed(target: Path, before: Manifest | None, now: Manifest) -> None:

@@ -76,7 +76,7 @@ def plan_index(
         raise UserError("index.documents: name at least one source: a JSONL or Parquet file, or a folder of texts")
     with locked(target):
         there = _read(target)
-        if there is None and target.exists() and any(name.name != ".lock" for name in target.iterdir()):
+        if there is None and any(not path.name.startswith(".") for path in target.iterdir()):
             known = "an index of another version" if (target / MANIFEST).exists() else "something that is not an index"
             raise UserError(f"{target}: there is {known} here; choose another index.path or delete this folder")
         known_sources = there.sources if there is not None else ()
@@ -154,11 +154,13 @@ def _read(target: Path) -> Plan | None:
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """One process plans at a time, or lists the shards; the others wait and find it done."""
+    """One process at a time plans, lists the shards or removes documents; the others wait and find it done."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         with (target / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            for leftover in target.glob(".*.tmp"):  # of a write_atomic that was killed
+                leftover.unlink(missing_ok=True)
             yield
     except OSError as error:
         raise disk_error(target, error) from error

@@ -188,7 +188,7 @@ def test_changed_content_is_noticed_by_the_next_build(tmp_path: Path, then: str)
     os.utime(path)
     path.write_bytes(data)
     if then == "added":
-        more = write_documents(tmp_path / "more.jsonl", corpus(3))
+        more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
         config = config.model_copy(update={"documents": (*config.documents, str(more))})
     with pytest.raises(UserError, match=r"00000: .*content of postings has changed.*Delete 00000 and run"):
         build(config)

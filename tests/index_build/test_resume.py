@@ -1,0 +1,295 @@
+"""Builds that are killed, at any moment and in any number of processes, and what the next one makes of the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
+from tiny_index import index_config, write_documents
+
+from ratchet.config import IndexConfig
+
+KILLED = signal.SIGKILL
+
+
+class Zygote:
+    """Builds in forked processes that are killed; see build_zygote.py."""
+
+    def __init__(self, *modules: str) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("build_zygote.py")), *modules]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._read() == "ready"
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def build(self, config: IndexConfig, when: str | float, **options: Any) -> tuple[int, int, int]:
+        """(signal that ended it or 0, steps, process id)."""
+        request = {"config": config.model_dump(mode="json", exclude_defaults=True), **options}
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{when}\t{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        status, steps, process = map(int, self._read().split())
+        assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the build failed"
+        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, steps, process
+
+    def close(self) -> None:
+        self._process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with contextlib.closing(Zygote()) as process:
+        yield process
+
+
+class Watch:
+    """Sees to it that a finished shard is never touched again."""
+
+    def __init__(self, config: IndexConfig) -> None:
+        self._shards = Path(config.path) / "shards"
+        self.finished: dict[str, tuple[int, int]] = {}
+
+    def look(self) -> None:
+        for path in self._shards.glob("[0-9]*/*"):
+            status = path.stat()
+            assert self.finished.setdefault(str(path), (status.st_ino, status.st_mtime_ns)) == (
+                status.st_ino,
+                status.st_mtime_ns,
+            ), path
+
+
+def processes_of(session: int) -> list[int]:
+    """The processes of a session that are still there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, _, its_session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(int(path.name))
+    return found
+
+
+def wait_until_gone(session: int) -> None:
+    deadline = time.monotonic() + 10
+    while left := processes_of(session):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+def pair(folder: Path, count: int, **settings: Any) -> tuple[IndexConfig, IndexConfig]:
+    """Configs of one corpus to build at two places."""
+    config = index_config(folder, corpus(count), **(SMALL | settings))
+    return config.model_copy(update={"path": str(folder / "whole")}), config
+
+
+def assert_same(whole: IndexConfig, resumed: IndexConfig) -> None:
+    wanted, got = tree(Path(whole.path)), tree(Path(resumed.path))
+    assert got.keys() == wanted.keys()
+    assert [name for name in wanted if got[name] != wanted[name]] == []
+    assert results(resumed.path, queries(5)) == results(whole.path, queries(5))
+
+
+def test_50_sigkills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
+    whole, config = pair(tmp_path, 700, shard_documents=7)
+    assert zygote.build(whole, "never")[0] == 0
+    chance, watch = random.Random(0), Watch(config)
+    killed = shards = 0
+    while killed < 50:
+        # Some come while sources are read, the most while shards are built, and the last ones, where the build is
+        # faster than we are, while the manifest is written.
+        when = chance.uniform(0, 0.1) if killed % 3 == 0 or shards == 100 else f"grown{chance.uniform(0, 0.02)}"
+        killed += zygote.build(config, when)[0] == KILLED
+        watch.look()
+        shards = len({Path(path).parent for path in watch.finished})
+        if (Path(config.path) / "manifest.json").exists():
+            (Path(config.path) / "manifest.json").unlink()
+    assert shards > 30
+    assert zygote.build(config, "never")[0] == 0
+    watch.look()
+    assert_same(whole, config)
+
+
+def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
+    """Before each opening, renaming or removing of a file; so no moment is missed by chance."""
+    whole, config = pair(tmp_path, 6)
+    ended, steps, _ = zygote.build(whole, "never")
+    assert ended == 0 and steps > 40
+    wanted = tree(Path(whole.path))
+    for step in range(1, steps + 1):
+        here = config.model_copy(update={"path": str(tmp_path / f"{step}")})
+        watch = Watch(here)
+        assert zygote.build(here, f"step{step}")[0] == KILLED
+        watch.look()
+        assert zygote.build(here, "never")[0] == 0
+        watch.look()
+        assert tree(Path(here.path)) == wanted, step
+
+
+@pytest.mark.slow
+def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> None:
+    """The index stays what it was until it is the new one."""
+    _, config = pair(tmp_path, 6)
+    more = with_sources(config, write_documents(tmp_path / "more.jsonl", corpus(6, 1, name="e")))
+    states, wanted = [], {}
+    steps, step = 1, 0
+    while step < steps:
+        here = str(tmp_path / f"at-{step}")
+        old, new = (c.model_copy(update={"path": here}) for c in (config, more))
+        assert zygote.build(old, "never")[0] == 0
+        if step == 0:
+            before = results(here, queries(3))
+            steps = zygote.build(new, "never")[1]
+            after, wanted = results(here, queries(3)), tree(Path(here))
+        else:
+            assert zygote.build(new, f"step{step}")[0] == KILLED
+            states.append(results(here, queries(3)))
+            assert zygote.build(new, "never")[0] == 0
+            assert tree(Path(here)) == wanted, step
+        step += 1
+    assert before != after
+    assert all(state in (before, after) for state in states)
+    assert states[0] == before and len(states) > 30
+
+
+@pytest.mark.slow
+def test_sigkills_with_workers_leave_no_process_behind(tmp_path: Path, zygote: Zygote) -> None:
+    whole, config = pair(tmp_path, 1200, shard_documents=25)
+    assert zygote.build(whole, "never")[0] == 0
+    chance, watch, ends = random.Random(1), Watch(config), []
+    for kill in range(8):
+        # Every other time while the workers start.
+        when = chance.uniform(0, 0.5) if kill % 2 else f"grown{chance.uniform(0, 0.1)}"
+        ended, _, process = zygote.build(config, when, workers=2)
+        assert ended == KILLED
+        wait_until_gone(process)
+        watch.look()
+        ends.append(len(watch.finished))
+    assert len(set(ends)) >= 4
+    assert zygote.build(config, "never", workers=2)[0] == 0
+    watch.look()
+    assert_same(whole, config)
+
+
+def encoder_config(folder: Path, **settings: Any) -> IndexConfig:
+    import plain_encoders
+
+    encoder = {"path": str(plain_encoders.save_llama(folder / "lion")), "device": "cpu", "dtype": "float32"}
+    return index_config(folder, corpus(120), kind="sparse", encoder=encoder, **(SMALL | settings))
+
+
+@pytest.mark.slow
+def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
+    """A shard's encoding goes on where it was killed; what was encoded is not encoded again."""
+    config = encoder_config(tmp_path)
+    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
+    kept = Path(config.path) / "shards" / ".00000.encoded"
+    with contextlib.closing(Zygote("retrieval.encoder_loading", "transformers.models.llama.modeling_llama")) as zygote:
+        assert zygote.build(whole, "never", encoded=8)[0] == 0
+        parts: dict[str, int] = {}
+        chance, killed = random.Random(2), 0
+        for _ in range(100):
+            ended = zygote.build(config, f"more parts{chance.uniform(0, 0.03)}", encoded=8)[0]
+            if ended == 0:
+                break
+            killed += 1
+            now = {path.name: path.stat().st_mtime_ns for path in kept.glob("part-*")}
+            assert {name: now[name] for name in parts} == parts
+            parts = now
+        assert killed > 5 and len(parts) > 10
+    assert not kept.exists()
+    assert_same(whole, config)
+
+
+def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from index_build import content
+    from retrieval.sparse_vectors import SparseVectors, save_vectors
+
+    monkeypatch.setattr(content, "ENCODED", 8)
+    config = encoder_config(tmp_path)
+    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
+    build(whole)
+    build(config, job=(1, 2))  # plans only
+    kept = Path(config.path) / "shards" / ".00000.encoded"
+    kept.mkdir(parents=True)
+    (kept / "part-00000.npz").write_bytes(b"PK half a file")
+    empty = SparseVectors(np.zeros(4, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
+    save_vectors(kept / "part-00001.npz", empty)  # of three texts, not eight
+    assert build(config) == 1
+    assert_same(whole, config)
+    assert not kept.exists()
+
+
+def test_what_a_kill_at_the_very_end_leaves_is_cleared(tmp_path: Path) -> None:
+    whole, config = pair(tmp_path, 12, shard_documents=6)
+    build(whole)
+    build(config)
+    kept = Path(config.path) / "shards" / ".00001.encoded"
+    kept.mkdir()
+    (kept / "part-00000.npz").write_bytes(b"gigabytes")
+    (Path(config.path) / "shards" / ".00000.lock").touch()
+    (Path(config.path) / ".manifest.json.123.tmp").touch()
+    assert build(config) == 0
+    assert_same(whole, config)
+
+
+def run(config: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "index_build", "--config", str(config), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_shards(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("shards/[0-9]*"))) < count:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_the_command_is_killed_stopped_and_goes_on(tmp_path: Path) -> None:
+    """The real command with workers: SIGKILL, Ctrl-C, then a worker that the system kills for its memory."""
+    path = write_documents(tmp_path / "d.jsonl", corpus(3000, words=100))
+    config = write_config(tmp_path, [path], shard_documents=100, **SMALL)
+    target = tmp_path / "index"
+    shards = 0
+    for how in ("killed", "stopped", "worker"):
+        process = run(config, "--workers", "2")
+        wait_for_shards(target, shards + 2, process)
+        if how == "killed":
+            process.kill()
+        elif how == "stopped":
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
+        else:
+            workers = [p for p in processes_of(process.pid) if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+            os.kill(workers[0], signal.SIGKILL)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=30)
+        assert time.monotonic() - began < 10
+        wait_until_gone(process.pid)
+        if how == "stopped":
+            assert process.returncode == 130 and "run the same command again" in errors
+        if how == "worker":
+            assert process.returncode == 2 and "a worker was killed" in errors and "--workers" in errors
+        assert "Traceback" not in errors
+        shards = len(list(target.glob("shards/[0-9]*")))
+    process = run(config)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and f"{30 - shards} shards built" in out
+    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=100, **SMALL)
+    build(whole)
+    wanted, got = tree(Path(whole.path)), tree(target)
+    differing = {name for name in got if got[name] != wanted.get(name)}
+    assert differing <= {"manifest.json"} and wanted.keys() == got.keys()  # which holds the tokenizer's name
