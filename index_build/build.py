@@ -22,9 +22,7 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.progress import Progress
-from ratchet.records import content_key
 from retrieval.layout import (
-    FORMAT,
     MANIFEST,
     SHARDS,
     IndexSettings,
@@ -174,9 +172,7 @@ def with_removed(target: Path, manifest: Manifest, removed: np.ndarray) -> Manif
     )
     if manifest.removed_name is not None:
         write_atomic(target / manifest.removed_name, data)
-    scoring = manifest.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap"})
-    digest = content_key(FORMAT, scoring, [shard.digest for shard in manifest.shards], entry and entry.sha256)
-    return manifest.model_copy(update={"digest": digest})
+    return manifest.model_copy(update={"digest": manifest.content})
 
 
 def _check_ids(target: Path, new: Sequence[Path], replace: bool) -> None:
