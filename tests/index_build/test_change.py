@@ -1,0 +1,237 @@
+"""Adding documents, removing and replacing them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from building import SMALL, build, built, content, corpus, queries, results, tree, with_sources
+from tiny_index import index_config, tiny_index, write_documents
+
+from index_build.build import remove_documents
+from ratchet.config import IndexConfig
+from ratchet.errors import UserError
+from retrieval.layout import Manifest, read_manifest
+from retrieval.opening import open_folder
+from retrieval.words import Words
+
+A, B = corpus(40, 0), corpus(25, 1, name="e")
+QUERIES = queries(30)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> IndexConfig:
+    """An index of A, built."""
+    config = index_config(tmp_path, A, shard_documents=15, **SMALL)
+    build(config)
+    return config
+
+
+def documents_of(found: list[list[tuple[str, float, str]]]) -> set[str]:
+    return {chunk.partition("#")[0] for each in found for chunk, _, _ in each}
+
+
+def add(config: IndexConfig, folder: Path, documents: list[dict[str, str]], replace: bool = False) -> Manifest:
+    number = len(config.documents)
+    path = write_documents(folder / f"more-{number}.jsonl", documents)
+    return built(with_sources(config, path), replace=replace)
+
+
+def remove(config: IndexConfig, *ids: str) -> tuple[Manifest, int]:
+    return remove_documents(Path(config.path), ids)
+
+
+# Adding
+
+
+def test_an_index_with_added_documents_is_the_one_built_of_all(tmp_path: Path, config: IndexConfig) -> None:
+    before = read_manifest(Path(config.path))
+    shards = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
+    after = add(config, tmp_path, B)
+    assert {path: path.stat().st_ino for path in shards} == shards
+    assert (after.documents, len(after.shards)) == (65, 5)
+    assert before.digest != after.digest == read_manifest(Path(config.path)).digest
+    fresh = with_sources(config, tmp_path / "more-1.jsonl").model_copy(update={"path": str(tmp_path / "fresh")})
+    assert built(fresh).digest == after.digest
+    assert tree(Path(fresh.path)) == tree(Path(config.path))
+    found = results(config.path, QUERIES)
+    assert found == results(fresh.path, QUERIES)
+    assert documents_of(found) & {"d1", "e1"} == {"d1", "e1"}
+
+
+def test_adding_again_changes_nothing(tmp_path: Path, config: IndexConfig) -> None:
+    path = write_documents(tmp_path / "more.jsonl", B)
+    extended = with_sources(config, path)
+    assert build(extended) == 2
+    there = tree(Path(config.path))
+    assert build(extended) == 0
+    assert build(config) == 0  # the config without them is not asked to take them out
+    assert tree(Path(config.path)) == there
+
+
+def test_added_shards_may_be_of_another_size(tmp_path: Path, config: IndexConfig) -> None:
+    other = config.model_copy(update={"shard_documents": 4})
+    assert len(add(other, tmp_path, B).shards) == 3 + 7
+
+
+@pytest.mark.parametrize("where", ["in the index", "in one not yet listed", "in the same source"])
+def test_an_id_that_is_there_is_refused_before_anything_is_built(tmp_path: Path, where: str) -> None:
+    """And leaves the index as it was, so that other documents can be added instead."""
+    config = index_config(tmp_path, A, shard_documents=15, **SMALL)
+    build(config, job=(0, 3) if where == "in one not yet listed" else None)
+    before = tree(Path(config.path))
+    clash = [*B[:3], {**(B[0] if where == "in the same source" else A[7]), "text": "harbour"}]
+    with pytest.raises(UserError, match=r"'d7'|'e0'") as caught:
+        add(config, tmp_path, clash)
+    assert ("--replace" in str(caught.value)) == (where == "in the index")
+    assert tree(Path(config.path)) == before
+    assert add(config, tmp_path, B[:3]).documents == 43
+
+
+# Removing
+
+
+def test_removed_documents_are_never_found_and_the_others_rank_as_before(config: IndexConfig) -> None:
+    """Scores stay too: a removed document counts in the statistics until the index is built anew."""
+    before = results(config.path, QUERIES)
+    old = read_manifest(Path(config.path))
+    gone = {"d3", "d14", "d15", "d39"}
+    manifest, count = remove(config, *gone, "nobody")
+    assert count == 4 and manifest.documents == 36 and manifest.chunks == old.chunks
+    assert manifest.digest != old.digest
+    index = open_folder(config.path)
+    after = results(index, QUERIES)
+    assert gone <= documents_of(before)
+    assert after == [[hit for hit in found if hit[0].partition("#")[0] not in gone] for found in before]
+    for k in (1, 5):  # those that move up take the places
+        assert results(index, QUERIES, k) == [found[:k] for found in after]
+    for document in gone:
+        assert index.search(QUERIES[0], 10, documents=[document]) == []
+    assert documents_of([[(p.id, p.score, p.text) for p in index.search(QUERIES[0], 50, documents=["d1", "d3"])]]) <= {
+        "d1"
+    }
+
+
+def test_scores_after_a_removal_are_bm25_over_all_chunks(tmp_path: Path) -> None:
+    """Computed here from the texts: the number of chunks, document frequencies and mean length count the removed."""
+    texts = ["harbour ship", "harbour harbour mill", "mill", "ship mill harbour tower tower"]
+    config = index_config(tmp_path, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
+    build(config)
+    remove(config, "d1")
+    terms = [Words("english", True).terms(text) for text in texts]
+    mean = sum(map(len, terms)) / len(terms)
+    (wanted_term,) = Words("english", True).terms("harbour")
+    frequency = sum(wanted_term in found for found in terms)
+    idf = math.log(1 + (len(terms) - frequency + 0.5) / (frequency + 0.5))
+    expected = {
+        f"d{i}#0": idf * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * len(found) / mean))
+        for i, found in enumerate(terms)
+        if (tf := Counter(found)[wanted_term]) and i != 1
+    }
+    found = {p.id: p.score for p in open_folder(config.path).search("harbour", 10)}
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_removing_twice_unknown_ones_and_all(config: IndexConfig) -> None:
+    first, count = remove(config, "d5", "d5", "nobody")
+    assert count == 1
+    again, count = remove(config, "d5")
+    assert count == 0 and again.digest == first.digest
+    assert remove(config, "d6")[1] == 1
+    assert [path.name for path in Path(config.path).glob("removed-*")] == [
+        read_manifest(Path(config.path)).removed_name
+    ]
+    manifest, count = remove(config, *(document["id"] for document in A))
+    assert (manifest.documents, count) == (0, 38)
+    assert results(config.path, QUERIES) == [[] for _ in QUERIES]
+
+
+def test_the_order_of_removals_does_not_matter(tmp_path: Path, config: IndexConfig) -> None:
+    other = config.model_copy(update={"path": str(tmp_path / "other")})
+    shutil.copytree(config.path, other.path)
+    remove(config, "d1", "d9")
+    remove(other, "d9")
+    remove(other, "d1")
+    assert tree(Path(other.path)) == tree(Path(config.path))
+
+
+def test_removals_outlast_builds_and_additions(tmp_path: Path, config: IndexConfig) -> None:
+    remove(config, "d3")
+    assert build(config) == 0
+    manifest = add(config, tmp_path, B)
+    assert manifest.documents == 64
+    found = documents_of(results(config.path, QUERIES))
+    assert "d3" not in found and {"d4", "e4"} <= found
+
+
+def test_a_removed_id_can_be_added_again(tmp_path: Path, config: IndexConfig) -> None:
+    remove(config, "d3")
+    manifest = add(config, tmp_path, [{"id": "d3", "text": "A new harbour, a new mill."}])
+    assert manifest.documents == 40
+    index = open_folder(config.path)
+    (found,) = index.search("harbour", 10, documents=["d3"])
+    assert found.text == "A new harbour, a new mill."
+    assert remove(config, "d3")[1] == 1
+    assert open_folder(config.path).search("harbour", 10) == []
+
+
+def test_nothing_is_removed_where_there_is_no_index(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no index here"):
+        remove_documents(tmp_path / "nowhere", ["a"])
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_damaged_removals_are_refused(tmp_path: Path, config: IndexConfig) -> None:
+    remove(config, "d3", "d4")
+    (path,) = Path(config.path).glob("removed-*")
+    path.write_bytes(path.read_bytes()[8:] + bytes(8))
+    for use in (lambda: open_folder(config.path), lambda: add(config, tmp_path, B), lambda: remove(config, "d7")):
+        with pytest.raises(UserError, match=r"content of removed-\w+ has changed"):
+            use()
+
+
+# Replacing
+
+
+def test_replaced_documents_are_found_in_their_new_form_only(tmp_path: Path, config: IndexConfig) -> None:
+    new = [{"id": "d3", "text": "harbour of Velm"}, {"id": "d20", "text": "mill of Velm"}, *B[:4]]
+    manifest = add(config, tmp_path, new, replace=True)
+    assert manifest.documents == 44
+    index = open_folder(config.path)
+    assert {p.document_id: p.text for p in index.search("Velm", 10)} == {d["id"]: d["text"] for d in new[:2]}
+    for document in new:
+        texts = {p.text for query in [*QUERIES, "Velm"] for p in index.search(query, 50, documents=[document["id"]])}
+        assert texts and all(text in document["text"] for text in texts)
+    again = [{"id": "d3", "text": "tower of Velm"}]
+    extended = with_sources(config, tmp_path / "more-1.jsonl")
+    assert add(extended, tmp_path, again, replace=True).documents == 44
+    assert [p.text for p in open_folder(config.path).search("Velm", 10, documents=["d3"])] == ["tower of Velm"]
+    assert len(list(Path(config.path).glob("removed-*"))) == 1
+
+
+def test_replacing_is_removing_and_adding(tmp_path: Path, config: IndexConfig) -> None:
+    other = config.model_copy(update={"path": str(tmp_path / "other")})
+    shutil.copytree(config.path, other.path)
+    new = [{"id": "d3", "text": "harbour of Velm"}, *B]
+    add(config, tmp_path, new, replace=True)
+    remove(other, "d3")
+    add(other, tmp_path, new)
+    assert tree(Path(other.path)) == tree(Path(config.path))
+
+
+def test_replace_without_older_ones_is_adding(tmp_path: Path, config: IndexConfig) -> None:
+    add(config, tmp_path, B, replace=True)
+    assert not list(Path(config.path).glob("removed-*"))
+    fresh = tiny_index(tmp_path / "fresh", [*A, *B], shard_documents=15, **SMALL)
+    assert results(fresh, QUERIES) == results(config.path, QUERIES)
+
+
+def test_what_is_built_anew_has_its_own_statistics(tmp_path: Path, config: IndexConfig) -> None:
+    remove(config, "d3")
+    fresh = tiny_index(tmp_path / "fresh", [d for d in A if d["id"] != "d3"], shard_documents=15, **SMALL)
+    assert documents_of(results(fresh, QUERIES)) == documents_of(results(config.path, QUERIES))
+    assert results(fresh, QUERIES) != results(config.path, QUERIES)
+    assert content(tmp_path / "fresh" / "index") != content(Path(config.path))

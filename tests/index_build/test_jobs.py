@@ -1,0 +1,128 @@
+"""Job arrays: several machines build shards of one index side by side, and whoever finds all of them lists them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from building import SMALL, build, built, content, corpus, queries, results, tree, write_config
+from tiny_index import index_config, write_documents
+
+from index_build import build as builder
+from ratchet.config import IndexConfig
+from ratchet.errors import UserError
+from retrieval.opening import open_folder
+
+
+def whole_and_jobs(folder: Path) -> tuple[IndexConfig, IndexConfig]:
+    config = index_config(folder, corpus(50), shard_documents=8, **SMALL)
+    return config.model_copy(update={"path": str(folder / "whole")}), config
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_jobs_in_any_order_build_the_same_index(tmp_path: Path, order: list[int]) -> None:
+    whole, config = whole_and_jobs(tmp_path)
+    assert build(whole) == 7
+    for number in order:
+        assert not (Path(config.path) / "manifest.json").exists()
+        with pytest.raises(UserError, match=r"only half of an index|no index"):
+            open_folder(config.path)
+        assert build(config, job=(number, 3)) == len(range(number, 7, 3))
+    assert tree(Path(config.path)) == tree(Path(whole.path))
+    assert results(config.path, queries(10)) == results(whole.path, queries(10))
+
+
+def test_the_last_job_only_lists_the_shards(tmp_path: Path) -> None:
+    _, config = whole_and_jobs(tmp_path)
+    build(config, job=(0, 2))
+    shards = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
+    build(config, job=(1, 2))
+    now = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
+    assert {path: now[path] for path in shards} == shards
+    # Nothing but the shards, the two lists, the times and the lock: no second copy of anything.
+    assert {path.name for path in Path(config.path).iterdir()} == {
+        *("shards", "manifest.json", "plan.json", "verified.json", ".lock")
+    }
+
+
+def test_jobs_that_find_no_shard_of_theirs_say_so_and_a_run_without_a_job_lists(tmp_path: Path) -> None:
+    config = index_config(tmp_path, corpus(10), shard_documents=8, **SMALL)
+    assert build(config, job=(7, 9)) == 0
+    assert build(config, job=(0, 9)) == 1
+    assert build(config, job=(1, 9)) == 1
+    assert len(built(config).shards) == 2
+
+
+def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first(tmp_path: Path) -> None:
+    """Jobs of an array begin together: none of them sees the others' shards when it begins."""
+    _, config = whole_and_jobs(tmp_path)
+
+    real, began = builder.build_piece, []
+
+    def piece(*arguments: object) -> None:
+        if not began:
+            began.append(1)
+            assert build(config, job=(1, 2)) == 3
+        real(*arguments)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "build_piece", piece)
+        assert build(config, job=(0, 2)) == 4
+    assert open_folder(config.path).search(queries(1)[0], 1)
+
+
+def test_a_job_that_failed_is_run_again(tmp_path: Path) -> None:
+    _, config = whole_and_jobs(tmp_path)
+    for number in (0, 2):
+        build(config, job=(number, 3))
+    assert build(config, job=(0, 3)) == 0
+    assert not (Path(config.path) / "manifest.json").exists()
+    assert build(config, job=(1, 3)) == 2
+    assert (Path(config.path) / "manifest.json").exists()
+
+
+def test_added_documents_are_built_by_jobs_too(tmp_path: Path) -> None:
+    whole, config = whole_and_jobs(tmp_path)
+    more = write_documents(tmp_path / "more.jsonl", corpus(30, 5, name="e"))
+    build(config)
+    extended = config.model_copy(update={"documents": (*config.documents, str(more))})
+    before = results(config.path, queries(5))
+    assert build(extended, job=(1, 2)) == 2
+    assert results(config.path, queries(5)) == before
+    assert build(extended, job=(0, 2)) == 2
+    build(whole.model_copy(update={"documents": extended.documents}))
+    assert content(Path(config.path)) == content(Path(whole.path))
+    assert results(config.path, queries(5)) == results(whole.path, queries(5)) != before
+
+
+@pytest.mark.slow
+def test_jobs_at_the_same_time(tmp_path: Path) -> None:
+    """Real processes, among them one job that was started twice; one of the two may be sent away, nothing is harmed."""
+    path = write_documents(tmp_path / "d.jsonl", corpus(600))
+    config = write_config(tmp_path, [path], shard_documents=20, **SMALL)
+    jobs = [f"{number}/4" for number in (0, 1, 2, 3, 3)]
+    random.Random(0).shuffle(jobs)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "index_build", "--config", str(config), "--job", job],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for job in jobs
+    ]
+    for process in processes:
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 or "another process" in errors, errors
+        assert process.returncode != 0 or "shards built in" in out or "already built" in out
+    assert sum(process.returncode != 0 for process in processes) <= 1
+    done = subprocess.run(
+        [sys.executable, "-m", "index_build", "--config", str(config)], capture_output=True, text=True, check=True
+    )
+    assert "600 documents" in done.stdout
+    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=20, **SMALL)
+    build(whole)
+    assert content(tmp_path / "index") == content(tmp_path / "whole")
