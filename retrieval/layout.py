@@ -99,6 +99,13 @@ class Manifest(Record):
         write_json(folder / MANIFEST, self.model_dump(mode="json"))
 
     @property
+    def content(self) -> str:
+        """What `digest` has to be."""
+        scoring = self.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap"})
+        shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
+        return content_key(FORMAT, scoring, shards, self.removed and self.removed.sha256)
+
+    @property
     def removed_name(self) -> str | None:
         return f"removed-{self.removed.sha256[:12]}" if self.removed is not None else None
 
@@ -120,9 +127,12 @@ def read_manifest(folder: Path) -> Manifest:
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise _unreadable(folder, f"it has format {data.get('format')}, and this version reads format {FORMAT}")
     try:
-        return Manifest.model_validate(data)
+        manifest = Manifest.model_validate(data)
     except ValidationError as error:
         raise _unreadable(folder, f"{MANIFEST} is not a manifest ({error.errors()[0]['msg']})") from error
+    if manifest.digest != manifest.content:
+        raise _unreadable(folder, f"{MANIFEST} has changed since it was written")
+    return manifest
 
 
 def _unreadable(folder: Path, problem: str) -> UserError:

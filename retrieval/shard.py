@@ -64,8 +64,8 @@ class ShardManifest(Record):
 
     @property
     def digest(self) -> str:
-        """Equal digest, equal content, wherever it was read from."""
-        return content_key(FORMAT, self.settings, [self.files[name].sha256 for name in sorted(self.files)])
+        """Equal digest, equal content, wherever it was read from: the counts too, which searches reckon with."""
+        return content_key(self.model_dump(exclude={"source", "source_sha256", "first"}))
 
     def write(self, folder: Path) -> None:
         write_json(folder / SHARD, self.model_dump(mode="json"))

@@ -1,59 +1,293 @@
+"""Opening indexes: what is whole opens at once, what is not is refused with the way out, and is never searched."""
+
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny_index import tiny_index
+from tiny_index import index_config, shared_tokenizer, tiny_index
 
+from index_build.build import build_index, remove_documents
+from index_build.inspection import main as inspect
+from ratchet.config import IndexConfig
 from ratchet.errors import UserError
+from ratchet.records import Passage
 from retrieval.__main__ import main
-from retrieval.index import open_index
+from retrieval.layout import VERIFIED, read_manifest, read_shards, verify
+from retrieval.opening import open_folder, open_index
 
 DOCUMENTS = [
     {"id": "d0", "text": "The harbour of Velm was built by Ada Torrin. " * 30, "title": "Velm"},
     {"id": "d1", "text": "Orsk has no harbour, only \x1b[31mred\x1b[0m boats.\x07"},
+    {"id": "d2", "text": "A harbour harbour harbour without ships."},
 ]
+QUERIES = ("harbour of Velm", "red boats", "ships")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shards, one removed document."""
+    folder = tmp_path_factory.mktemp("built")
+    tiny_index(folder, DOCUMENTS, shard_documents=2)
+    remove_documents(folder / "index", ["d1"])
+    open_folder(folder / "index")
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    tiny_index(tmp_path, DOCUMENTS)
+def folder(built: Path, tmp_path: Path) -> Path:
+    """A copy with the same times, so that nothing is checked a second time unless it changes."""
+    shutil.copytree(built / "index", tmp_path / "index")
     return tmp_path / "index"
+
+
+def found(folder: Path) -> list[list[Passage]]:
+    return open_folder(folder).search_batch(QUERIES, 10)
+
+
+def checked(folder: Path) -> int:
+    """How many files an opening reads."""
+    manifest = read_manifest(folder)
+    return verify(folder, manifest, read_shards(folder, manifest))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def data_files(folder: Path) -> list[Path]:
+    files = [path for path in folder.glob("shards/*/*") if path.name != "shard.json" and path.stat().st_size]
+    return sorted(files) + sorted(folder.glob("removed-*"))
+
+
+# Not there, or not an index
 
 
 def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere: there is no index here; build it with `python -m index_build"):
-        open_index(tmp_path / "nowhere")
+        open_index(IndexConfig(path=str(tmp_path / "nowhere")))
 
 
-@pytest.mark.parametrize("name", ["posting_chunks", "texts.utf8", "terms.offsets"])
-def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[:-1])
-    with pytest.raises(UserError, match=rf"{name} has {len(data) - 1} bytes.*{len(data)}.*Delete this folder"):
-        open_index(folder)
-    (folder / name).unlink()
-    with pytest.raises(UserError, match=rf"cannot read {name}"):
-        open_index(folder)
+def test_half_an_index_is_called_that(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"only half of an index here; build it with `python -m index_build"):
+        open_folder(folder)
 
 
-def test_a_damaged_manifest_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize("known", [1, 3, None, "2"])
+def test_another_format_is_refused(folder: Path, known: object) -> None:
     path = folder / "manifest.json"
-    good = json.loads(path.read_text())
-    for bad in ("{", json.dumps({**good, "chunks": "many"}), json.dumps({**good, "format": 99})):
-        path.write_text(bad)
-        with pytest.raises(UserError, match="cannot be used"):
-            open_index(folder)
-    files = {name: entry for name, entry in good["files"].items() if name != "posting_chunks"}
-    path.write_text(json.dumps({**good, "files": files}))
-    with pytest.raises(UserError, match="does not name posting_chunks"):
-        open_index(folder)
-    path.write_text(json.dumps({**good, "chunks": 1000}))
-    with pytest.raises(UserError, match="do not fit together"):
-        open_index(folder)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": known}))
+    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 2\. Delete this"):
+        open_folder(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 2}', b"7"])
+def test_a_damaged_manifest_is_refused(folder: Path, content: bytes) -> None:
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=rf"{folder}: the index cannot be used: .*Delete this folder and build it"):
+        open_folder(folder)
+
+
+# Parts missing or of another index
+
+
+def test_a_shard_that_is_missing_is_named_and_built_again(built: Path) -> None:
+    config = IndexConfig(path=str(built / "index"), documents=(str(built / "documents.jsonl"),), shard_documents=2)
+    before = found(built / "index")
+    shutil.rmtree(built / "index" / "shards" / "00001")
+    with pytest.raises(UserError, match=r"shards/00001: .*cannot read shard\.json.*Delete 00001 and run `python -m"):
+        open_folder(built / "index")
+    build_index(config, shared_tokenizer(), "tiny")
+    assert found(built / "index") == before
+
+
+@pytest.mark.parametrize("name", ["postings", "texts.utf8", "terms.offsets", "lengths", "document_hashes"])
+def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
+    path = folder / "shards" / "00000" / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(UserError, match=rf"00000: .*{name} has {len(data) - 1} bytes.*{len(data)}.*Delete 00000 and"):
+        open_folder(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=rf"00000: .*cannot read {name}.*Delete 00000 and"):
+        open_folder(folder)
+
+
+def test_the_list_of_removed_documents_is_not_done_without(folder: Path) -> None:
+    (path,) = folder.glob("removed-*")
+    path.unlink()
+    with pytest.raises(UserError, match=rf"{folder}: .*cannot read {path.name}"):
+        open_folder(folder)
+
+
+def test_shards_of_another_place_are_refused(folder: Path) -> None:
+    first, second = folder / "shards" / "00000", folder / "shards" / "00001"
+    good = (first / "shard.json").read_bytes()
+    (first / "shard.json").write_bytes((second / "shard.json").read_bytes())
+    with pytest.raises(UserError, match="00000: "):
+        open_folder(folder)
+    (first / "shard.json").write_bytes(good)
+    found(folder)
+    # Whole folders that changed places: each fits together in itself.
+    first.rename(folder / "aside")
+    second.rename(first)
+    (folder / "aside").rename(second)
+    with pytest.raises(UserError, match=r"00000: .*shard\.json is not the one that manifest\.json lists"):
+        open_folder(folder)
+
+
+# Bytes that changed
+
+
+def test_a_flipped_byte_in_any_file_is_refused_until_it_is_mended(folder: Path) -> None:
+    before = found(folder)
+    files = data_files(folder)
+    assert len(files) > 25 and files[-1].name.startswith("removed-")
+    for path in files:
+        data = path.read_bytes()
+        for at in {0, len(data) // 2, len(data) - 1}:
+            flip(path, at)
+            for _ in range(2):  # what was refused once is not taken for checked
+                with pytest.raises(UserError, match=rf"{path.parent}: .*{path.name} has changed.* Delete .*again"):
+                    open_folder(folder)
+            path.write_bytes(data)
+    assert found(folder) == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "shards/00000/shard.json"])
+def test_no_flipped_byte_in_a_manifest_changes_a_result(folder: Path, name: str) -> None:
+    """Some bytes are for the reader alone: the name of the tokenizer, the path of a source."""
+    before = found(folder)
+    digest = open_folder(folder).digest
+    path = folder / name
+    data = path.read_bytes()
+    # Of a checksum's digits one stands for all.
+    places = [at for at in range(len(data)) if not re.search(rb"[0-9a-f]{9}$", data[max(at - 8, 0) : at + 1])]
+    refused = 0
+    for at in places:
+        flip(path, at)
+        try:
+            index = open_folder(folder)
+        except UserError as error:
+            refused += 1
+            assert str(folder) in str(error) and ("Delete" in str(error) or "mend" in str(error)), error
+        else:
+            assert (index.search_batch(QUERIES, 10), index.digest) == (before, digest), data[at - 40 : at + 40]
+        path.write_bytes(data)
+    assert refused > len(places) // 2
+
+
+def test_the_way_out_is_one(built: Path, tmp_path: Path) -> None:
+    """Deleting the damaged shard and running the build again gives the same index."""
+    folder = tmp_path / "index"
+    config = index_config(tmp_path, DOCUMENTS, shard_documents=2)
+    manifest, _ = build_index(config, shared_tokenizer(), "tiny")
+    before = found(folder)
+    flip(folder / "shards" / "00000" / "postings", 3)
+    with pytest.raises(UserError, match="Delete 00000 and run"):
+        open_folder(folder)
+    shutil.rmtree(folder / "shards" / "00000")
+    assert build_index(config, shared_tokenizer(), "tiny") == (manifest, 1)
+    assert found(folder) == before
+
+
+def test_only_what_was_touched_is_read_again(folder: Path) -> None:
+    assert checked(folder) == 0
+    path = folder / "shards" / "00001" / "lengths"
+    os.utime(path, ns=(1, 1))
+    assert checked(folder) == 1
+    assert checked(folder) == 0
+    for content in ("", "[]", "{", '{"shards/00001/lengths": 7}'):
+        (folder / VERIFIED).write_text(content)
+        assert checked(folder) > 25
+        assert checked(folder) == 0
+
+
+def test_a_copy_is_checked_once(folder: Path, tmp_path: Path) -> None:
+    before = found(folder)
+    time.sleep(0.02)
+    for path in data_files(folder):  # as cp -r leaves them
+        path.touch()
+    assert checked(folder) == len(data_files(folder))
+    assert checked(folder) == 0
+    assert found(folder) == before
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Root may write everywhere; this is what the others see."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_folder_that_cannot_be_written_opens(built: Path) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        folder = Path(parent) / "index"
+        shutil.copytree(built / "index", folder)
+        expected = found(folder)
+        (folder / VERIFIED).unlink()
+        folder.chmod(0o555)
+        with unprivileged():
+            with pytest.raises(OSError):
+                (folder / "new").touch()
+            assert found(folder) == expected
+            assert checked(folder) > 25, "there is no place to keep that it was checked"
+        folder.chmod(0o755)
+        flip(folder / "shards" / "00000" / "postings", 0)
+        folder.chmod(0o555)
+        with unprivileged(), pytest.raises(UserError, match="postings has changed"):
+            open_folder(folder)
+        folder.chmod(0o755)
+
+
+def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inspect([str(folder), "--verify"])
+    assert "files have the checksums they were built with" in capsys.readouterr().out
+    path = folder / "shards" / "00000" / "postings"
+    status = path.stat()
+    flip(path, status.st_size // 2)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UserError, match=r"00000: .*postings has changed"):
+        inspect([str(folder), "--verify"])
+    with pytest.raises(UserError, match=r"00000: .*postings has changed"):
+        open_folder(folder)
+
+
+# Many shards
+
+
+def test_an_index_of_two_hundred_shards_opens_at_once(tmp_path: Path) -> None:
+    documents = [{"id": f"d{i}", "text": f"harbour number{i}"} for i in range(200)]
+    tiny_index(tmp_path, documents, shard_documents=1)
+    began = time.monotonic()
+    index = open_folder(tmp_path / "index")
+    assert time.monotonic() - began < 5
+    assert len(index.store.shards) == 200
+    assert [passage.id for passage in index.search("number137", 5)] == ["d137#0"]
+    assert [passage.id for passage in index.search("harbour", 300)] == [f"d{i}#0" for i in range(200)]
+
+
+# python -m retrieval
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -73,8 +307,10 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 def test_command_prints_ranks(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tiny_index(tmp_path, DOCUMENTS[:2])
+    folder = tmp_path / "index"
     run(folder, monkeypatch, "harbour of Velm")
     out = capsys.readouterr().out
     heads = [line.split() for line in out.splitlines() if "#" in line]
