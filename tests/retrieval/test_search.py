@@ -1,6 +1,13 @@
+"""Searching texts in indexes that are really built: what a caller of `Index.search` relies on."""
+
 from __future__ import annotations
 
+import json
 import math
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -10,20 +17,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from postings_oracle import Corpus, Query, asked
 from tiny_index import shared_tokenizer, tiny_index
 
+from index_build.build import remove_documents
 from index_build.chunks import Chunker
-from retrieval import kernel
+from ratchet.errors import UserError
+from retrieval.engine import Bm25, Engine
 from retrieval.index import Index
-from retrieval.kernel import top_chunks
+from retrieval.opening import open_folder
+from retrieval.shard import Shard, read_shard_manifest
 
+PATHS = (Path(__file__).parent, Path(__file__).parents[1], Path(__file__).parents[2])
 WORDS = ["ash", "birch", "cedar", "élm", "fir", "gum"]
 PROSE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(" ".join)
 QUERY = st.lists(st.sampled_from([*WORDS, "unknown", "zzz"]), max_size=6).map(" ".join)
 
 
 def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[float]:
-    """BM25 of every chunk, written from the formula and in double precision."""
+    """BM25 of every chunk, written from the formula."""
     counts = [Counter(chunk.split()) for chunk in chunks]
     mean = sum(c.total() for c in counts) / len(chunks)
     scores = []
@@ -38,7 +50,7 @@ def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[floa
     return scores
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=50)
 @given(
     texts=st.lists(PROSE, min_size=1, max_size=8),
     title=st.sampled_from(["", "cedar gum"]),
@@ -47,14 +59,23 @@ def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[floa
     offset=st.integers(0, 9),
     k1=st.sampled_from([0.0, 0.9, 1.5]),
     b=st.sampled_from([0.0, 0.4, 1.0]),
+    shard_documents=st.sampled_from([1, 3, 100]),
 )
-def test_search_is_brute_force_bm25_and_pages_exactly(
-    texts: list[str], title: str, query: str, k: int, offset: int, k1: float, b: float
+def test_search_is_bm25_and_pages_exactly(
+    texts: list[str], title: str, query: str, k: int, offset: int, k1: float, b: float, shard_documents: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         documents = [{"id": f"d{i}", "text": text, "title": title} for i, text in enumerate(texts)]
         index = tiny_index(
-            Path(folder), documents, chunk_tokens=12, chunk_overlap=3, k1=k1, b=b, stemmer=None, stop_words=False
+            Path(folder),
+            documents,
+            chunk_tokens=12,
+            chunk_overlap=3,
+            k1=k1,
+            b=b,
+            stemmer=None,
+            stop_words=False,
+            shard_documents=shard_documents,
         )
         everything = index.search(query, 10_000)
         page = index.search(query, k, offset)
@@ -63,17 +84,20 @@ def test_search_is_brute_force_bm25_and_pages_exactly(
     # A chunk can begin or end inside a word of many tokens; what is left of the word is a word of its own there.
     scores = brute_force([f"{title} {text}" for _, _, text in spans], query, k1, b)
     expected = {f"d{d}#{n}": score for (d, n, _), score in zip(spans, scores, strict=True) if score > 0}
-    assert {p.id: p.score for p in everything} == pytest.approx(expected, rel=1e-5)
+    assert {p.id: p.score for p in everything} == pytest.approx(expected, rel=1e-12)
+    found = {p.id: (p.document_id, p.title, p.text) for p in everything}
+    assert found == {f"d{d}#{n}": (f"d{d}", title, text) for d, n, text in spans if f"d{d}#{n}" in expected}
     order = [f"d{d}#{n}" for d, n, _ in spans]
     keys = [(-p.score, order.index(p.id)) for p in everything]
     assert keys == sorted(keys)
     assert page == everything[offset : offset + k]
 
 
-def forest(folder: Path, count: int = 300) -> Index:
+def forest(folder: Path, count: int = 300, shard_documents: int = 1000) -> Index:
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(WORDS, 6)) for _ in range(count)]
-    return tiny_index(folder, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
+    documents = [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)]
+    return tiny_index(folder, documents, shard_documents=shard_documents)
 
 
 def test_two_by_two_is_the_whole_ranking(tmp_path: Path) -> None:
@@ -83,8 +107,17 @@ def test_two_by_two_is_the_whole_ranking(tmp_path: Path) -> None:
     assert [p for offset in range(0, len(whole) + 4, 2) for p in index.search("ash birch cedar", 2, offset)] == whole
 
 
+def test_the_cut_into_shards_changes_nothing(tmp_path: Path) -> None:
+    queries = [f"{a} {b}" for a in WORDS for b in WORDS]
+    one = forest(tmp_path / "one").search_batch(queries, 20, 3)
+    for shard_documents in (7, 299):
+        index = forest(tmp_path / str(shard_documents), 300, shard_documents)
+        assert index.search_batch(queries, 20, 3) == one
+        assert [index.search(query, 20, 3) for query in queries] == one
+
+
 def test_ties_come_in_document_order(tmp_path: Path) -> None:
-    index = tiny_index(tmp_path, [{"id": name, "text": "ash fir"} for name in "zyxwv"])
+    index = tiny_index(tmp_path, [{"id": name, "text": "ash fir"} for name in "zyxwv"], shard_documents=2)
     assert [p.id for p in index.search("fir", 5)] == ["z#0", "y#0", "x#0", "w#0", "v#0"]
     assert [p.id for p in index.search("fir", 2, 2)] == ["x#0", "w#0"]
 
@@ -92,47 +125,166 @@ def test_ties_come_in_document_order(tmp_path: Path) -> None:
 def test_repeats_count_and_word_order_does_not(tmp_path: Path) -> None:
     index = forest(tmp_path)
     once, twice = index.search("fir", 1)[0].score, index.search("fir fir", 1)[0].score
-    assert twice == pytest.approx(2 * once)
+    assert twice == 2 * once
     assert index.search("gum ash fir birch", 50) == index.search("birch fir gum ash", 50)
 
 
 def test_nothing_to_find(tmp_path: Path) -> None:
     index = forest(tmp_path, 5)
-    for query in ("", "  ?! ", "the of", "unknown", "\x00", "fi", "ash" * 1000):
+    for query in ("", "  ?! ", "the of", "unknown", "\x00", "\x00\x1b\x7f\u2028\ufeff", "fi", "ash" * 1000, "\ud83d"):
         assert index.search(query, 5) == []
     assert index.search("ash", 0) == []
     assert index.search("ash", 5, 1000) == []
+    assert index.search("ash", 1 << 40, 1) == index.search("ash", 5)[1:]
+    assert index.search_batch([], 5) == []
     for k, offset in ((-1, 0), (1, -1)):
         with pytest.raises(ValueError, match="negative"):
             index.search("ash", k, offset)
 
 
-def test_threads_get_what_one_thread_gets(tmp_path: Path) -> None:
-    index = forest(tmp_path)
+def test_queries_in_any_script_and_in_pieces_of_characters(tmp_path: Path) -> None:
+    texts = ["Élan vital", "Ｆｕｌｌ width", "река Волга", "東京 都", "naïve café", "straße", "हिन्दी भाषा"]  # fmt: skip
+    index = tiny_index(tmp_path, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
+    for query, wanted in {
+        "élan": 0, "E\u0301LAN": 0, "full": 1, "ВОЛГА": 2, "東京": 3, "cafe\u0301": 4, "STRASSE": None, "Straße": 5,
+        "हिन्दी": 6, "vital\ud800": 0, "\udfff Волга": 2, "caf\u00e9\x00\x07": 4,
+    }.items():  # fmt: skip
+        assert [p.id for p in index.search(query, 3)] == ([] if wanted is None else [f"d{wanted}#0"]), query
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.text(st.characters(), max_size=40))
+def test_no_query_raises_and_every_text_finds_itself(shared_forest: Index, query: str) -> None:
+    """Lone surrogates, control characters, anything: a query is a model's output."""
+    shared_forest.search(query, 3)
+    assert shared_forest.search(f"{query} gum", 1), "what is unknown does not hide what is known"
+
+
+@pytest.fixture(scope="module")
+def shared_forest(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return forest(tmp_path_factory.mktemp("forest"), 60, 25)
+
+
+def test_threads_get_what_one_thread_gets(shared_forest: Index) -> None:
     queries = [f"{a} {b} trees{i}" for i in range(10) for a in WORDS for b in WORDS]
-    alone = [index.search(query, 7, 3) for query in queries]
+    alone = [shared_forest.search(query, 7, 3) for query in queries]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda query: index.search(query, 7, 3), queries)) == alone
+        assert list(pool.map(lambda query: shared_forest.search(query, 7, 3), queries)) == alone
+    assert shared_forest.search_batch(queries, 7, 3) == alone
 
 
-def test_kernel_over_several_windows() -> None:
-    """More chunks than a window holds: the exact top of float32 sums, computed another way."""
-    random = np.random.default_rng(1)
-    count = 2 * kernel.WINDOW + 1000
-    lists = [np.sort(random.choice(count, size, replace=False)).astype(np.uint32) for size in (5, 40_000, 100_000)]
-    # Weights of few bits make sums exact and ties common.
-    weights = [(random.integers(1, 64, len(found)) / 16).astype(np.float32) for found in lists]
-    query = np.array([3.0, 0.5, 1.0], np.float32)
-    ends = np.cumsum([len(found) for found in lists])
-    starts = ends - [len(found) for found in lists]
-    dense = np.zeros(count, np.float32)
-    for found, weight, factor in zip(lists, weights, query, strict=True):
-        dense[found] += factor * weight
-    ranking = np.lexsort((np.arange(count), -dense))
-    postings = (np.concatenate(lists), np.concatenate(weights))
-    for keep in (1, 10, 1000, count):
-        scores, chunks = top_chunks(starts, ends, query, *postings, count, keep)
-        ours = np.lexsort((chunks, -scores))
-        expected = ranking[: min(keep, int((dense > 0).sum()))]
-        assert np.array_equal(chunks[ours], expected)
-        assert np.array_equal(scores[ours], dense[expected])
+# Only some documents
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(st.integers(0, 70)), st.integers(1, 70), st.integers(0, 5))
+def test_only_these_documents(shared_forest: Index, chosen: set[int], k: int, offset: int) -> None:
+    ids = [f"d{i}" for i in chosen]
+    whole = [p for p in shared_forest.search("ash cedar", 100) if p.document_id in ids]
+    assert shared_forest.search("ash cedar", k, offset, ids) == whole[offset : offset + k]
+    assert shared_forest.search_batch(["ash cedar", ""], k, offset, ids) == [whole[offset : offset + k], []]
+
+
+def test_a_string_is_not_a_collection_of_documents(shared_forest: Index) -> None:
+    with pytest.raises(UserError, match="collection of document ids"):
+        shared_forest.search("ash", 3, documents="d1")
+    assert shared_forest.search("ash", 3, documents=[]) == []
+    assert shared_forest.search("ash", 3, documents=["nobody", ""]) == []
+
+
+def test_every_chunk_of_a_chosen_document_is_found(tmp_path: Path) -> None:
+    documents = [{"id": f"d{i}", "text": "fir gum " * 40} for i in range(5)]
+    index = tiny_index(tmp_path, documents, chunk_tokens=16, chunk_overlap=2, shard_documents=2)
+    of_each = Counter(p.document_id for p in index.search("fir", 1000))
+    assert len(of_each) == 5 and min(of_each.values()) > 3
+    assert Counter(p.document_id for p in index.search("fir", 1000, documents=["d4", "d1"])) == {
+        name: of_each[name] for name in ("d1", "d4")
+    }
+
+
+def test_removed_documents_are_not_found_and_change_no_score(tmp_path: Path) -> None:
+    index = forest(tmp_path, 60, 25)
+    whole = index.search("ash cedar", 100)
+    gone = [p.document_id for p in whole[:5]] + ["d59", "d25"]
+    _, count = remove_documents(tmp_path / "index", [*gone, "nobody"])
+    assert count == len(set(gone))
+    left = open_folder(tmp_path / "index")
+    assert left.digest != index.digest
+    assert left.search("ash cedar", 100) == [p for p in whole if p.document_id not in gone]
+    assert left.search("ash cedar", 3, 2) == [p for p in whole if p.document_id not in gone][2:5]
+    kept = whole[5].document_id
+    assert left.search("ash cedar", 5, documents=[*gone, kept]) == [p for p in whole if p.document_id == kept]
+    assert left.search("ash cedar", 5, documents=gone) == []
+    # The index that was open goes on with what it opened.
+    assert index.search("ash cedar", 100) == whole
+
+
+# Larger than memory
+
+LIMITED = """
+import json, resource, sys
+from pathlib import Path
+import numpy as np
+from test_search import search_folders
+
+folders, mib = sorted(Path(sys.argv[1]).iterdir()), int(sys.argv[2])
+search_folders(folders[:1])  # compiles or loads the kernels, whose machine code is no part of a search
+data = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData:"))
+limit = (int(data.split()[1]) << 10) + (mib << 20)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+try:
+    np.ones(mib << 21, np.uint8)
+    raise SystemExit("the limit does not hold")
+except MemoryError:
+    print(json.dumps(search_folders(folders)))
+"""
+
+
+def search_folders(folders: list[Path]) -> list[tuple[list[int], list[float]]]:
+    """The terms of LISTS one by one and all together."""
+    shards: list[Shard] = []
+    for folder in folders:
+        shards.append(Shard(folder, read_shard_manifest(folder), sum(map(len, shards))))
+    queries: list[Query] = [[(term, 1.0)] for term in range(LISTS)] + [[(term, 1.0) for term in range(LISTS)]]
+    engine = Engine(shards, BM25, 1)
+    return [
+        (found.chunks.tolist(), found.scores.tolist())
+        for found in engine.search([asked(query, BM25) for query in queries], 10)
+    ]
+
+
+LISTS, BM25 = 12, Bm25(0.9, 0.4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is needed on Linux only")
+def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> None:
+    """The system refuses the process more private memory than a small part of the index.
+
+    What is mapped from files is not counted, for such pages are the system's to drop and to read again: so the limit
+    shows whether an index is held in memory of our own, however little of it.
+    """
+    chunks, copies, mib = 1 << 17, 64, 24
+    random = np.random.default_rng(2)
+    lists = {}
+    for term in range(LISTS):
+        found = np.flatnonzero(random.random(chunks) < 0.3)
+        lists[term] = (found, random.integers(1, 4, len(found)))
+    first = tmp_path / "shards" / "00"
+    first.mkdir(parents=True)
+    Corpus(chunks, lists, BM25).write(first)
+    for copy in range(1, copies):
+        shutil.copytree(first, tmp_path / "shards" / f"{copy:02d}")
+    folders = sorted((tmp_path / "shards").iterdir())
+    searched = [path for path in tmp_path.glob("shards/*/*") if path.name in ("postings", "lengths")]
+    assert sum(path.stat().st_size for path in searched) > 5 * (mib << 20)
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "shards"), str(mib)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    expected = search_folders(folders)
+    assert all(len(chunks) == 10 for chunks, _ in expected)
+    assert [(chunks, scores) for chunks, scores in json.loads(run.stdout)] == expected
