@@ -13,7 +13,7 @@ import numpy as np
 from index_build.chunks import Chunker
 from index_build.content import Contents, contents_of, drop_kept, kept_folder
 from index_build.documents import read_documents
-from index_build.engines import finish_engine
+from index_build.engines import drop_older, finish_engine
 from index_build.plan import Piece, Plan, locked, plan_index, shard_name
 from index_build.shard import build_shard
 from index_build.workers import build_with_workers
@@ -134,6 +134,8 @@ def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Ma
     finish_engine(config, target, manifest)
     manifest.write(target)
     _drop_removed(target, old, manifest)
+    if old is not None:
+        drop_older(config, target, old)
     return manifest
 
 

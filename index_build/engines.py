@@ -26,6 +26,20 @@ def finish_engine(config: IndexConfig, target: Path, manifest: Manifest) -> None
         _finish_milvus(config, target, manifest, open_store(target, manifest))
 
 
+def drop_older(config: IndexConfig, target: Path, manifest: Manifest) -> None:
+    """Delete what an engine holds of an older manifest, now that another one has taken its place."""
+    if config.engine == "milvus":
+        from retrieval.milvus import drop_milvus
+
+        drop_milvus(_milvus(config, target), vector_space(manifest, open_store(target, manifest)))
+
+
+def _milvus(config: IndexConfig, target: Path) -> Any:
+    from retrieval.milvus import MilvusConfig
+
+    return MilvusConfig(uri=config.milvus or str(target / MILVUS_LITE))
+
+
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
     from retrieval.lucene import LuceneRanker, build_lucene
 
@@ -40,12 +54,11 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:
-    from retrieval.milvus import MilvusConfig, build_milvus
+    from retrieval.milvus import build_milvus
 
-    milvus = MilvusConfig(uri=config.milvus or str(target / MILVUS_LITE))
     with Progress("sending vectors to Milvus", len(store)) as progress:
         build_milvus(
-            milvus,
+            _milvus(config, target),
             vector_space(manifest, store),
             lambda first: _vectors(store, first),
             lambda rows: progress.advance(rows),

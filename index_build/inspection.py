@@ -12,7 +12,7 @@ import numpy as np
 from ratchet.errors import UserError
 from retrieval.engine import Postings
 from retrieval.layout import Manifest, read_manifest, read_shards, verify
-from retrieval.opening import open_store
+from retrieval.opening import MILVUS_LITE, open_store
 from retrieval.postings import BLOCKS
 from retrieval.shard import NOT_THERE, Shard, ShardManifest
 
@@ -47,6 +47,10 @@ def main(arguments: list[str]) -> None:
     shards = read_shards(given.folder, manifest)
     if given.verify:
         count = verify(given.folder, manifest, shards, everything=True)
+        if manifest.settings.engine == "lucene":
+            from retrieval.lucene import LuceneRanker
+
+            LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")
     show(given.folder, manifest, shards, given.lists)
 
@@ -65,8 +69,11 @@ def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: i
     for shard in shards:
         for name, entry in shard.files.items():
             sizes[SEARCHED.get(name, "texts and ids")] += entry.bytes
+    for name in ("lucene", MILVUS_LITE):  # files or folders of other engines
+        paths = [folder / name, *(folder / name).rglob("*")]
+        sizes[name] += sum(path.stat().st_size for path in paths if path.is_file())
     postings = sum(shard.postings for shard in shards)
-    for part, size in sizes.most_common():
+    for part, size in (+sizes).most_common():
         per = f"  {size / postings:6.2f} bytes a posting" if postings and part != "texts and ids" else ""
         print(f"  {part:<20}{size / 1e6:>12,.1f} MB{per}")
     if postings:
@@ -83,7 +90,7 @@ def _show_lists(shards: tuple[Shard, ...], bm25: bool, chunks: int, count: int) 
             longest[shard.terms[int(term)] if bm25 else int(term)] += int(sizes[term])
     if longest and count:
         print("  longest lists" + (" (of the longest in each shard)" if len(shards) > 1 else "") + ":")
-    for term, size in longest.most_common(count):
+    for term, size in (+longest).most_common(count):
         name = "".join(c if c.isprintable() else "?" for c in str(term))
         print(f"    {name:<24}{size:>14,}  in {size / chunks:6.1%} of the chunks")
 

@@ -73,7 +73,13 @@ def _ranker(
     if settings.engine == "lucene":
         from retrieval.lucene import LuceneRanker
 
-        return LuceneRanker(folder / "lucene", settings.k1, settings.b)
+        lucene = LuceneRanker(folder / "lucene", settings.k1, settings.b)
+        if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
+            raise UserError(
+                f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "
+                "`python -m index_build --config ...` again, which goes on from there"
+            )
+        return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus)
     if settings.kind == "bm25":

