@@ -245,7 +245,8 @@ def search_folders(folders: list[Path]) -> list[tuple[list[int], list[float]]]:
     shards: list[Shard] = []
     for folder in folders:
         shards.append(Shard(folder, read_shard_manifest(folder), sum(map(len, shards))))
-    queries: list[Query] = [[(term, 1.0)] for term in range(LISTS)] + [[(term, 1.0) for term in range(LISTS)]]
+    every: Query = [(term, 1.0) for term in range(LISTS)]
+    queries: list[Query] = [*([term] for term in every), every]
     engine = Engine(shards, BM25, 1)
     return [
         (found.chunks.tolist(), found.scores.tolist())
