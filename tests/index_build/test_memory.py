@@ -1,0 +1,62 @@
+"""Indexes that are larger than the memory that may be used to build them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from building import results, tree
+
+from ratchet.config import IndexConfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is needed on Linux only"),
+]
+
+MIB = 40
+
+
+def run(**request: Any) -> None:
+    script = Path(__file__).with_name("build_limited.py")
+    done = subprocess.run(
+        [sys.executable, str(script), json.dumps(request)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_documents_are_indexed_in_less_memory_than_the_index_takes(tmp_path: Path) -> None:
+    """One shard of long words: most of it is text, which passes through."""
+    random = np.random.default_rng(0)
+    letters = np.frombuffer(b"bdfgklmnprst", np.uint8)
+    words = [bytes(letters[random.integers(0, 12, 40)]).decode() for _ in range(3000)]
+    path = tmp_path / "documents.jsonl"
+    with path.open("w") as file:
+        for i in range(8000):
+            text = " ".join(words[j] for j in (3000 * random.random(300) ** 3).astype(int))
+            file.write(json.dumps({"id": f"d{i}", "text": text}) + "\n")
+    configs = [IndexConfig(path=str(tmp_path / name), documents=(str(path),)) for name in ("limited", "free")]
+    for config, mib in zip(configs, (MIB, 0), strict=True):
+        run(mib=mib, config=config.model_dump(mode="json", exclude_defaults=True))
+    assert size_of(tmp_path / "limited") > 2 * (MIB << 20)
+    assert tree(tmp_path / "limited") == tree(tmp_path / "free")
+    queries = [" ".join(words[i : i + 4]) for i in range(0, 400, 40)]
+    found = results(configs[0].path, queries, 50)
+    assert found == results(configs[1].path, queries, 50)
+    assert all(len(each) == 50 for each in found)
+
+
+def test_postings_are_sorted_in_less_memory_than_they_take(tmp_path: Path) -> None:
+    for name, mib in (("limited", MIB), ("free", 0)):
+        run(mib=mib, folder=str(tmp_path / name), chunks=160_000, terms=200)
+    assert size_of(tmp_path / "limited") > 2 * (MIB << 20)
+    assert tree(tmp_path / "limited") == tree(tmp_path / "free")
