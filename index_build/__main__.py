@@ -130,7 +130,7 @@ def main() -> None:
 
         inspect(rest)
     elif verb == "capacity":
-        from index_build.capacity import main as capacity
+        from index_build.capacity.command import main as capacity
 
         capacity(rest)
     else:

@@ -20,7 +20,7 @@ def _numba_cache() -> str:
     digest = hashlib.sha256()
     root = Path(__file__).parent.parent
     for folder in ("retrieval", "index_build", "inference/local"):
-        for path in sorted((root / folder).glob("*.py")):
+        for path in sorted((root / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(home) / "ratchet" / f"numba-{digest.hexdigest()[:16]}")

@@ -15,14 +15,14 @@ from numpy.testing import assert_allclose
 from tiny import save_tiny_tokenizer, tiny_tokenizer
 from tiny_index import shared_tokenizer
 
-from index_build import rates, search_rates
 from index_build.build import build_index
-from index_build.capacity import main
-from index_build.forecast import Goal, Measured, plan_build, plan_serving
-from index_build.list_model import KNOWN, ListBytes, random_list, spectrum
+from index_build.capacity import rates, search_rates
+from index_build.capacity.command import main
+from index_build.capacity.forecast import Goal, Measured, plan_build, plan_serving
+from index_build.capacity.lists import KNOWN, ListBytes, random_list, spectrum
+from index_build.capacity.rates import Building, Postings, Sample, Texts
+from index_build.capacity.search_rates import Disk, Searching
 from index_build.postings import SparsePostings
-from index_build.rates import Building, Postings, Sample, Texts
-from index_build.search_rates import Disk, Searching
 from index_build.writing import FolderWriter
 from ratchet.config import load_config
 from ratchet.errors import UserError

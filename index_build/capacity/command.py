@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from index_build import rates
-from index_build.capacity_report import assumptions, report
+from index_build.capacity import rates
+from index_build.capacity.forecast import Goal, Measured, plan_build, plan_serving
+from index_build.capacity.report import assumptions, report
+from index_build.capacity.search_rates import Disk, measure_disk, measure_search
 from index_build.chunks import Chunker
-from index_build.forecast import Goal, Measured, plan_build, plan_serving
-from index_build.search_rates import Disk, measure_disk, measure_search
 from inference.chat import load_tokenizer
 from ratchet.command import config_of, config_parser
 from ratchet.config import Config, IndexConfig, parse

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from index_build.list_model import random_list
+from index_build.capacity.lists import random_list
+from index_build.capacity.rates import Postings
 from index_build.postings import Bm25Postings, SparsePostings
-from index_build.rates import Postings
 from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig
 from ratchet.files import disk_error

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from index_build.list_model import ListBytes, spectrum
+from index_build.capacity.lists import ListBytes, spectrum
+from index_build.capacity.rates import Building, Postings, Sample, Texts
+from index_build.capacity.search_rates import Disk, Searching
 from index_build.postings import BUFFER, SLICE
-from index_build.rates import Building, Postings, Sample, Texts
-from index_build.search_rates import Disk, Searching
 from retrieval.engine import SPLIT_WORDS
 
 # Bytes of a posting on its way: a row in the spill files; a term and a code in the encoded parts; what sorting holds of

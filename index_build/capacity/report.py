@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from math import ceil
 
-from index_build.forecast import MOST_POSTING_BYTES, Build, Goal, Measured, Serving
+from index_build.capacity.forecast import MOST_POSTING_BYTES, Build, Goal, Measured, Serving
 from index_build.postings import PARTITIONS, SLICE
 from ratchet.progress import duration
 
