@@ -315,6 +315,17 @@ def test_a_heavy_shard_does_not_hide_what_a_light_one_has(tmp_path: Path) -> Non
     assert_exact(engine, every, [[(0, 1.0)]], 4)
 
 
+def test_a_score_of_exactly_nothing_is_no_hit(tmp_path: Path) -> None:
+    """Among so many postings that the few candidates are looked up one by one."""
+    many = np.arange(10, 20_000)
+    lists = {0: np.array([5, 6]), 1: np.array([5]), 2: many}
+    every = Corpus(20_000, {term: (chunks, np.full(len(chunks), ONE)) for term, chunks in lists.items()})
+    query: Query = [(0, 1.0), (1, -1.0), (2, -1e-3)]
+    assert every.scores(query)[5] == 0
+    for k in (1, 2, 5):
+        assert_exact(every.engine(tmp_path / str(k)), every, [query], k)
+
+
 def test_what_the_rounding_of_bounds_loses_is_allowed_for(tmp_path: Path) -> None:
     """A chunk whose thirty small weights sum to barely more than another's single one, bounds as tight as can be."""
     every = corpus([{0: ONE}, {term: ONE for term in range(1, 31)}])

@@ -50,7 +50,7 @@ def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[floa
     return scores
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(
     texts=st.lists(PROSE, min_size=1, max_size=8),
     title=st.sampled_from(["", "cedar gum"]),
