@@ -275,6 +275,7 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
 # Many shards
 
 
+@pytest.mark.slow
 def test_an_index_of_two_hundred_shards_opens_at_once(tmp_path: Path) -> None:
     documents = [{"id": f"d{i}", "text": f"harbour number{i}"} for i in range(200)]
     tiny_index(tmp_path, documents, shard_documents=1)
