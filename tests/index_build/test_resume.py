@@ -251,6 +251,21 @@ def run(config: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+@pytest.mark.slow
+def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path) -> None:
+    config = write_config(tmp_path, [write_documents(tmp_path / "d.jsonl", corpus(8000, words=100))], **SMALL)
+    process = run(config, "--workers", "2", "--set", "index.shard_documents=4000")
+    deadline = time.monotonic() + 60
+    while len([path for path in tmp_path.glob("index/shards/.*.building/texts.utf8") if path.stat().st_size]) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
+    _, errors = process.communicate(timeout=30)
+    wait_until_gone(process.pid)
+    assert process.returncode == 130 and "run the same command again" in errors and "Traceback" not in errors
+    assert not list(tmp_path.glob("index/shards/[0-9]*"))
+
+
 def wait_for_shards(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while len(list(folder.glob("shards/[0-9]*"))) < count:
@@ -260,7 +275,7 @@ def wait_for_shards(folder: Path, count: int, process: subprocess.Popen[str]) ->
 
 @pytest.mark.slow
 def test_the_command_is_killed_stopped_and_goes_on(tmp_path: Path) -> None:
-    """The real command with workers: SIGKILL, Ctrl-C, then a worker that the system kills for its memory."""
+    """The real command with workers: SIGKILL, Ctrl-C, then a worker that the system kills for want of memory."""
     path = write_documents(tmp_path / "d.jsonl", corpus(3000, words=100))
     config = write_config(tmp_path, [path], shard_documents=100, **SMALL)
     target = tmp_path / "index"
@@ -271,7 +286,7 @@ def test_the_command_is_killed_stopped_and_goes_on(tmp_path: Path) -> None:
         if how == "killed":
             process.kill()
         elif how == "stopped":
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
+            os.killpg(process.pid, signal.SIGINT)
         else:
             workers = [p for p in processes_of(process.pid) if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
             os.kill(workers[0], signal.SIGKILL)
