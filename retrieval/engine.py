@@ -17,7 +17,7 @@ from ratchet.errors import UserError
 from retrieval.kernel import new_workspace, search_shard
 from retrieval.postings import BLOCKS, WINDOW, WINDOW_BITS
 from retrieval.ranker import Ranking
-from retrieval.shard import NOT_THERE, Shard, damaged
+from retrieval.shard import NOT_THERE, Shard, damaged, mapping_of
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that.
@@ -26,10 +26,14 @@ SPLIT_WORDS = 1 << 19
 AHEAD = 1 << 28
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
-
 WHOLE = (0, 1)
 Task = tuple[int, int, tuple[int, int]]
 """Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; where the system does not say, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Postings:
         total = 0
         if not len(self.words):  # an empty file is not mapped
             return total
-        mapped = _mapping(self.files[0])
+        mapped = mapping_of(self.files[0])
         for begin, end in zip(begins, ends, strict=True):
             if begin >= 0:
                 start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -165,7 +169,7 @@ class Engine:
         self._chunks = sum(len(shard) for shard in shards)
         total = sum(shard.manifest.total_length for shard in shards)
         self._mean_length = total / max(self._chunks, 1) or 1.0
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
         self._workspaces: list[tuple[np.ndarray, ...]] = []
         # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
@@ -324,10 +328,3 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 _EVERY = _read_only(np.empty(0, np.uint8))
-
-
-def _mapping(array: Any) -> mmap.mmap:
-    """The mapping under an array of a file."""
-    while not isinstance(array, mmap.mmap):
-        array = array.base
-    return array

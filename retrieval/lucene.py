@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -326,7 +327,8 @@ class _Detacher:
         self._thread.attachAsDaemon()
 
     def __del__(self) -> None:
-        self._thread.detach()
+        if not sys.is_finalizing():  # the whole machine goes then
+            self._thread.detach()
 
 
 def _attach() -> None:

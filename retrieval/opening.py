@@ -46,7 +46,13 @@ def open_folder(
     """The index in a folder; encoder: settings that replace those that it was built with, such as the device."""
     folder = Path(path)
     manifest = read_manifest(folder)
-    store = open_store(folder, manifest)
+    try:
+        store = open_store(folder, manifest)
+    except UserError:
+        now = read_manifest(folder)
+        if now == manifest:
+            raise
+        manifest, store = now, open_store(folder, now)  # documents were added or removed in between
     return Index(store, _ranker(folder, manifest, store, encoder or {}, milvus, threads), manifest.digest)
 
 

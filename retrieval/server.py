@@ -18,7 +18,6 @@ import errno
 import inspect
 import ipaddress
 import logging
-import os
 import re
 import socket
 import sys
@@ -42,6 +41,7 @@ from ratchet.command import run_command
 from ratchet.config import load_config, parse
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
+from retrieval.engine import usable_cores
 from retrieval.gate import Gate, Metrics, json_response, refusal
 from retrieval.wire import (
     BatchAnswer,
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable)")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=int, default=8088, help="default: 8088; 0: any free one")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: one for each core")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="default: one for each core")
     for name, field in Limits.model_fields.items():
         default = "none" if field.default is None else field.default
         parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {default})")

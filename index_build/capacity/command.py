@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from ratchet.config import Config, IndexConfig, parse
 from ratchet.errors import UserError
 from ratchet.files import disk_error
 from ratchet.questions import load_questions
+from retrieval.engine import usable_cores
 from retrieval.sparse_vectors import SparseVectors
 from retrieval.words import Words
 
@@ -57,7 +57,7 @@ def _positive(text: str) -> float:
 
 
 def parser_of() -> argparse.ArgumentParser:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     parser = config_parser(
         "python -m index_build capacity",
         "Compute what indexing and serving a large corpus will take, from rates measured now on a small sample.",
