@@ -11,8 +11,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def _numba_cache() -> str:
-    """A folder for compiled kernels, named after all the sources that kernels are made of.
+def _keep_kernels() -> None:
+    """Keep compiled kernels in a folder that is named after all the sources that kernels are made of.
 
     Numba compiles a kernel anew when its own file changes, but not when a file that it calls into does: after an update
     of the code, stale machine code would read a format that is no longer written.
@@ -22,10 +22,16 @@ def _numba_cache() -> str:
     for folder in ("retrieval", "index_build", "inference/local"):
         for path in sorted((root / folder).rglob("*.py")):
             digest.update(path.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return str(Path(home) / "ratchet" / f"numba-{digest.hexdigest()[:16]}")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cache = home / "ratchet" / f"numba-{digest.hexdigest()[:16]}"
+        cache.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return  # no home to write to: Numba looks for a place itself
+    os.environ["NUMBA_CACHE_DIR"] = str(cache)
+    if "numba" in sys.modules:  # which has read its environment already
+        sys.modules["numba"].config.CACHE_DIR = str(cache)
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())
-if "numba" in sys.modules:  # which has read its environment already
-    sys.modules["numba"].config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
+if "NUMBA_CACHE_DIR" not in os.environ:
+    _keep_kernels()
