@@ -49,12 +49,14 @@ def build_with_workers(
                 for future in finished:
                     future.result()
         except BrokenProcessPool as error:
+            left = set()  # the pool fails them itself, and does not bear that they are cancelled meanwhile
             raise UserError(
                 "a worker was killed, most likely for want of memory; run the same command again with fewer --workers"
             ) from error
         except KeyboardInterrupt:
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()  # they would otherwise finish their shards first
+            left = set()  # as above
             raise
         finally:
             for future in left:

@@ -206,6 +206,8 @@ def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
             if ended == 0:
                 break
             killed += 1
+            if (kept.parent / "00000").exists():  # killed while it cleared up: the parts have served
+                continue
             now = {path.name: path.stat().st_mtime_ns for path in kept.glob("part-*")}
             assert {name: now[name] for name in parts} == parts
             parts = now
@@ -298,7 +300,7 @@ def test_the_command_is_killed_stopped_and_goes_on(tmp_path: Path) -> None:
             assert process.returncode == 130 and "run the same command again" in errors
         if how == "worker":
             assert process.returncode == 2 and "a worker was killed" in errors and "--workers" in errors
-        assert "Traceback" not in errors
+        assert "Traceback" not in errors, errors
         shards = len(list(target.glob("shards/[0-9]*")))
     process = run(config)
     out, _ = process.communicate(timeout=60)
