@@ -5,11 +5,8 @@ Fields and columns other than these three are ignored. An id that is an integer 
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 import os
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.files import read_jsonl
 from ratchet.progress import Progress
 from retrieval.hashing import key_hash
 
@@ -117,7 +115,7 @@ def _read(path: Path, skip: int) -> Iterator[tuple[int, str, Document]]:
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip)
     else:
-        rows = _json_rows(path, skip)
+        rows = ((number, f"{path}:{number}", row) for number, row in read_jsonl(path, "document", skip))
     for number, where, row in rows:
         yield number, where, _document(row, where)
 
@@ -144,36 +142,6 @@ def _document(row: dict[str, Any], where: str) -> Document:
 
 def _cannot_read(path: Path, error: OSError) -> UserError:
     return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")
-
-
-# JSONL
-
-
-def _json_rows(path: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    try:
-        file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise _cannot_read(path, error) from error
-    with file:
-        try:
-            for number, line in enumerate(file, 1):
-                if line.isspace():
-                    continue
-                if skip > 0:
-                    skip -= 1
-                    continue
-                where = f"{path}:{number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise UserError(f"{where}: not valid JSON ({error}); mend or remove this line") from error
-                if not isinstance(row, dict):
-                    raise UserError(f"{where}: expected a document ({{...}}), got {type(row).__name__}")
-                yield number, where, row
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{path}: cannot read on ({error}); if it is a .gz file it may be cut off or damaged"
-            ) from error
 
 
 # Parquet

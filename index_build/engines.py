@@ -10,7 +10,7 @@ from typing import Any
 from ratchet.config import IndexConfig
 from ratchet.progress import Progress
 from retrieval.layout import Manifest
-from retrieval.opening import MILVUS_LITE, open_store, vector_space
+from retrieval.opening import milvus_config, open_store, vector_space
 from retrieval.shard import Shard
 from retrieval.store import Store
 
@@ -31,13 +31,7 @@ def drop_older(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     if config.engine == "milvus":
         from retrieval.milvus import drop_milvus
 
-        drop_milvus(_milvus(config, target), vector_space(manifest, open_store(target, manifest)))
-
-
-def _milvus(config: IndexConfig, target: Path) -> Any:
-    from retrieval.milvus import MilvusConfig
-
-    return MilvusConfig(uri=config.milvus or str(target / MILVUS_LITE))
+        drop_milvus(milvus_config(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
 
 
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
@@ -58,7 +52,7 @@ def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store:
 
     with Progress("sending vectors to Milvus", len(store)) as progress:
         build_milvus(
-            _milvus(config, target),
+            milvus_config(target, config.milvus),
             vector_space(manifest, store),
             lambda first: _vectors(store, first),
             lambda rows: progress.advance(rows),

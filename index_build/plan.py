@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from ratchet.errors import UserError
 from ratchet.files import disk_error, write_json
 from ratchet.progress import Progress
 from ratchet.records import Record
-from ratchet.runfolder import file_digest
+from ratchet.runfolder import file_digest, tree_digest
 from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 
 PLAN = "plan.json"
@@ -184,10 +183,5 @@ def _source(path: Path, known: Sequence[PlannedSource]) -> tuple[str, str, dict[
 
 
 def source_digest(path: Path) -> str:
-    """sha256 of a source: of the file's bytes, or of the names and digests of a folder's files."""
-    if not path.is_dir():
-        return file_digest(path)
-    digest = hashlib.sha256()
-    for file in source_files(path):
-        digest.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
-    return digest.hexdigest()
+    """sha256 of a source: of the file's bytes, or of the names and digests of those files of a folder that are read."""
+    return tree_digest(path, source_files(path)) if path.is_dir() else file_digest(path)

@@ -108,8 +108,11 @@ class Segment:
         self.close()
 
 
-def read_jsonl(path: Path, what: str = "JSON object") -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it."""
+def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it.
+
+    Blank lines hold no object, but count. The first `skip` objects are passed over without a look at them.
+    """
     try:
         file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
     except OSError as error:
@@ -118,6 +121,9 @@ def read_jsonl(path: Path, what: str = "JSON object") -> Iterator[tuple[int, dic
         try:
             for number, line in enumerate(file, 1):
                 if not line.strip():
+                    continue
+                if skip > 0:
+                    skip -= 1
                     continue
                 try:
                     value = json.loads(line)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -153,9 +154,14 @@ def path_digest(path: Path) -> str:
     """sha256 of a file's bytes, or of the names and digests of a folder's files."""
     if not path.is_dir():
         return file_digest(path)
+    return tree_digest(path, sorted(child for child in path.rglob("*") if child.is_file()))
+
+
+def tree_digest(folder: Path, files: Iterable[Path]) -> str:
+    """sha256 of the names below the folder and of the digests of some of its files."""
     digest = hashlib.sha256()
-    for file in sorted(child for child in path.rglob("*") if child.is_file()):
-        digest.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
+    for file in files:
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_digest(file)}\n".encode())
     return digest.hexdigest()
 
 

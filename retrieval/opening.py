@@ -140,14 +140,22 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
     settings = manifest.settings
     load = (_dense_encoder if settings.kind == "dense" else _sparse_encoder)(folder, settings.encoder, encoder)
     if settings.engine == "milvus":
-        from retrieval.milvus import MilvusConfig, MilvusRanker
+        from retrieval.milvus import MilvusRanker
 
-        config = MilvusConfig(uri=milvus or str(folder / MILVUS_LITE))
-        return MilvusRanker(config, vector_space(manifest, store), lambda texts: load().encode_queries(texts))
+        return MilvusRanker(
+            milvus_config(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
+        )
     from retrieval.dense import DenseRanker
 
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     return DenseRanker(matrices, lambda texts: load().encode_queries(texts))
+
+
+def milvus_config(folder: Path, address: str) -> Any:
+    """Where an index's vectors are: at the address of a cluster, or in a file of the index folder."""
+    from retrieval.milvus import MilvusConfig
+
+    return MilvusConfig(uri=address or str(folder / MILVUS_LITE))
 
 
 def vector_space(manifest: Manifest, store: Store) -> Any:
