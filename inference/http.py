@@ -269,6 +269,7 @@ def _base_url(model: ModelConfig) -> str:
             f"the model {model.path} has engine: {model.engine} but no url; set models.*.url, such as "
             f"http://127.0.0.1:8000/v1, and {HOW_TO_START}"
         )
+    assert isinstance(model.url, str), "replicas have an engine each"
     try:
         url = httpx.URL(model.url)
     except httpx.InvalidURL as error:

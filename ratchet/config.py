@@ -30,8 +30,11 @@ class ModelConfig(Section):
     """A local model folder, or a hub name."""
     engine: Literal["local", "vllm", "openai", "scripted"] = "local"
     """local: in this process. vllm: token ids over HTTP. openai: text over HTTP, to any compatible server."""
-    url: str | None = None
-    """Server address for vllm and openai, such as http://127.0.0.1:8000/v1."""
+    url: str | tuple[str, ...] | None = None
+    """Address of the server for vllm and openai, such as http://127.0.0.1:8000/v1; several are replicas. Default: what
+    `python -m inference serve` around the command says (inference/addresses.py)."""
+    serve: dict[str, Any] = {}
+    """vllm: how that command starts this model's servers: ServeConfig in inference/serving/settings.py."""
     served_name: str | None = None
     """The name under which the server knows the model; default: path."""
     api_key_env: str = "RATCHET_API_KEY"
@@ -314,6 +317,10 @@ class Config(Section):
     rewards: RewardsConfig = RewardsConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    rounds: dict[str, Any] = {}
+    """How many rounds, from which adapter each begins, when one is promoted: RoundsConfig in rounds/settings.py."""
+    sweep: dict[str, Any] = {}
+    """Checkpoints, systems and question sets of `python -m evaluation sweep`: SweepConfig in evaluation/sweep.py."""
     generation: dict[str, Any] = {}
     """Making questions from the corpus: Settings in question_build/settings.py."""
 

@@ -21,7 +21,9 @@ from ratchet.errors import UserError
 from ratchet.files import write_atomic, write_json
 
 SPLITS = ("train", "dev", "test")
-LATER_PASSES = ("rewards", "evaluation")
+LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep")
+MACHINE = {"url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
+"""Keys of a model that say where and how wide it runs; what it says does not depend on them."""
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 
 
@@ -89,16 +91,13 @@ def open_run(config: Config) -> RunFolder:
     """Make or reopen the run folder of a config; another config on the same folder is refused with the difference.
 
     Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
-    selection carries the settings that made it.
+    selection carries the settings that made it. So may the machines that it runs on (MACHINE).
     """
     run = RunFolder(config.folder)
     resolved = config.model_dump(mode="json")
     if run.config.exists():
         old = _completed(yaml.safe_load(run.config.read_text()))
-        changes = _difference(
-            {key: value for key, value in old.items() if key not in LATER_PASSES},
-            {key: value for key, value in resolved.items() if key not in LATER_PASSES},
-        )
+        changes = _difference(_lasting(old), _lasting(resolved))
         if changes:
             raise UserError(
                 f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
@@ -110,6 +109,16 @@ def open_run(config: Config) -> RunFolder:
     write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
     write_json(run.manifest, manifest)
     return run
+
+
+def _lasting(resolved: dict[str, Any]) -> dict[str, Any]:
+    """What may not change on a run."""
+    kept = {key: value for key, value in resolved.items() if key not in LATER_PASSES}
+    models = {
+        name: {key: value for key, value in model.items() if key not in MACHINE}
+        for name, model in resolved.get("models", {}).items()
+    }
+    return kept | {"models": models, "sampling": {**resolved.get("sampling", {}), "concurrency": None}}
 
 
 def _completed(old: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -13,16 +14,33 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # A job that a script started in the background ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SMOLLM2 = Path(__file__).parent.parent / "models" / "smollm2-135m-instruct"
+ROOT = Path(__file__).parent.parent
+SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
+VLLM = ROOT / ".venv-vllm" / "bin" / "python"
+
+
+def missing_for(mark: str) -> str:
+    """What a test with this mark wants and is not here; empty where all is here."""
+    if mark in ("model", "vllm") and not (SMOLLM2 / "config.json").exists():
+        return f"{SMOLLM2} is not there; `make model` makes it"
+    if mark == "vllm" and not (VLLM.parent.parent / "installed").exists():
+        return f"{VLLM} is not there; `make vllm` installs it"
+    if mark == "cluster" and os.geteuid() != 0:
+        return "only root can start a SLURM for a test"
+    if mark == "cluster" and (lacking := [p for p in ("slurmctld", "slurmd", "munged", "sbatch") if not which(p)]):
+        return f"{', '.join(lacking)} not installed; `make slurm` installs them"
+    return ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if (SMOLLM2 / "config.json").exists():
-        return
-    skip = pytest.mark.skip(reason=f"{SMOLLM2} is not there; `make model` makes it")
-    for item in items:
-        if "model" in item.keywords:
-            item.add_marker(skip)
+    """Skip what cannot run here and say why. Continuous integration has everything: there the same is an error."""
+    for mark in ("model", "vllm", "cluster"):
+        marked = [item for item in items if mark in item.keywords]
+        reason = missing_for(mark) if marked else ""
+        if reason and os.environ.get("RATCHET_CI"):
+            raise pytest.UsageError(f"{len(marked)} tests cannot run: {reason}")
+        for item in marked if reason else []:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
