@@ -61,6 +61,11 @@ class RoundFolder:
     def evaluation(self) -> Path:
         return self.path / "evaluation"
 
+    @property
+    def promotion(self) -> Path:
+        """Whether the round's adapter took its parent's place."""
+        return self.path / "promotion.json"
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -77,6 +82,11 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def ledger(self) -> Path:
+        """What every finished stage was made of and what it left, by content."""
+        return self.path / "ledger.jsonl"
 
     @property
     def nuggets(self) -> Path:

@@ -12,8 +12,7 @@ class Entry(Record):
     """One finished stage, a line of ledger.jsonl: what went in and what came out, by content.
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
-    questions: "questions", "index", "trajectories", "scores", "selection", "rows", "adapter", "evaluation".
-    """
+X    """
 
     round: int
     stage: str
@@ -33,7 +32,7 @@ class Promotion(Record):
 
     round: int
     candidate: str
-    """The trained adapter's digest."""
+    """The trained adapter's digest; empty where the round trained none, because nothing was kept."""
     parent: str
     """The digest of the adapter that sampled, or 'base'."""
     split: str
