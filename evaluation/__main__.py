@@ -1,7 +1,13 @@
 """python -m evaluation --config X [--round 1] [--split NAME] [--adapter DIR | --base-only]
 
 Runs the base model, the round's adapter and the config's baselines on held-out questions and on the config's
-benchmarks, and prints base against trained and methods side by side. Made from what is stored, without a model:
+benchmarks, and prints base against trained and methods side by side. Over many checkpoints, and over many runs:
+
+    python -m evaluation sample ...              the same as without an action, but nothing is scored: no judge yet
+    python -m evaluation sweep --config X        checkpoints x systems x question sets; -h says more
+    python -m evaluation leaderboard RUN...      the runs that were evaluated on the same questions, side by side
+
+Made from what is stored, without a model:
 
     python -m evaluation table --config X        the same tables again
     python -m evaluation verdicts --config X     who said what where questions have labels, and scores by label
@@ -17,6 +23,7 @@ benchmarks, and prints base against trained and methods side by side. Made from 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from evaluation.results import BASE, TRAINED, Results
@@ -29,10 +36,18 @@ STORED = ("table", "verdicts", "power", "agreement")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["sweep"]:
+        from evaluation.sweep.command import sweep
+
+        return sweep(sys.argv[2:])
+    if sys.argv[1:2] == ["leaderboard"]:
+        from evaluation.leaderboard import leaderboard
+
+        return leaderboard(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    actions = ("run", *STORED, "thresholds", "members", "leakage", "list", "describe")
+    actions = ("run", "sample", *STORED, "thresholds", "members", "leakage", "list", "describe")
     parser.add_argument("action", nargs="?", choices=actions, default="run", metavar="ACTION")
     parser.add_argument("name", nargs="?", help="describe: the benchmark's name")
     add_config_arguments(parser, required=False)
@@ -64,7 +79,7 @@ def main() -> None:
         from evaluation.members import print_members
 
         return print_members(config, arguments.round)
-    if arguments.action != "run" and (arguments.adapter or arguments.base_only):
+    if arguments.action not in ("run", "sample") and (arguments.adapter or arguments.base_only):
         parser.error(f"{arguments.action} looks at the stored arms; --adapter and --base-only belong to a run")
     if config.members:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
@@ -78,20 +93,26 @@ def main() -> None:
 
 def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
     from evaluation.agreement import agreement_table
-    from evaluation.compare import evaluate, read_arm, results_path, scores_path, splits_of, tabulate
+    from evaluation.compare import evaluate, read_arm, results_path, run_arms, scores_path, splits_of, tabulate
     from evaluation.power import power_table
     from evaluation.suite import WIDTH
     from evaluation.verdict_tables import print_verdicts
     from rewards.store import stored_scores
 
     splits = [arguments.split] if arguments.split else splits_of(config)
-    if arguments.action == "run":
+    if arguments.action in ("run", "sample"):
         adapter = None if arguments.base_only else arguments.adapter or folder.adapter
         if adapter is not None and not (adapter / "adapter_config.json").exists():
             raise UserError(
                 f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
                 "or measure the base model alone with --base-only"
             )
+        if arguments.action == "sample":
+            _, records = run_arms(config, folder, splits, adapter)
+            for split, arms in records.items():
+                made = ", ".join(f"{arm.name} {len(arm.keys)}" for arm in arms)
+                print(f"{split}: trajectories in {folder.evaluation}: {made}")
+            return
         found = evaluate(config, folder, arguments.round, splits, adapter)
     else:
         found = tabulate(config, folder, arguments.round, splits)

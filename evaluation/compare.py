@@ -21,6 +21,7 @@ from evaluation.complementarity import complementarity
 from evaluation.metrics import Scores
 from evaluation.results import (
     BASE,
+    PARENT,
     TRAINED,
     Arm,
     Results,
@@ -86,10 +87,11 @@ def title_of(config: Config, name: str) -> str:
     return (split.benchmark or name) + (", shuffled" if split.order == "shuffled" else "")
 
 
-def plan(config: Config, adapter: Path | None) -> list[ArmPlan]:
-    """Base, the adapter if there is one, and the config's baselines on the base model."""
+def plan(config: Config, adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
+    """Base, the adapter that `adapter` is to be better than, the adapter itself, each if there is one, and the
+    config's baselines on the base model."""
     for name in config.evaluation.baselines:
-        if name in (BASE, TRAINED) or name.startswith((".", "scores-")) or "/" in name:
+        if name in (BASE, PARENT, TRAINED) or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
     for name in config.evaluation.skip:
         if name not in config.evaluation.baselines:
@@ -98,23 +100,23 @@ def plan(config: Config, adapter: Path | None) -> list[ArmPlan]:
                 "adapter are run on every question set"
             )
     arms = [ArmPlan(BASE, config.system)]
+    if parent is not None:
+        arms.append(ArmPlan(PARENT, config.system, parent))
     if adapter is not None:
         arms.append(ArmPlan(TRAINED, config.system, adapter))
     return arms + [ArmPlan(name, system) for name, system in config.evaluation.baselines.items()]
 
 
 def evaluate(
-    config: Config, folder: RoundFolder, number: int, splits: Sequence[str], adapter: Path | None
+    config: Config,
+    folder: RoundFolder,
+    number: int,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
 ) -> list[Results]:
     """Run, score and compare every arm on every split, all in one pool; what is stored already is not run again."""
-    questions = {split: load_questions(split_of(config, split), config.seed) for split in splits}
-    arms = plan(config, adapter)
-    if adapter is not None:
-        for split, asked in questions.items():
-            strict = split not in ("train", "dev")
-            for warning in check_adapter(adapter, asked, config.questions.leakage, split, strict):
-                print(warning, file=sys.stderr)
-    records = _run(config, arms, questions, folder)
+    questions, records = run_arms(config, folder, splits, adapter, parent)
     from rewards.scoring import score_trajectories  # late: making a table again needs no judge
 
     results = []
@@ -128,13 +130,28 @@ def evaluate(
     return results
 
 
+def run_arms(
+    config: Config, folder: RoundFolder, splits: Sequence[str], adapter: Path | None, parent: Path | None = None
+) -> tuple[dict[str, list[Question]], dict[str, list[ArmRecord]]]:
+    """Sample what is missing of every arm, and score nothing; by split, its questions and what makes up its arms."""
+    questions = {split: load_questions(split_of(config, split), config.seed) for split in splits}
+    arms = plan(config, adapter, parent)
+    if adapter is not None:
+        for split, asked in questions.items():
+            strict = split not in ("train", "dev")
+            for warning in check_adapter(adapter, asked, config.questions.leakage, split, strict):
+                print(warning, file=sys.stderr)
+    return questions, _run(config, arms, questions, folder)
+
+
 def tabulate(config: Config, folder: RoundFolder, number: int, splits: Sequence[str]) -> list[Results]:
     """Make the results again from the stored trajectories and scores; no model is opened."""
     results = []
     for split in splits:
         questions = load_questions(split_of(config, split), config.seed)
         arms = []
-        for arm in plan(config, folder.adapter):
+        # The round's parent was run where a promotion was decided, and its path is not asked for here.
+        for arm in plan(config, folder.adapter, parent=folder.adapter):
             record = read_arm(folder, arm.name, split)
             if record is not None:
                 arms.append((record, arm_trajectories(folder, record, split)))
