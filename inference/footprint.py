@@ -1,0 +1,52 @@
+"""How much memory a model takes: its weights, and the keys and values of a token. Read from its config.json alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ratchet.errors import UserError
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Footprint:
+    parameters: int
+    """Tied weights count once."""
+    weight_bytes: int
+    kv_bytes_per_token: int
+    """Keys and values of all layers for one token of one sequence."""
+    kv_heads: int
+    """Heads that keys and values can be split over: more devices than heads hold copies."""
+    linear_features: int
+    """Sum of inputs and outputs of every linear layer but the head: an all-linear LoRA of rank r has r times as many
+    parameters."""
+
+    def lora_parameters(self, rank: int) -> int:
+        return rank * self.linear_features
+
+
+def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
+    """Of a local folder or a hub name. The model is built without its weights, so what is counted is what will load."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:  # the readers of damaged files raise anything, bare Exception included
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{path}: cannot tell its size from its config.json: {reason}") from error
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    parameters = sum(weight.numel() for weight in model.parameters())
+    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()]
+    return Footprint(
+        parameters=parameters,
+        weight_bytes=parameters * DTYPE_BYTES[dtype],
+        kv_bytes_per_token=2 * text.num_hidden_layers * heads * width * DTYPE_BYTES[dtype],
+        kv_heads=heads,
+        linear_features=sum(layer.in_features + layer.out_features for layer in layers),
+    )
