@@ -19,7 +19,7 @@ from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Question, Record, Trajectory
 
-BASE, TRAINED = "base", "adapter"
+BASE, PARENT, TRAINED = "base", "parent", "adapter"
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole: are they lenient?"""
 
@@ -58,7 +58,7 @@ class Arm(Record):
     """One system under one policy, on the split's questions."""
 
     name: str
-    """'base', 'adapter', or a baseline's name in the config."""
+    """'base', 'parent' (the adapter that a round sampled with), 'adapter', or a baseline's name in the config."""
     system: str
     policy: str
     """'base', or the adapter's digest."""
