@@ -1,4 +1,4 @@
-"""python -m report --config X [--round 1]: write report.html in the run folder, from its records alone."""
+"""python -m report --config X [--round N]: write report.html in the run folder, from its records alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
 from report.gather import MAX_QUESTIONS, gather
 from report.page import render
+from report.rounds import numbers_on_disk
 
 
 def main() -> None:
     parser = config_parser("python -m report", "Write a round's page: numbers, plots, selection and trajectories.")
-    parser.add_argument("--round", type=int, default=1, help="which round (default 1)")
+    parser.add_argument("--round", type=int, help="which round (default: the last that has anything)")
     parser.add_argument(
         "--questions",
         type=int,
@@ -24,7 +25,8 @@ def main() -> None:
     if not config.folder.exists():
         raise UserError(f"{config.folder}: there is no such run folder yet; run `python -m sampling` first")
     run = open_run(config)
-    page = render(config, gather(config, run.round(arguments.round), arguments.round, arguments.questions))
+    number = arguments.round or max(numbers_on_disk(run), default=1)
+    page = render(config, gather(config, run.round(number), number, arguments.questions))
     write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
 

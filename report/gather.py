@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from evaluation.compare import arm_path, read_arm, results_path, scores_path, split_of
 from evaluation.results import TRAINED, Results, read_results
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import read_segment, read_segments
+from ratchet.files import read_segments
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
-from ratchet.runfolder import RoundFolder
+from ratchet.runfolder import RoundFolder, RunFolder
+from report.rounds import RoundNumbers, gather_rounds, read_selection
+from report.training import LogLine, TrainedRows, read_trained, read_training_log
 from rewards.store import stored_scores
+from rounds.ledger import read_ledger
+from rounds.promotion import read_promotion
+from rounds.records import Entry
 
 MAX_QUESTIONS = 48
 """Most questions whose trajectories are put on the page, per section."""
@@ -91,30 +92,6 @@ class Source:
     """Only these; None: all."""
 
 
-class LogLine(BaseModel):
-    """One line of training/log.jsonl."""
-
-    model_config = ConfigDict(extra="ignore")
-    step: int
-    loss: float | None = None
-    dev_loss: float | None = None
-    learning_rate: float | None = None
-
-
-@dataclass(frozen=True)
-class TrainedRow:
-    """One token row of a trajectory that is shown."""
-
-    mask: bytes
-    """1 for a token with loss, by position in its conversation."""
-    held_out: bool
-    """Its question was held out for the dev loss: nothing was learnt from it."""
-
-
-TrainedRows = dict[tuple[str, int], TrainedRow]
-"""By (trajectory key, conversation)."""
-
-
 @dataclass(frozen=True)
 class Gathered:
     """Everything the page is made from. A part that does not exist yet is None or empty, and `missing` says so."""
@@ -133,26 +110,31 @@ class Gathered:
     missing: tuple[str, ...]
     benchmarks: tuple[Results, ...] = ()
     """Of the config's other question sets, those that were evaluated."""
+    rounds: tuple[RoundNumbers, ...] = ()
+    """Every round of the run."""
+    ledger: tuple[Entry, ...] = ()
 
 
 def gather(config: Config, folder: RoundFolder, number: int, max_questions: int = MAX_QUESTIONS) -> Gathered:
     missing: list[str] = []
-    questions = _questions(config, missing)
-    selection = _selection(folder.selection)
+    rounds = gather_rounds(config, RunFolder(config.folder))
+    split, results = _results(config, folder)
+    questions = _questions(config, split, missing)
+    selection = read_selection(folder.selection)
     if selection is None:
         missing.append("No selection yet: run `python -m rewards`.")
     tallies: list[Tally] = []
     sampled = _sampled(folder, questions["train"], selection, max_questions, tallies)
     if sampled is None:
         missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
-    results = read_results(results_path(folder, config, config.evaluation.split))
     if results is None:
         missing.append("No evaluation yet: run `python -m evaluation`.")
-    evaluated = _evaluated(folder, config.evaluation.split, questions["held out"], results, max_questions, tallies)
+    evaluated = _evaluated(folder, split, questions["held out"], results, max_questions, tallies)
     training = read_training_log(folder.training / "log.jsonl")
     if not training:
         missing.append("No training log yet: run `accelerate launch train.py`.")
-    rows, trained = _trained(config, folder.rows, sampled, selection)
+    shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
+    rows, trained = read_trained(config, folder.rows, shown, selection)
     if not rows:
         missing.append("No token rows yet, so what was trained on cannot be marked.")
     return Gathered(
@@ -173,28 +155,31 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
             for name in config.evaluation.benchmarks
             if (found := read_results(results_path(folder, config, name))) is not None
         ),
+        rounds=rounds,
+        ledger=tuple(read_ledger(RunFolder(config.folder))),
     )
 
 
-def _questions(config: Config, missing: list[str]) -> dict[str, dict[str, Question]]:
+def _results(config: Config, folder: RoundFolder) -> tuple[str, Results | None]:
+    """The split that the page is about, and its results: the config's, or what the round was judged by before."""
+    final = config.evaluation.split
+    results = read_results(results_path(folder, config, final))
+    promotion = read_promotion(folder) if results is None else None
+    if promotion is None:
+        return final, results
+    return promotion.split, read_results(results_path(folder, config, promotion.split))
+
+
+def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, dict[str, Question]]:
     """Questions by section and id. A run can be looked at where its question files are not: ids stand in then."""
     found: dict[str, dict[str, Question]] = {}
-    for section, split in (("train", "train"), ("held out", config.evaluation.split)):
+    for section, split in (("train", "train"), ("held out", held_out)):
         try:
             found[section] = {q.id: q for q in load_questions(split_of(config, split), config.seed)}
         except UserError as error:
             found[section] = {}
             missing.append(f"Question texts of the {split} split cannot be shown: {error}")
     return found
-
-
-def _selection(path: Path) -> Selection | None:
-    if not path.exists():
-        return None
-    try:
-        return Selection.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: not a selection; make it again with `python -m rewards`") from error
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -322,53 +307,6 @@ def spread(ids: Sequence[str], limit: int) -> list[str]:
     if len(ids) <= limit:
         return list(ids)
     return [ids[i * len(ids) // limit] for i in range(limit)]
-
-
-def read_training_log(path: Path) -> tuple[LogLine, ...]:
-    """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are left out."""
-    by_step: dict[int, LogLine] = {}
-    for line in read_segment(path, LogLine):
-        values = {name: value for name, value in line.model_dump(exclude={"step"}).items() if _finite(value)}
-        before = by_step[line.step].model_dump(exclude={"step"}, exclude_none=True) if line.step in by_step else {}
-        by_step[line.step] = LogLine(step=line.step, **(before | values))
-    return tuple(by_step[step] for step in sorted(by_step))
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _trained(
-    config: Config, path: Path, sampled: Section | None, selection: Selection | None
-) -> tuple[int, TrainedRows]:
-    """(number of token rows, the rows of trajectories that are shown)."""
-    if not path.exists():
-        return 0, {}
-    shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
-    question_of = (
-        {key: choice.question_id for choice in selection.questions for key in choice.rewards} if selection else {}
-    )
-    found: TrainedRows = {}
-    try:
-        file = pq.ParquetFile(path)
-        keys = file.read(columns=["trajectory"])
-        held_out: set[str] = set()
-        if all(key in question_of for key in keys["trajectory"].to_pylist()):
-            from training.data import split_rows  # late: it imports torch
-
-            _, dev = split_rows(keys, question_of, config.training.dev_fraction, config.seed)
-            held_out = set(dev["trajectory"].to_pylist())
-        for batch in file.iter_batches(columns=["trajectory", "conversation", "loss_mask"], batch_size=64):
-            key_of, conversation_of, masks = batch.columns
-            for i, key in enumerate(key_of.to_pylist()):
-                if key in shown:
-                    row = TrainedRow(bytes(masks[i].as_py()), key in held_out)
-                    found[key, conversation_of[i].as_py()] = row
-    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
-        raise UserError(
-            f"{path}: cannot read the rows ({error}); delete the file, and the next training makes it again"
-        ) from error
-    return len(keys), found
 
 
 def _first_line(text: str) -> str:

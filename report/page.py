@@ -21,8 +21,10 @@ from evaluation.results import BASE, TRAINED, Difference, Results
 from evaluation.table import SECTIONS, p_value
 from ratchet.config import Config
 from report.gather import Gathered, Tally
+from report.ledger import ledger_view
 from report.numbers import interval, number
-from report.plots import Plot, make_plots
+from report.plots import Plot, learning_curve, make_plots
+from report.rounds import rounds_view
 from report.verdicts import verdict_sets
 from report.view import MAX_CHOICES, make_view
 
@@ -72,6 +74,9 @@ def render(config: Config, gathered: Gathered) -> str:
         baselines=_baselines(results) if results else None,
         kinds=_kinds(results) if results else [],
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
+        rounds=rounds_view(gathered.rounds),
+        curve=_drawn(curve) if (curve := learning_curve(gathered.rounds)) else None,
+        ledger=ledger_view(gathered.ledger),
         plots=[_drawn(plot) for plot in plots],
         tallies=gathered.tallies,
         statuses=STATUSES,

@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evaluation.metrics import BY_NAME
-from evaluation.results import BASE, TRAINED, Results
+from evaluation.results import BASE, TRAINED, Difference, Results
 from ratchet.records import Selection
-from report.gather import LogLine
+from report.rounds import RoundNumbers
+from report.training import LogLine
 
 # Stand-ins that no plot uses by chance; each becomes a CSS variable of the page.
 INK, MUTED, RULE, BASE_COLOUR, TRAINED_COLOUR = "#010203", "#010204", "#010205", "#010206", "#010207"
@@ -67,6 +68,54 @@ def make_plots(results: Results | None, selection: Selection | None, training: S
             plots += [best_of_n(selection), sampled_rewards(selection)]
         plots.append(loss_curve(training))
     return [plot for plot in plots if plot is not None]
+
+
+def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
+    """The measure on which promotion is decided, round by round: each candidate against the adapter that it follows."""
+    compared = [
+        (found, difference)
+        for found in rounds
+        if found.promotion is not None and (difference := found.promotion.difference).after is not None
+    ]
+    if not compared:
+        return None
+    with matplotlib.rc_context(STYLE):
+        return _learning_curve(compared, rounds[-1].number)
+
+
+def _learning_curve(compared: Sequence[tuple[RoundNumbers, Difference]], last: int) -> Plot:
+    figure, axes = _figure(width=9.0)
+    first = compared[0][0].promotion
+    assert first is not None
+    base = next((found.base for found, _ in reversed(compared) if found.base), None)
+    level = base.mean if base and base.mean is not None else compared[0][1].before
+    if level is not None:
+        axes.axhline(level, color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.plot([0], [level], "o", color=BASE_COLOUR, markersize=7)
+        axes.annotate(f"{level:.2f}", (0, level), (0, 9), textcoords="offset points", ha="center")
+    if base and base.low is not None and base.high is not None:
+        axes.vlines(0, base.low, base.high, color=BASE_COLOUR, linewidth=1.6)
+    for found, difference in compared:
+        assert found.promotion is not None and difference.before is not None and difference.after is not None
+        n, before, after = found.number, difference.before, difference.after
+        colour = TRAINED_COLOUR if found.promotion.promoted else MUTED
+        axes.plot([n - 0.28, n + 0.28], [before, before], color=RULE, linewidth=2.5, solid_capstyle="butt")
+        if difference.low is not None and difference.high is not None:
+            axes.vlines(n, before + difference.low, before + difference.high, color=colour, linewidth=1.6)
+        filled = colour if found.promotion.promoted else "none"
+        axes.plot([n], [after], "o", color=colour, markerfacecolor=filled, markersize=8, markeredgewidth=1.8)
+        axes.annotate(f"{after:.2f}", (n, after), (11, -3), textcoords="offset points")
+    ticks = range(last + 1)
+    axes.set(xticks=ticks, xticklabels=["base", *(f"round {n}" for n in ticks[1:])], xlim=(-0.5, last + 0.6))
+    axes.set_ylabel(_words(first.measure))
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    return Plot(
+        "The learning curve",
+        f"{_words(first.measure)} on {compared[-1][1].n} questions of {first.split}. Filled: promoted. Hollow: not. "
+        "Short line: the adapter that sampled, to which each is compared; bar: the 95% interval of the difference, "
+        "from there. Dashed: the base model, with the interval of its own mean.",
+        _svg(figure, "learning-curve", f"{_words(first.measure)} by round"),
+    )
 
 
 def held_out(results: Results) -> Plot | None:
@@ -189,8 +238,8 @@ def _words(name: str) -> str:
     return BY_NAME[name].title.partition(",")[0]
 
 
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(5.6, 3.0), layout="constrained")
+def _figure(width: float = 5.6) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 3.0), layout="constrained")
     return figure, figure.add_subplot()
 
 

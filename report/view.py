@@ -25,7 +25,8 @@ from ratchet.records import (
     Turn,
     content_key,
 )
-from report.gather import Gathered, Section, TrainedRow, TrainedRows, spread
+from report.gather import Gathered, Section, spread
+from report.training import TrainedRow, TrainedRows
 from rewards.selection import reward
 
 MAX_OUTPUT, MAX_PASSAGE = 6_000, 1_500

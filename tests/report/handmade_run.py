@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from evaluation.compare import ArmRecord, arm_path, scores_path, tabulate
+from evaluation.results import Results
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import (
@@ -183,10 +184,10 @@ def trajectory(
     )
 
 
-def make_config(folder: Path, train: int = 24, test: int = 30) -> Config:
+def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> Config:
     """A config whose question files exist, with rule-based scores alone."""
     paths = {}
-    for split, count in (("train", train), ("dev", 4), ("test", test)):
+    for split, count in (("train", train), ("dev", dev), ("test", test)):
         paths[split] = {"path": str(folder / f"{split}.jsonl")}
         write_jsonl(folder / f"{split}.jsonl", questions_of(split, count))
     return Config.model_validate(
@@ -201,10 +202,10 @@ def make_config(folder: Path, train: int = 24, test: int = 30) -> Config:
     )
 
 
-def add_sampling(config: Config, folder: RoundFolder, samples: int = 8) -> list[Trajectory]:
+def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: float = 0.1) -> list[Trajectory]:
     questions = questions_of("train", sum(1 for _ in open(config.questions.train.path)))  # noqa: SIM115, PTH123
     made = [
-        trajectory(q, sample, skill=0.1 + 0.5 * (i % 4) / 3, hostile=i == 0)
+        trajectory(q, sample, skill=skill + 0.5 * (i % 4) / 3, hostile=i == 0)
         for i, q in enumerate(questions)
         for sample in range(samples)
     ]
@@ -235,19 +236,25 @@ def add_training(folder: RoundFolder, steps: int = 60) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 61, "lo')
 
 
-def add_evaluation(config: Config, folder: RoundFolder) -> None:
-    questions = questions_of("test", sum(1 for _ in open(config.questions.test.path)))  # noqa: SIM115, PTH123
+Skills = tuple[tuple[str, str, float], ...]
+"""Arm, policy, and how often it is right."""
+ARMS: Skills = (("base", "base", 0.12), ("adapter", "0f3a91c4", 0.5), ("no retrieval", "base", 0.05))
+
+
+def add_evaluation(config: Config, folder: RoundFolder, split: str = "test", arms: Skills = ARMS) -> Results:
+    path = getattr(config.questions, split).path
+    questions = questions_of(split, sum(1 for _ in open(path)))  # noqa: SIM115, PTH123
     everything = []
-    for arm, policy, skill in (("base", "base", 0.12), ("adapter", "0f3a91c4", 0.5), ("no retrieval", "base", 0.05)):
+    for arm, policy, skill in arms:
         made = [trajectory(q, 0, skill, policy + arm) for q in questions]
         made = [t.model_copy(update={"policy": policy}) for t in made]
-        path = arm_path(folder, arm, "test")
+        path = arm_path(folder, arm, split)
         write_jsonl(path / "part-0.jsonl", made)
         record = ArmRecord(name=arm, system="mrag", policy=policy, keys=tuple(t.key for t in made))
         write_json(path.with_suffix(".json"), record.model_dump(mode="json"))
         everything += made
-    score_trajectories(config, questions, everything, SCORES, scores_path(folder, "test"))
-    tabulate(config, folder, 1, ["test"])
+    score_trajectories(config, questions, everything, SCORES, scores_path(folder, split))
+    return tabulate(config, folder, 1, [split])[0]
 
 
 def make_run(folder: Path, train: int = 24, test: int = 30) -> tuple[Config, RoundFolder]:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.records import QuestionChoice, Selection
-from report.gather import LogLine, choose_mixed, spread
+from report.gather import choose_mixed, spread
 from report.plots import expected_best, make_plots
+from report.training import LogLine
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=7))

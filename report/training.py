@@ -1,0 +1,86 @@
+"""What a training left: its log, and which tokens of the trajectories on the page it learnt from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segment
+from ratchet.records import Selection
+
+
+class LogLine(BaseModel):
+    """One line of training/log.jsonl."""
+
+    model_config = ConfigDict(extra="ignore")
+    step: int
+    loss: float | None = None
+    dev_loss: float | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainedRow:
+    """One token row of a trajectory that is shown."""
+
+    mask: bytes
+    """1 for a token with loss, by position in its conversation."""
+    held_out: bool
+    """Its question was held out for the dev loss: nothing was learnt from it."""
+
+
+TrainedRows = dict[tuple[str, int], TrainedRow]
+"""By (trajectory key, conversation)."""
+
+
+def read_training_log(path: Path) -> tuple[LogLine, ...]:
+    """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are left out."""
+    by_step: dict[int, LogLine] = {}
+    for line in read_segment(path, LogLine):
+        values = {name: value for name, value in line.model_dump(exclude={"step"}).items() if _finite(value)}
+        before = by_step[line.step].model_dump(exclude={"step"}, exclude_none=True) if line.step in by_step else {}
+        by_step[line.step] = LogLine(step=line.step, **(before | values))
+    return tuple(by_step[step] for step in sorted(by_step))
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def read_trained(
+    config: Config, path: Path, shown: Container[str], selection: Selection | None
+) -> tuple[int, TrainedRows]:
+    """(number of token rows, the rows of the trajectories whose keys are in `shown`)."""
+    if not path.exists():
+        return 0, {}
+    question_of = (
+        {key: choice.question_id for choice in selection.questions for key in choice.rewards} if selection else {}
+    )
+    found: TrainedRows = {}
+    try:
+        file = pq.ParquetFile(path)
+        keys = file.read(columns=["trajectory"])
+        held_out: set[str] = set()
+        if all(key in question_of for key in keys["trajectory"].to_pylist()):
+            from training.data import split_rows  # late: it imports torch
+
+            _, dev = split_rows(keys, question_of, config.training.dev_fraction, config.seed)
+            held_out = set(dev["trajectory"].to_pylist())
+        for batch in file.iter_batches(columns=["trajectory", "conversation", "loss_mask"], batch_size=64):
+            key_of, conversation_of, masks = batch.columns
+            for i, key in enumerate(key_of.to_pylist()):
+                if key in shown:
+                    row = TrainedRow(bytes(masks[i].as_py()), key in held_out)
+                    found[key, conversation_of[i].as_py()] = row
+    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
+        raise UserError(
+            f"{path}: cannot read the rows ({error}); delete the file, and the next training makes it again"
+        ) from error
+    return len(keys), found
