@@ -1,0 +1,1 @@
+"""vLLM servers of a config: planned, started, watched, restarted and stopped."""

@@ -1,0 +1,59 @@
+"""Which GPUs there are and how much memory they have, as the server's own Python sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from ratchet.errors import UserError
+
+ASK = """
+import json, torch
+found = []
+if torch.cuda.is_available():
+    for i in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(i)
+        found.append([free, total])
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    """As CUDA_VISIBLE_DEVICES names it: a number, or the identifier of a GPU or of a part of one."""
+    total: int
+    """Bytes."""
+    free: int
+
+
+def visible_gpus(python: str = "") -> list[Gpu]:
+    """None on a machine without one, or where that Python's torch is a build for CPUs.
+
+    Asked in a process of its own: CUDA would keep some of every GPU's memory for as long as this one lives.
+    """
+    python = python or sys.executable
+    try:
+        done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(f"serve.python: {python}: cannot run ({error.strerror})") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UserError(f"serve.python: {python} cannot import torch ({reason}); is vLLM installed there?")
+    memory = json.loads(done.stdout.splitlines()[-1])
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    names = named if len(named) == len(memory) else [str(i) for i in range(len(memory))]
+    return [Gpu(name, total, free) for name, (free, total) in zip(names, memory, strict=True)]
+
+
+def planned_gpus(count: int, gb: float) -> list[Gpu]:
+    """Empty GPUs of a machine that is not this one."""
+    return [Gpu(str(i), int(gb * 1e9), int(gb * 1e9)) for i in range(count)]
+
+
+def available_memory() -> int:
+    """Bytes of main memory that this machine could still give."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
