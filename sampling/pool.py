@@ -42,6 +42,8 @@ class Pass:
     questions: Sequence[Question]
     samples: int
     folder: Path
+    group: int = 0
+    """Passes of a lower group are begun first: those of one adapter together, where a server holds only a few."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _note(counts: Counter[str]) -> str:
 def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]]:
     """Sample what is missing, all passes in one pool; the keys of each pass's trajectories, in its jobs' order.
 
-    Question by question over all passes: what two systems ask about one question begins alike, and is prefilled once.
+    Group by group, and question by question over all passes of one: what two systems ask about one question begins alike, and is prefilled once.
     """
     systems = [load_system(made.system) for made in passes]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
@@ -167,7 +169,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         stack.callback(lambda: runner.run(reach.close()))
         looks_in = content_key(retriever.digest, reach.digest) if reach.digest else retriever.digest
         planned: list[list[Job]] = []
-        missing: list[tuple[int, Task]] = []
+        missing: list[tuple[tuple[int, int], Task]] = []
         for made, system, played in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in played.items()}
             jobs = plan_jobs(made.questions, made.samples, config.seed, made.system, made.setting, models, looks_in)
@@ -186,7 +188,9 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             left = [(number, job) for number, job in enumerate(jobs) if job.key not in done]
             if left:
                 segment = stack.enter_context(Segment(made.folder / "part-0.jsonl"))
-                missing += [(n // made.samples, Task(job, system, made.setting, segment)) for n, job in left]
+                missing += [
+                    ((made.group, n // made.samples), Task(job, system, made.setting, segment)) for n, job in left
+                ]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
