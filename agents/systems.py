@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import agents
@@ -56,6 +56,11 @@ class System:
 
     async def solve(self, question: Question, tools: Tools) -> Answer:
         return await self.run(question, tools, self.settings)
+
+
+def models_of(systems: Iterable[SystemConfig]) -> set[str]:
+    """Names of the models that play any role of these systems."""
+    return {name for config in systems for name in load_system(config).models}
 
 
 def known_systems() -> list[str]:

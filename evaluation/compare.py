@@ -114,9 +114,14 @@ def evaluate(
     splits: Sequence[str],
     adapter: Path | None,
     parent: Path | None = None,
+    sampled: bool = False,
 ) -> list[Results]:
-    """Run, score and compare every arm on every split, all in one pool; what is stored already is not run again."""
-    questions, records = run_arms(config, folder, splits, adapter, parent)
+    """Run, score and compare every arm on every split, all in one pool; what is stored already is not run again.
+
+    `sampled`: every arm was run (`run_arms`), and no agent's model is to be opened: the judge may need the memory.
+    """
+    run = arms_that_were_run if sampled else run_arms
+    questions, records = run(config, folder, splits, adapter, parent)
     from rewards.scoring import score_trajectories  # late: making a table again needs no judge
 
     results = []
@@ -142,6 +147,22 @@ def run_arms(
             for warning in check_adapter(adapter, asked, config.questions.leakage, split, strict):
                 print(warning, file=sys.stderr)
     return questions, _run(config, arms, questions, folder)
+
+
+def arms_that_were_run(
+    config: Config, folder: RoundFolder, splits: Sequence[str], adapter: Path | None, parent: Path | None = None
+) -> tuple[dict[str, list[Question]], dict[str, list[ArmRecord]]]:
+    """As `run_arms`, from what it left. Raises UserError where an arm was not run to its end."""
+    records: dict[str, list[ArmRecord]] = {split: [] for split in splits}
+    for split in splits:
+        for arm in plan(config, adapter, parent):
+            if split in config.evaluation.skip.get(arm.name, ()):
+                continue
+            record = read_arm(folder, arm.name, split)
+            if record is None or record.policy != policy_name(arm.adapter):
+                raise UserError(f"{arm_path(folder, arm.name, split)}: this arm was not sampled yet")
+            records[split].append(record)
+    return {split: load_questions(split_of(config, split), config.seed) for split in splits}, records
 
 
 def tabulate(config: Config, folder: RoundFolder, number: int, splits: Sequence[str]) -> list[Results]:
