@@ -320,7 +320,7 @@ class Config(Section):
     rounds: dict[str, Any] = {}
     """How many rounds, from which adapter each begins, when one is promoted: RoundsConfig in rounds/settings.py."""
     sweep: dict[str, Any] = {}
-    """Checkpoints, systems and question sets of `python -m evaluation sweep`: SweepConfig in evaluation/sweep/settings.py."""
+    """Checkpoints, systems and question sets of `python -m evaluation sweep`: evaluation/sweep/settings.py."""
     generation: dict[str, Any] = {}
     """Making questions from the corpus: Settings in question_build/settings.py."""
 

@@ -156,7 +156,8 @@ def _note(counts: Counter[str]) -> str:
 def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]]:
     """Sample what is missing, all passes in one pool; the keys of each pass's trajectories, in its jobs' order.
 
-    Group by group, and question by question over all passes of one: what two systems ask about one question begins alike, and is prefilled once.
+    Group by group, and question by question over all passes of one: what two systems ask about one question begins
+    alike, and is prefilled once.
     """
     systems = [load_system(made.system) for made in passes]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
