@@ -84,7 +84,7 @@ def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
 
 
 def _learning_curve(compared: Sequence[tuple[RoundNumbers, Difference]], last: int) -> Plot:
-    figure, axes = _figure(width=9.0)
+    figure, axes = _figure(width=7.6)
     first = compared[0][0].promotion
     assert first is not None
     base = next((found.base for found, _ in reversed(compared) if found.base), None)
@@ -92,19 +92,19 @@ def _learning_curve(compared: Sequence[tuple[RoundNumbers, Difference]], last: i
     if level is not None:
         axes.axhline(level, color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.plot([0], [level], "o", color=BASE_COLOUR, markersize=7)
-        axes.annotate(f"{level:.2f}", (0, level), (0, 9), textcoords="offset points", ha="center")
+        axes.annotate(f"{level:.2f}", (0, level), (11, 5), textcoords="offset points")
     if base and base.low is not None and base.high is not None:
         axes.vlines(0, base.low, base.high, color=BASE_COLOUR, linewidth=1.6)
     for found, difference in compared:
         assert found.promotion is not None and difference.before is not None and difference.after is not None
         n, before, after = found.number, difference.before, difference.after
         colour = TRAINED_COLOUR if found.promotion.promoted else MUTED
-        axes.plot([n - 0.28, n + 0.28], [before, before], color=RULE, linewidth=2.5, solid_capstyle="butt")
+        axes.plot([n - 0.28, n + 0.28], [before, before], color=BASE_COLOUR, linewidth=2.5, solid_capstyle="butt")
         if difference.low is not None and difference.high is not None:
             axes.vlines(n, before + difference.low, before + difference.high, color=colour, linewidth=1.6)
         filled = colour if found.promotion.promoted else "none"
         axes.plot([n], [after], "o", color=colour, markerfacecolor=filled, markersize=8, markeredgewidth=1.8)
-        axes.annotate(f"{after:.2f}", (n, after), (11, -3), textcoords="offset points")
+        axes.annotate(f"{after:.2f}", (n, after), (11, 5), textcoords="offset points")
     ticks = range(last + 1)
     axes.set(xticks=ticks, xticklabels=["base", *(f"round {n}" for n in ticks[1:])], xlim=(-0.5, last + 0.6))
     axes.set_ylabel(_words(first.measure))

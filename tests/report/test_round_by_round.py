@@ -1,0 +1,193 @@
+"""Several rounds on the page: the learning curve, what each round came to, and the ledger that links them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from html import unescape
+from pathlib import Path
+
+import pytest
+from handmade_rounds import digest, make_rounds
+from handmade_run import make_run
+from test_debates import CHROMIUM
+from test_page import Page
+
+from evaluation.results import Difference
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.runfolder import RunFolder
+from report.__main__ import main
+from report.gather import Gathered, gather
+from report.ledger import ledger_view
+from report.page import render
+from report.plots import learning_curve
+from report.rounds import RoundNumbers, gather_rounds, numbers_on_disk
+from rounds.records import Entry, Promotion
+
+Rounds = tuple[Config, RunFolder, Gathered, str]
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
+    config, run = make_rounds(tmp_path_factory.mktemp("rounds"))
+    gathered = gather(config, run.round(3), 3)
+    return config, run, gathered, render(config, gathered)
+
+
+def words_of(text: str) -> str:
+    """What can be read, with a space wherever a cell or a word in bold begins or ends."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def test_each_candidate_stands_beside_the_adapter_that_it_follows(rounds: Rounds) -> None:
+    found = rounds[2].rounds
+    assert [n.promotion is not None and n.promotion.promoted for n in found] == [True, False, True]
+    words = words_of(rounds[3])
+    assert "40 questions of dev" in words
+    for n in found:
+        assert n.promotion is not None
+        difference = n.promotion.difference
+        assert f"{difference.before:.3f} {difference.after:.3f}" in words
+        assert f"[{difference.low:.3f}, {difference.high:.3f}]".replace("-", "−") in words
+    assert words.count("not promoted") == 1
+    assert [n.promotion.parent for n in found if n.promotion] == ["base", digest("adapter", 1), digest("adapter", 1)]
+
+
+def test_what_a_round_sampled_kept_and_learnt(rounds: Rounds) -> None:
+    for n in rounds[2].rounds:
+        assert n.selection is not None and n.losses is not None and n.base is not None and n.parse_rate is not None
+        every = [r for choice in n.selection.questions for r in choice.rewards.values() if r is not None]
+        assert f"32 {sum(every) / len(every):.3f}" in words_of(rounds[3]), "trajectories, mean reward"
+        kept = sum(bool(choice.kept) for choice in n.selection.questions)
+        assert f"{kept} of 8 {n.losses[0]:.2f} → {n.losses[1]:.2f} {n.parse_rate:.2f}" in words_of(rounds[3])
+
+
+def test_the_curve_draws_promoted_ones_filled_and_others_hollow(rounds: Rounds) -> None:
+    plot = learning_curve(rounds[2].rounds)
+    assert plot is not None
+    rings = re.findall(r"<use[^>]*style=\"([^\"]*stroke-width: 1\.8[^\"]*)\"", plot.svg)
+    filled = [("fill: var(--trained)" in ring, "fill-opacity: 0" in ring) for ring in rings]
+    assert filled == [(True, False), (False, True), (True, False)]
+    shown = [n.promotion.difference.after for n in rounds[2].rounds if n.promotion]
+    assert all(f">{value:.2f}<" in plot.svg for value in shown if value is not None)
+
+
+def test_a_round_without_a_candidate_and_one_without_an_interval_can_be_drawn(rounds: Rounds) -> None:
+    def promotion(n: int, difference: Difference) -> Promotion:
+        return Promotion(
+            round=n, candidate="", parent="base", split="dev", measure="f1", base=None, difference=difference,
+            promoted=False, reason="",
+        )  # fmt: skip
+
+    nothing = RoundNumbers(1, None, None, None, promotion(1, Difference(n=0)))
+    assert learning_curve([nothing]) is None
+    one = RoundNumbers(2, None, None, None, promotion(2, Difference(before=0.1, after=0.2, mean=0.1, n=1)))
+    plot = learning_curve([nothing, one, RoundNumbers(3, None, None, None, None)])
+    assert plot is not None and ">round 3<" in plot.svg
+
+
+def test_equal_digests_share_a_colour_and_single_ones_have_none(rounds: Rounds) -> None:
+    links = [attrs for tag, attrs in Page(rounds[3]).elements if tag == "button" and "data-digest" in attrs]
+    styles = defaultdict(list)
+    for attrs in links:
+        styles[attrs["data-digest"]].append(attrs.get("style"))
+    assert len(styles[digest("trajectories", 1)]) == 3, "made by sampling, read by scoring and training"
+    assert len(styles[digest("adapter", 1)]) == 5, "made, evaluated, promoted, and sampled with twice"
+    for found in styles.values():
+        assert len(set(found)) == 1
+    of_links = [found[0] for found in styles.values() if len(found) > 1 and found[0]]
+    assert len(set(of_links)) == len(of_links), "other content, another colour"
+    assert all(found[0] is None for found in styles.values() if len(found) == 1)
+
+
+def test_the_ledger_is_told_round_by_round_in_the_order_of_work(rounds: Rounds) -> None:
+    groups = ledger_view(rounds[2].ledger)
+    assert [group["number"] for group in groups] == [1, 2, 3]
+    second = [(row["stage"], row["superseded"]) for row in groups[1]["rows"]]
+    assert second[1:3] == [("score and select", True), ("score and select", False)], "done again: the last one counts"
+    words = words_of(rounds[3])
+    assert "trajectories 96 · mean reward 0.1312 2026-03-01 11:05 2m02s node-1" in words
+
+
+def test_what_no_stage_makes_is_no_link() -> None:
+    """All stages of a config share its digest; a colour for it would say nothing."""
+    entry = Entry(
+        round=1, stage="sample", inputs={"config": "c1", "adapter": "base"}, outputs={}, facts={"kept": {"of": None}},
+        began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
+    )  # fmt: skip
+    rows = ledger_view([entry, entry.model_copy(update={"stage": "train"})])[0]["rows"]
+    assert [link.hue for row in rows for link in row["inputs"]] == [None] * 4
+    assert rows[0]["facts"] == "kept of –"
+
+
+def test_hostile_text_in_a_ledger_is_text(rounds: Rounds) -> None:
+    page = Page(rounds[3])
+    assert sum(tag == "script" for tag, _ in page.elements) == 2
+    assert not [tag for tag, _ in page.elements if tag in ("img", "iframe")]
+    assert "<script>alert" not in rounds[3]
+
+
+def test_a_run_of_one_round_has_no_such_parts_until_there_is_a_ledger(rounds: Rounds, tmp_path: Path) -> None:
+    config, folder = make_run(tmp_path, train=4, test=4)
+    text = render(config, gather(config, folder, 1))
+    assert "Round by round" not in text and "The ledger" not in text
+    run = RunFolder(config.folder)
+    run.ledger.write_text(rounds[2].ledger[0].model_dump_json() + '\n{"torn')
+    assert "The ledger" in render(config, gather(config, folder, 1))
+
+
+def test_the_command_takes_the_last_round_that_has_anything(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config, run, _, text = rounds
+    (run.path / "round-4").mkdir()
+    (run.path / "round-none").mkdir()
+    assert numbers_on_disk(run) == [1, 2, 3]
+    path = tmp_path / "config.json"
+    path.write_text(config.model_dump_json())
+    monkeypatch.setattr(sys, "argv", ["report", "--config", str(path)])
+    main()
+    assert run.report.read_text() == text
+    monkeypatch.setattr(sys, "argv", ["report", "--config", str(path), "--round", "2"])
+    main()
+    second = words_of(run.report.read_text())
+    assert "run · round 2 · dev split, 40 questions" in second, "before test, what the round was judged by"
+
+
+def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
+    config, run, _, _ = rounds
+    path = run.round(2).path / "promotion.json"
+    before = path.read_text()
+    try:
+        path.write_text("{}")
+        with pytest.raises(UserError, match=r"round-2/promotion\.json"):
+            gather_rounds(config, run)
+    finally:
+        path.write_text(before)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_click_marks_the_same_content_everywhere(rounds: Rounds, tmp_path: Path) -> None:
+    wanted = digest("trajectories", 2)
+    click = f"<script>document.querySelector('[data-digest=\"{wanted}\"]').click()</script></body>"
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", rounds[3]).replace("</body>", click)
+    path = tmp_path / "report.html"
+    path.write_text(text)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}"]
+    done = subprocess.run(
+        [str(CHROMIUM), *options, "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    shown = Page(done.stdout)
+    lit = [attrs for _, attrs in shown.elements if " lit" in (attrs.get("class") or "")]
+    assert len(lit) == 4 and {attrs["data-digest"] for attrs in lit} == {wanted}
+    assert all(attrs["aria-pressed"] == "true" for attrs in lit)
+    assert "ledger tracing" in done.stdout
+    assert "[object " not in shown.text, "nothing is shown as a programmer sees it"
