@@ -8,6 +8,7 @@ from agents.reach import Reach
 from agents.systems import System
 from agents.tools import Answer, OutOfBudget, Setting, Tools, Unparsed
 from inference.engine import Engine, EngineError
+from inference.session import session
 from ratchet.records import Event, Question, Status, Trajectory
 from retrieval.index import Retriever
 from retrieval.source import SourceError
@@ -37,7 +38,8 @@ async def run_episode(
     answer, error = Answer(""), ""
     status: Status
     try:
-        answer = await system.solve(question, tools)
+        with session(question.id):
+            answer = await system.solve(question, tools)
         status, error = answer.status, answer.error
     except Unparsed as problem:
         status, error = "unparsed", str(problem)

@@ -10,8 +10,11 @@ from ratchet.config import ModelConfig
 from ratchet.errors import UserError, did_you_mean
 
 
-def open_engine(model: ModelConfig) -> Engine:
-    """The engine of one model. Imports are late: a client of a server needs no torch."""
+def open_engine(model: ModelConfig, served: bool = False) -> Engine:
+    """The engine of one model. Imports are late: a client of a server needs no torch.
+
+    `served`: its servers are known to be up, so one that does not answer is waited for.
+    """
     if model.engine == "local":
         from inference.local.engine import LocalEngine
 
@@ -20,9 +23,15 @@ def open_engine(model: ModelConfig) -> Engine:
         from inference.scripted import ScriptedEngine
 
         return ScriptedEngine.from_config(model)
+    if isinstance(model.url, tuple) and len(model.url) > 1:
+        from inference.replicas import ReplicaEngine
+
+        return ReplicaEngine(model, served=served)
     from inference.http import HttpEngine
 
-    return HttpEngine(model)
+    if isinstance(model.url, tuple):
+        model = model.model_copy(update={"url": model.url[0] if model.url else None})
+    return HttpEngine(model, served=served)
 
 
 def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str, Engine]:
@@ -37,7 +46,8 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
         model = addressed(name, models[name])
         setting = model.model_dump_json()
         if setting not in by_setting:
-            by_setting[setting] = open_engine(model)
+            # `python -m inference serve` has waited for its servers before it gave their addresses out.
+            by_setting[setting] = open_engine(model, served=model.url != models[name].url)
         opened[name] = by_setting[setting]
     return opened
 

@@ -9,6 +9,8 @@ from email.utils import parsedate_to_datetime
 
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be gone on the next try; any other 4xx says that the request itself is wrong."""
+AWAY = frozenset({502, 503})
+"""Those of them that say that nobody is there to answer, now."""
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,16 @@
 """The HTTP engines' surroundings."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 from tiny import save_tiny_tokenizer
-from wire_server import Server, World
+from wire_server import Server, World, running
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

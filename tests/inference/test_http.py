@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_server import GREEDY, SCHEMA, Fault, Server, World
+from wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter
 
 from inference.adapters import adapter_digest
 from inference.dialogue import Dialogue
@@ -97,6 +97,12 @@ async def test_cut_off_by_max_tokens_or_by_the_window(world: World) -> None:
         await other.ask()
 
 
+async def test_a_prompt_that_fills_a_smaller_window_exactly(world: World) -> None:
+    await world.ask()
+    world.server.faults = [Fault(400, "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)")]
+    assert (await world.ask()).finish_reason == "context"
+
+
 async def test_max_context_is_the_smaller_of_config_and_server(server: Server, folder: str) -> None:
     world = World(server, folder, max_context=100)
     await world.ask()
@@ -141,15 +147,8 @@ async def test_a_server_without_token_ids_is_named(world: World) -> None:
 # Adapters
 
 
-def adapter(folder: Path, weights: str = "w") -> Path:
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text("{}")
-    (folder / "adapter_model.safetensors").write_text(weights)
-    return folder
-
-
 async def test_an_adapter_is_loaded_once_under_a_name_of_its_content(world: World, tmp_path: Path) -> None:
-    one, two = adapter(tmp_path / "one"), adapter(tmp_path / "two", "other")
+    one, two = adapter(tmp_path / "one"), adapter(tmp_path / "two", 2.0)
     await asyncio.gather(*(world.ask(adapter=str(one)) for _ in range(3)))
     await world.ask(adapter=str(two))
     await world.ask()
@@ -181,6 +180,46 @@ async def test_adapters_that_cannot_be_loaded_say_what_the_server_needs(world: W
     assert not world.server.asked()
 
 
+async def test_an_adapter_that_the_server_ignores_is_refused(world: World, tmp_path: Path) -> None:
+    world.server.ignores_adapters = True
+    with pytest.raises(UserError, match=r"exactly as the base model tiny does.*stale"):
+        await world.ask(adapter=str(adapter(tmp_path / "trained")))
+    untrained = adapter(tmp_path / "untrained", b=0.0)
+    assert (await world.ask(adapter=str(untrained))).text == "harbour", "before its first step it equals the base"
+
+
+async def test_an_adapter_that_the_server_does_not_list_is_refused(world: World, tmp_path: Path) -> None:
+    world.server.faults = [Fault(raw="Success, says a server that loads nothing")]
+    with pytest.raises(UserError, match=r"does not list it as ratchet-\w+; it lists \['tiny'\]"):
+        await world.ask(adapter=str(adapter(tmp_path / "one")))
+
+
+async def test_damaged_adapters_are_named(world: World, tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "one")
+    (folder / "adapter_model.safetensors").write_bytes(b"half a file")
+    with pytest.raises(UserError, match=r"one/adapter_model.safetensors: not a safetensors file"):
+        await world.ask(adapter=str(folder))
+
+
+async def test_a_server_that_has_forgotten_an_adapter_gets_it_again_once(world: World, tmp_path: Path) -> None:
+    folder = str(adapter(tmp_path / "one"))
+    await world.ask(adapter=folder)
+    world.server.adapters.clear()  # a restart
+    answers = await asyncio.gather(*(world.ask(adapter=folder) for _ in range(6)))
+    assert [answer.text for answer in answers] == ["harbour"] * 6
+    assert len(world.server.asked("load_lora_adapter")) == 2
+
+
+async def test_an_adapter_that_is_forgotten_again_and_again_is_an_error(world: World, tmp_path: Path) -> None:
+    folder = str(adapter(tmp_path / "one"))
+    await world.ask(adapter=folder)
+    passes, forgotten = [Fault()] * 4, Fault(404, "The model does not exist")  # loading and checking are 4 requests
+    world.server.faults = [forgotten, *[*passes, forgotten] * 3]
+    with pytest.raises(UserError, match=r"(?s)404.*served_name"):
+        await world.ask(adapter=folder)
+    assert (await world.ask(adapter=folder)).text == "harbour"
+
+
 # Wrong settings
 
 
@@ -201,8 +240,7 @@ def test_addresses_that_cannot_be_used(folder: str, url: str | None, message: st
 
 async def test_no_server_at_all(server: Server, folder: str) -> None:
     url = server.url
-    server.shutdown()
-    server.server_close()
+    server.stop()
     with pytest.raises(UserError, match=f"no server answers at {url}.*vllm serve"):
         await World(server, folder, url=url).ask()
 

@@ -1,15 +1,21 @@
 """What the HTTP engine does when a server fails: retries, limits, and keys that stay secret."""
 
 import asyncio
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
-from wire_server import FAST, Fault, Server, World
+from wire_server import FAST, GREEDY, Fault, Server, World, adapter, running
 
-from inference.engine import EngineError
+from inference.connection import ServerLost
+from inference.engine import EngineError, SamplingParams
+from inference.engines import open_engines
 from inference.retry import Backoff, parse_retry_after
+from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 
 KEY = "sk-very-secret"
@@ -32,8 +38,8 @@ async def test_a_dropped_connection_is_tried_again(world: World) -> None:
 
 
 async def test_tries_are_limited(world: World) -> None:
-    world.server.faults = [Fault(503, "overloaded")] * 9
-    with pytest.raises(EngineError, match="503: overloaded"):
+    world.server.faults = [Fault(500, "overloaded")] * 9
+    with pytest.raises(EngineError, match="500: overloaded"):
         await world.ask()
     assert len(world.server.asked()) == FAST.tries
 
@@ -130,3 +136,74 @@ async def test_a_missing_key_is_named(server: Server, folder: str, monkeypatch: 
     with pytest.raises(UserError, match="MY_KEY, which is not set"):
         await World(server, folder, api_key_env="MY_KEY").ask()
     assert "authorization" not in server.requests[0].headers
+
+
+# A server that is away for a while
+
+
+async def test_a_restart_is_waited_out_and_said_once(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = str(adapter(tmp_path / "one"))
+    await world.ask(adapter=folder)
+    world.server.faults = [Fault(delay=0.3)] * 3
+    asked = [asyncio.create_task(world.ask(adapter=folder)) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    world.server.stop()  # in the middle of three answers
+    await asyncio.sleep(0.5)  # more tries than a fault of another kind would get
+    with running(world.server.port) as again:
+        again.ids = world.server.ids
+        assert [answer.text for answer in await asyncio.gather(*asked)] == ["harbour"] * 3
+        assert len(again.asked("load_lora_adapter")) == 1, "it has forgotten the adapter"
+    said = [record.message for record in caplog.records if record.name == "inference.connection"]
+    assert [re.sub(r":\d+", "", line).split(":")[0] for line in said] == ["waiting for http", "http"]
+    assert "up to 5s: " in said[0] and "is back after" in said[1]
+
+
+async def test_a_server_that_stays_away_ends_the_command_when_the_time_is_over(server: Server, folder: str) -> None:
+    world = World(server, folder, timeout=0.6)
+    await world.ask()
+    server.stop()
+    began = time.monotonic()
+    with pytest.raises(ServerLost, match=r"(?s)no server answers.*timeout: 0\.6 s.*run the same command again"):
+        await world.ask()
+    assert 0.4 < time.monotonic() - began < 2
+
+
+async def test_503_and_broken_connections_are_waited_out_too(world: World) -> None:
+    await world.ask()
+    world.server.faults = [Fault(503), Fault(drop=True)] * FAST.tries
+    assert (await world.ask()).text == "harbour"
+    assert len(world.server.asked()) == 2 + 2 * FAST.tries
+
+
+async def test_a_request_that_breaks_its_connection_while_others_are_answered_fails_alone(
+    server: Server, folder: str
+) -> None:
+    world = World(server, folder, timeout=0.4)
+    await world.ask()
+
+    def drop_long_ones(body: dict[str, Any]) -> Fault | None:
+        return Fault(drop=True) if body["max_tokens"] == 7 else None
+
+    server.judge = drop_long_ones
+    failing = asyncio.create_task(world.ask(SamplingParams(temperature=0, max_tokens=7)))
+    await asyncio.sleep(0.1)
+    assert (await world.ask()).text == "harbour"
+    with pytest.raises(EngineError, match="it answers other requests"):
+        await failing
+
+
+async def test_a_server_that_somebody_has_seen_is_waited_for_from_the_start(
+    server: Server, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATCHET_URL_AGENT", server.url)
+    server.stop()
+    model = ModelConfig(path=folder, engine="vllm", served_name="tiny", timeout=5.0)
+    engine = open_engines({"agent": model}, {"agent"})["agent"]
+    asked = asyncio.create_task(engine.generate([1, 2, 3], GREEDY))
+    await asyncio.sleep(0.2)
+    with running(server.port) as up:
+        up.ids = [5, engine.format.end_of_turn]
+        assert (await asked).ids == (5, engine.format.end_of_turn)
+    await engine.close()

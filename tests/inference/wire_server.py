@@ -2,11 +2,18 @@
 
 import contextlib
 import json
+import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
 
 from inference.dialogue import Dialogue
 from inference.engine import Completion, SamplingParams
@@ -44,12 +51,16 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.connections: list[socket.socket] = []
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
+        self.judge: Callable[[Any], Fault | None] = lambda body: None
+        """What happens to a body where no fault is left."""
         self.adapters: dict[str, str] = {}
         self.lora = True
+        self.ignores_adapters = False
         self.key = ""
         self.window = 1000
         self.ids: list[int] = []
@@ -64,13 +75,50 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
     def asked(self, path: str = "completions") -> list[Request]:
-        return [r for r in self.requests if r.path == f"/v1/{path}"]
+        """Without the fixed prompt of inference/adapter_check.py, which is text."""
+        found = [r for r in self.requests if r.path == f"/v1/{path}"]
+        return [r for r in found if not isinstance((r.body or {}).get("prompt"), str)]
+
+    def stop(self) -> None:
+        """As a killed server does: nothing listens any more, and open connections break."""
+        self.shutdown()
+        self.server_close()
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def running(port: int = 0) -> Iterator[Server]:
+    server = Server(port)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def adapter(folder: Path, b: float = 1.0) -> Path:
+    """An adapter folder as far as a client looks at it: B is `b` everywhere."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    tensors = {"q.lora_A.weight": np.ones((2, 4), np.float32), "q.lora_B.weight": np.full((4, 2), b, np.float32)}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.append(self.connection)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -90,7 +138,7 @@ class Handler(BaseHTTPRequestHandler):
             base = {"id": "tiny", "object": "model", "max_model_len": server.window, "root": "x", "parent": None}
             loras = [{"id": name, "root": path, "parent": "tiny"} for name, path in server.adapters.items()]
             return self._send(200, {"object": "list", "data": [base, *loras]})
-        fault = server.faults.pop(0) if server.faults else None
+        fault = server.faults.pop(0) if server.faults else server.judge(body)
         if fault is not None:
             time.sleep(fault.delay)
             if fault.drop:
@@ -133,6 +181,8 @@ class Handler(BaseHTTPRequestHandler):
             server.at_once -= 1
         if not self._known(body["model"]):
             return
+        if isinstance(body["prompt"], str):
+            return self._probe(body)
         if len(body["prompt"]) >= server.window:
             message = (
                 f"This model's maximum context length is {server.window} tokens. However, your prompt contains "
@@ -159,6 +209,12 @@ class Handler(BaseHTTPRequestHandler):
             "prompt_tokens_details": {"cached_tokens": 3},
         }
         self._answer({"id": "cmpl-1", "object": "text_completion", "model": "tiny"}, choice, usage)
+
+    def _probe(self, body: Any) -> None:
+        """The fixed prompt of inference/adapter_check.py."""
+        changed = body["model"] in self.server.adapters and not self.server.ignores_adapters
+        logprobs = {"tokens": [" that"], "token_logprobs": [-0.25 if changed else -0.5]}
+        self._send(200, {"choices": [{"text": " that", "logprobs": logprobs}]})
 
     def _chat(self, body: Any) -> None:
         if not self._known(body["model"]):

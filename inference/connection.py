@@ -1,0 +1,207 @@
+"""One server over HTTP: retries, riding over a restart, and errors in the server's own words without our key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from inference.engine import EngineError
+from inference.retry import AWAY, TRANSIENT, Backoff, parse_retry_after
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError
+from ratchet.progress import duration
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to open a connection; answers may take the model's whole `timeout`."""
+LOOK_AGAIN = 5.0
+"""Most seconds between two tries while a server is away, so that it is not idle for long when it is back."""
+TRIES_BEFORE_FIRST = 3
+HOW_TO_START = (
+    "start one with `python -m inference serve`, or with: vllm serve MODEL --host 127.0.0.1 "
+    "--enable-prompt-tokens-details --structured-outputs-config.backend xgrammar "
+    "--structured-outputs-config.disable_any_whitespace true"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(EngineError):
+    """The server's answer was an error status, after retrying what is transient."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Broken(EngineError):
+    """The server was away whenever this request was tried, and there for others: it may be the request's own fault."""
+
+
+class ServerLost(UserError):
+    """No server is there, or it has not answered anyone for as long as one waits for it."""
+
+
+class Connection:
+    """A server that is away after it has answered once is waited for: a restarted vLLM takes a minute or more.
+
+    Away means that connections are refused or break, or that it answers 502 or 503. `patience` says for how many
+    seconds that is waited out (default: the model's `timeout`). Before the first answer a server is more likely absent
+    than restarting, and three tries have to do; with `served`, somebody has already seen it answer.
+    """
+
+    def __init__(self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False) -> None:
+        self.url = _base_url(model)
+        self.patience: Callable[[], float] = lambda: model.timeout
+        self._timeout = model.timeout
+        self._key_name = model.api_key_env
+        self._key = os.environ.get(model.api_key_env, "")
+        self._backoff = backoff or Backoff()
+        self._known = served
+        self._answered_at = float("-inf")
+        self._away_since: float | None = None
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=model.concurrency)
+        self._client = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
+            transport=httpx.AsyncHTTPTransport(limits=limits, socket_options=_keep_alive()),
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """A successful answer, decoded. Raises what `request` raises."""
+        response = await self.request(method, path, body)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise EngineError(f"{self.url}: the answer is not valid JSON ({error})") from None
+
+    async def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, transient: frozenset[int] = TRANSIENT
+    ) -> httpx.Response:
+        """A successful response.
+
+        Raises EngineError (Refused for an error status, Broken), ServerLost, UserError where the key is wrong.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._timeout
+        failed = missed = 0
+        lost: float | None = None
+        while True:
+            asked, away = None, True
+            try:
+                async with asyncio.timeout_at(deadline):
+                    response = await self._client.request(method, f"{self.url}/{path}", json=body)
+            except TimeoutError:
+                raise EngineError(f"{self.url} gave no answer within {self._timeout:g} s (models.*.timeout)") from None
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                said = str(error) or type(error).__name__
+                problem: Exception = ServerLost(f"no server answers at {self.url} ({said}); {HOW_TO_START}")
+            except httpx.TransportError as error:
+                problem = EngineError(f"{self.url}: the connection broke ({error or type(error).__name__})")
+            else:
+                away = response.status_code in AWAY
+                if not away:
+                    self._heard(clock())
+                if response.is_success:
+                    return response
+                problem = self._refusal(response)
+                if response.status_code not in transient:
+                    raise problem
+                asked = parse_retry_after(response.headers.get("retry-after"))
+            if away and self._known:
+                missed += 1
+                lost = clock() if lost is None else lost
+                wait = max(min(self._backoff.wait(missed), LOOK_AGAIN), asked or 0.0)
+                if clock() + wait >= lost + self.patience():
+                    raise self._lost(problem, lost)
+                if missed > 1:
+                    self._say_away(problem, lost)
+                deadline = clock() + wait + self._timeout  # it has to answer from the beginning when it is back
+            else:
+                failed += 1
+                wait = self._backoff.wait(failed, asked)
+                tries = self._backoff.tries if self._known else min(TRIES_BEFORE_FIRST, self._backoff.tries)
+                if failed >= tries or clock() + wait >= deadline:
+                    raise problem
+                logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, tries, wait)
+            await asyncio.sleep(wait)
+
+    def _heard(self, now: float) -> None:
+        self._known, self._answered_at = True, now
+        if self._away_since is not None:
+            logger.warning("%s is back after %s", self.url, duration(now - self._away_since))
+            self._away_since = None
+
+    def _say_away(self, problem: Exception, since: float) -> None:
+        """One line, however many requests wait."""
+        if self._away_since is None:
+            self._away_since = since
+            reason = str(problem).split(";")[0]
+            logger.warning("waiting for %s, up to %s: %s", self.url, duration(self.patience()), reason)
+
+    def _lost(self, problem: Exception, since: float) -> Exception:
+        if self._answered_at > since:
+            return Broken(f"{problem}; it answers other requests")
+        return ServerLost(
+            f"{problem}\nIt was waited for as long as one request may take (models.*.timeout: {self._timeout:g} s). "
+            "What is finished is kept: see why the server ended, and run the same command again."
+        )
+
+    def _refusal(self, response: httpx.Response) -> Exception:
+        status, said = response.status_code, self._said(response)
+        if status in (401, 403):
+            state = "which the server does not accept" if self._key else "which is not set"
+            return UserError(
+                f"{self.url} refuses access ({status}: {said}); the key is read from the environment variable "
+                f"{self._key_name}, {state}"
+            )
+        return Refused(f"{self.url} answered {status}: {said}", status)
+
+    def _said(self, response: httpx.Response) -> str:
+        """The server's own words: one short line, without our key."""
+        try:
+            data = response.json()
+            error = data.get("error", data) if isinstance(data, dict) else data
+            text = str((error.get("message") or error.get("detail") or error) if isinstance(error, dict) else error)
+        except ValueError:
+            text = response.text
+        text = " ".join(text.split())
+        if self._key:
+            text = text.replace(self._key, "***")
+        return (text[:300] + "...") if len(text) > 300 else text or "(nothing)"
+
+
+def _keep_alive() -> list[tuple[int, int, int]]:
+    """Have the kernel ask after a silent server: a dead node is noticed in two minutes, not after `timeout`."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # not everywhere
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def _base_url(model: ModelConfig) -> str:
+    """The server's address without a slash at the end."""
+    if not model.url:
+        raise UserError(
+            f"the model {model.path} has engine: {model.engine} but no url; set models.*.url, such as "
+            f"http://127.0.0.1:8000/v1, and {HOW_TO_START}"
+        )
+    assert isinstance(model.url, str), "replicas have a connection each"
+    try:
+        url = httpx.URL(model.url)
+    except httpx.InvalidURL as error:
+        raise UserError(f"models.*.url: {model.url!r} is not an address ({error})") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise UserError(f"models.*.url: {model.url!r} is not an address such as http://127.0.0.1:8000/v1")
+    if url.userinfo:
+        raise UserError(f"models.*.url: keep secrets out of the address; put the key in ${model.api_key_env}")
+    return str(url).rstrip("/")
