@@ -192,17 +192,7 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
     """Paired differences of `arm` against `base`, by question."""
 
     def difference(measure: str, ids: Sequence[str]) -> Difference:
-        pairs = [
-            (before, after)
-            for i in ids
-            if i in base.values
-            and i in arm.values
-            and (before := base.values[i].get(measure)) is not None
-            and (after := arm.values[i].get(measure)) is not None
-        ]
-        if not pairs:
-            return Difference(n=0)
-        return _difference(paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed))
+        return measure_difference(base, arm, measure, ids, resamples, seed)
 
     everything = [question.id for question in questions]
     measures = {name: difference(name, everything) for name in base.measures if name in arm.measures}
@@ -214,6 +204,21 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
         measures=measures,
         kinds={kind: difference(primary, ids) for kind, ids in by_kind(questions).items()},
     )
+
+
+def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
+    """Of one measure, over those of the questions on which both have a value."""
+    pairs = [
+        (before, after)
+        for i in ids
+        if i in base.values
+        and i in arm.values
+        and (before := base.values[i].get(measure)) is not None
+        and (after := arm.values[i].get(measure)) is not None
+    ]
+    if not pairs:
+        return Difference(n=0)
+    return _difference(paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed))
 
 
 def _difference(found: PairedDifference | None) -> Difference:

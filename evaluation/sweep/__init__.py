@@ -1,0 +1,1 @@
+"""Sweeps: checkpoints x systems x question sets. Chosen on dev, tested once, shown as one table."""

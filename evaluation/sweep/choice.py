@@ -1,0 +1,132 @@
+"""Choosing a checkpoint on dev, and looking at test once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from evaluation.metrics import BY_NAME
+from evaluation.sweep.cells import QuestionSet, Sweep
+from evaluation.sweep.records import Choice, Look, TestRecord
+from ratchet.errors import UserError
+from ratchet.files import write_atomic
+
+Columns = Mapping[str, Sequence[Sequence[float]]]
+"""By checkpoint, in the sweep's order: for each dev set the values of its questions, the same for every checkpoint."""
+
+
+def choose(
+    system: str, columns: Columns, policies: Mapping[str, str], measure: str, resamples: int, seed: int
+) -> Choice:
+    """The checkpoint with the best mean over the dev sets; of equal ones the first, which is the earlier or simpler."""
+    sign = -1.0 if BY_NAME[measure].better == "lower" else 1.0
+    means = {name: float(np.mean([np.mean(values) for values in sets])) for name, sets in columns.items()}
+    order = sorted(means, key=lambda name: -sign * round(means[name], 12))  # stable: ties stay in the sweep's order
+    best, runner_up = order[0], order[1] if len(order) > 1 else None
+    optimism = _optimism(list(columns.values()), sign, resamples, seed) if runner_up else None
+    return Choice(
+        system=system,
+        checkpoint=best,
+        policy=policies[best],
+        mean=means[best],
+        runner_up=runner_up,
+        margin=None if runner_up is None else abs(means[best] - means[runner_up]),
+        optimism=optimism,
+        sentence=_sentence(system, best, runner_up, means, measure, optimism),
+    )
+
+
+def _sentence(
+    system: str, best: str, runner_up: str | None, means: Mapping[str, float], measure: str, optimism: float | None
+) -> str:
+    title = BY_NAME[measure].title.partition(",")[0]
+    text = f"{system}: best on dev is {best}, {title} {means[best]:.3f}"
+    if runner_up is None or optimism is None:
+        return f"{text}; there was nothing to choose from."
+    gap = abs(means[best] - means[runner_up])
+    ahead = f"{gap:.3f} ahead of {runner_up}" if gap >= 0.0005 else f"level with {runner_up}, which comes later"
+    return (
+        f"{text}, {ahead}. The best of {len(means)} looks better on the questions that chose it than it is, here by "
+        f"about {optimism:.3f} (bootstrap): only the test sets tell how good it is."
+    )
+
+
+def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resamples: int, seed: int) -> float:
+    """How far the best checkpoint of a resample of the questions is, on that resample, above its mean on all of them.
+
+    That is the bootstrap's picture of how far the best one here is above its mean on all questions there could be
+    (Efron 1983, of error rates).
+    """
+    rng = np.random.default_rng(seed)
+    sets = [sign * np.array(values, dtype=np.float64) for values in zip(*columns, strict=True)]  # checkpoint x question
+    full = np.mean([values.mean(axis=1) for values in sets], axis=0)
+    total = 0.0
+    for _ in range(resamples):
+        drawn = [values[:, rng.integers(values.shape[1], size=values.shape[1])].mean(axis=1) for values in sets]
+        means = np.mean(drawn, axis=0)
+        best = int(np.argmax(means))
+        total += means[best] - full[best]
+    return max(0.0, total / resamples)
+
+
+# The test sets
+
+
+def test_record(folder: Path) -> TestRecord:
+    path = _path(folder)
+    if not path.exists():
+        return TestRecord()
+    try:
+        return TestRecord.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(
+            f"{path}: damaged ({error.errors()[0]['msg']}); it says what was tested: restore it, do not delete it"
+        ) from error
+
+
+def _path(folder: Path) -> Path:
+    return folder / "test.json"
+
+
+def looks_at(record: TestRecord, asked: QuestionSet, system: str) -> list[Look]:
+    """Of these questions, whatever the set was called then."""
+    return [look for look in record.looks if (look.digest, look.system) == (asked.digest, system)]
+
+
+def enter_looks(sweep: Sweep, choices: Sequence[Choice], again: bool) -> None:
+    """Write down that these choices are measured on the test sets. Raises UserError where another one was already.
+
+    Going on with the same choice is no new look.
+    """
+    record = test_record(sweep.folder)
+    new: list[Look] = []
+    for choice in choices:
+        for asked in sweep.sets_of(choice.system, sweep.test):
+            before = looks_at(record, asked, choice.system)
+            if before and before[-1].policy == choice.policy:
+                continue
+            if before and not again:
+                last = before[-1]
+                raise UserError(
+                    f"{_path(sweep.folder)}: {asked.name} was already looked at on {last.at}, with {last.checkpoint} "
+                    f"for {choice.system}; dev now chooses {choice.checkpoint}. A test set that is asked again and again "
+                    "chooses too, and its numbers then promise too much. Report the first result, take a fresh test "
+                    "set, or say --again, and every table will say how often it was looked at."
+                )
+            new.append(
+                Look(
+                    split=asked.name,
+                    digest=asked.digest,
+                    system=choice.system,
+                    checkpoint=choice.checkpoint,
+                    policy=choice.policy,
+                    at=datetime.now(UTC).isoformat(timespec="seconds"),
+                )
+            )
+    if new:
+        whole = TestRecord(looks=(*record.looks, *new))
+        write_atomic(_path(sweep.folder), whole.model_dump_json(indent=1) + "\n")

@@ -1,0 +1,297 @@
+"""One result out of all cells that are on disk, without a model: numbers, differences, choices, curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from evaluation.results import Arm, Difference, Estimate, make_arm, measure_difference
+from evaluation.statistics import holm, stratified_interval
+from evaluation.sweep.cells import Cell, QuestionSet, Seen, Stage, Sweep
+from evaluation.sweep.choice import choose, looks_at, test_record
+from evaluation.sweep.records import (
+    Average,
+    CellResult,
+    CheckpointFacts,
+    Choice,
+    Curve,
+    Point,
+    SetFacts,
+    SweepResults,
+    TestRecord,
+)
+from evaluation.sweep.settings import Price
+from ratchet.config import SystemConfig
+from ratchet.progress import Progress
+from ratchet.records import Trajectory
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A cell that is done."""
+
+    cell: Cell
+    arm: Arm
+    price: float | None
+
+
+def merge(sweep: Sweep) -> SweepResults:
+    """Everything that is known of a sweep. Cells that are not finished are named, and nothing is made of them."""
+    looked = test_record(sweep.folder)
+    cells = [*sweep.cells(), *tested_cells(sweep, looked)]
+    found: dict[str, _Merged] = {}
+    missing: list[str] = []
+    with Progress("merge", len(cells)) as progress:
+        for cell in cells:
+            seen = sweep.look(cell)
+            if seen.state == "done":
+                found[cell.name] = _merged(sweep, cell, seen)
+            else:
+                missing.append(f"{cell.name}: {seen.note or 'not begun'}")
+            progress.advance()
+    choices, undecided = _choices(sweep, found)
+    results = [*_compared(sweep, found, "dev"), *_compared(sweep, found, "test")]
+    config = sweep.config
+    return SweepResults(
+        run=config.folder.name,
+        samples=config.evaluation.samples,
+        seed=config.seed,
+        resamples=config.evaluation.resamples,
+        scores=config.evaluation.scores,
+        checkpoints=tuple(
+            CheckpointFacts(
+                name=one.name,
+                policy=one.policy,
+                adapter=None if one.adapter is None else str(one.adapter),
+                run=one.run,
+                round=one.round,
+                step=one.step,
+            )
+            for one in sweep.checkpoints
+        ),
+        systems={name: system.name for name, system in sweep.systems.items()},
+        sets=tuple(_set_facts(sweep, looked, asked) for asked in (*sweep.dev, *sweep.test)),
+        cells=tuple(results),
+        missing=tuple(missing),
+        averages=tuple(_averages(sweep, found)),
+        choices=tuple(choices),
+        undecided=tuple(undecided),
+        notes=tuple(_notes(sweep, looked, choices, found)),
+        curves=tuple(_curves(sweep, found)),
+    )
+
+
+def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
+    """What dev chooses, and why a system has no choice yet."""
+    seen = {cell.name: (cell, sweep.look(cell)) for cell in sweep.cells()}
+    done = {name: _merged(sweep, cell, one) for name, (cell, one) in seen.items() if one.state == "done"}
+    return _choices(sweep, done)
+
+
+def tested_cells(sweep: Sweep, looked: TestRecord) -> list[Cell]:
+    """The cells of the test sets: what was looked at last, and what it is compared with."""
+    cells: dict[str, Cell] = {}
+    by_policy = {one.policy: one.name for one in sweep.checkpoints}
+    for name in sweep.systems:
+        for asked in sweep.sets_of(name, sweep.test):
+            looks = looks_at(looked, asked, name)
+            if not looks or looks[-1].policy not in by_policy:
+                continue
+            cell = sweep.cell(by_policy[looks[-1].policy], name, asked)
+            for one in (sweep.base_of(cell), cell):
+                cells.setdefault(one.name, one)
+    return list(cells.values())
+
+
+def _merged(sweep: Sweep, cell: Cell, seen: Seen) -> _Merged:
+    evaluation = sweep.config.evaluation
+    arm = make_arm(
+        cell.name,
+        cell.system.name,
+        cell.checkpoint.policy,
+        cell.asked.questions,
+        seen.trajectories,
+        seen.scores,
+        evaluation.scores,
+        {str(name): weight for name, weight in sweep.config.rewards.weights.items()},
+        evaluation.resamples,
+        sweep.config.seed,
+    )
+    return _Merged(cell, arm, _price(sweep, cell, seen.trajectories))
+
+
+def _price(sweep: Sweep, cell: Cell, trajectories: Sequence[Trajectory]) -> float | None:
+    """Of a question, on average; a question's samples are all paid for."""
+    prices = sweep.settings.prices
+    if not prices or not trajectories:
+        return None
+    every = [trajectory_price(trajectory, cell.system, prices) for trajectory in trajectories]
+    return fmean(every) * sweep.config.evaluation.samples
+
+
+def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[str, Price]) -> float:
+    """Of the calls to models that have a price."""
+    total = 0.0
+    for call in trajectory.model_calls:
+        price = prices.get(system.role(call.role).model)
+        if price is not None:
+            cached = price.prompt if price.cached is None else price.cached
+            total += (call.prompt_tokens - call.cached_tokens) * price.prompt
+            total += call.cached_tokens * cached + call.new_tokens * price.new
+    return total / MILLION
+
+
+def _compared(sweep: Sweep, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
+    """The stage's cells, each against its base, with Holm's correction over all of the stage's differences."""
+    results = []
+    for merged in found.values():
+        cell = merged.cell
+        if cell.asked.stage != stage:
+            continue
+        base = found.get(sweep.base_of(cell).name)
+        difference: Difference | None = None
+        if base is not None and base is not merged:
+            config = sweep.config
+            difference = measure_difference(
+                base.arm,
+                merged.arm,
+                cell.asked.measure,
+                [question.id for question in cell.asked.questions],
+                config.evaluation.resamples,
+                config.seed,
+            )
+        results.append(
+            CellResult(
+                checkpoint=cell.checkpoint.name,
+                system=cell.system_name,
+                split=cell.asked.name,
+                stage=stage,
+                arm=merged.arm,
+                price=merged.price,
+                base=None if difference is None or base is None else base.cell.name,
+                difference=difference,
+            )
+        )
+    raw = [one.difference.p for one in results if one.difference is not None and one.difference.p is not None]
+    adjusted = iter(holm(raw))
+    return [
+        one.model_copy(update={"p_holm": next(adjusted)})
+        if one.difference is not None and one.difference.p is not None
+        else one
+        for one in results
+    ]
+
+
+def _values(arm: Arm, measure: str) -> dict[str, float]:
+    return {i: value for i, values in arm.values.items() if (value := values.get(measure)) is not None}
+
+
+def _choices(sweep: Sweep, found: dict[str, _Merged]) -> tuple[list[Choice], list[str]]:
+    choices, undecided = [], []
+    for name in sweep.systems:
+        sets = sweep.sets_of(name, sweep.dev)
+        wanted = [(one, [sweep.cell(one.name, name, asked) for asked in sets]) for one in sweep.checkpoints]
+        lacking = [cell.name for _, cells in wanted for cell in cells if cell.name not in found]
+        if lacking:
+            undecided.append(f"{name}: no checkpoint can be chosen before these cells are done: {', '.join(lacking)}")
+            continue
+        columns: dict[str, list[list[float]]] = {one.name: [] for one in sweep.checkpoints}
+        for at, asked in enumerate(sets):
+            known = {one.name: _values(found[cells[at].name].arm, asked.measure) for one, cells in wanted}
+            # Means over other questions would choose by the questions, so only those count that every checkpoint has.
+            both = [q.id for q in asked.questions if all(q.id in values for values in known.values())]
+            for checkpoint, values in known.items():
+                columns[checkpoint].append([values[i] for i in both])
+        if not all(columns[sweep.checkpoints[0].name]):
+            undecided.append(f"{name}: on some dev set no question has a value under every checkpoint")
+            continue
+        policies = {one.name: one.policy for one in sweep.checkpoints}
+        evaluation = sweep.config.evaluation
+        choices.append(choose(name, columns, policies, sets[0].measure, evaluation.resamples, sweep.config.seed))
+    return choices, undecided
+
+
+def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
+    """Over the sets of a stage, where there are several and all of them are done."""
+    averages = []
+    for stage, sets in (("dev", sweep.dev), ("test", sweep.test)):
+        for checkpoint in sweep.checkpoints:
+            for name in sweep.systems:
+                wanted = sweep.sets_of(name, sets)
+                cells = [found.get(sweep.cell(checkpoint.name, name, asked).name) for asked in wanted]
+                groups = [list(_values(one.arm, one.cell.asked.measure).values()) for one in cells if one is not None]
+                if len(wanted) < 2 or len(groups) < len(wanted) or not all(groups):
+                    continue
+                one = stratified_interval(groups, sweep.config.evaluation.resamples, sweep.config.seed)
+                estimate = Estimate(mean=one.mean, low=one.low, high=one.high, n=one.n)
+                averages.append(Average(checkpoint=checkpoint.name, system=name, stage=stage, estimate=estimate))
+    return averages
+
+
+def _set_facts(sweep: Sweep, looked: TestRecord, asked: QuestionSet) -> SetFacts:
+    looks = max((len(looks_at(looked, asked, name)) for name in sweep.systems), default=0)
+    return SetFacts(
+        name=asked.name,
+        title=asked.title,
+        stage=asked.stage,
+        questions=len(asked.questions),
+        digest=asked.digest,
+        measure=asked.measure,
+        looks=looks if asked.stage == "test" else 0,
+    )
+
+
+def _notes(sweep: Sweep, looked: TestRecord, choices: Sequence[Choice], found: dict[str, _Merged]) -> list[str]:
+    notes = []
+    for asked in sweep.test:
+        facts = _set_facts(sweep, looked, asked)
+        if facts.looks > 1:
+            notes.append(
+                f"The test set {asked.name} was looked at {facts.looks} times, with another checkpoint each: its "
+                "numbers have been chosen from, and promise too much."
+            )
+    for choice in choices:
+        for asked in sweep.sets_of(choice.system, sweep.test):
+            looks = looks_at(looked, asked, choice.system)
+            if looks and looks[-1].policy != choice.policy:
+                notes.append(
+                    f"{asked.name} was tested with {looks[-1].checkpoint} for {choice.system}; dev has come to prefer "
+                    f"{choice.checkpoint} since."
+                )
+    policies = {one.policy for one in sweep.checkpoints}
+    if gone := sorted({look.checkpoint for look in looked.looks if look.policy not in policies}):
+        notes.append(f"Tested before, and no checkpoint of this sweep any more: {', '.join(gone)}.")
+    if failed := {name: n for name, one in found.items() if (n := one.arm.statuses.get("failed", 0))}:
+        cells = ", ".join(f"{name} {n}" for name, n in failed.items())
+        notes.append(f"Trajectories that a fault ended (they count as wrong; run the sweep again to retry): {cells}.")
+    return notes
+
+
+def _curves(sweep: Sweep, found: dict[str, _Merged]) -> list[Curve]:
+    curves = []
+    for run in dict.fromkeys(one.run for one in sweep.checkpoints if one.run):
+        for name in sweep.systems:
+            for asked in sweep.sets_of(name, sweep.dev):
+                points = []
+                for one in sweep.checkpoints:
+                    merged = found.get(sweep.cell(one.name, name, asked).name)
+                    if (one.run == run or one.adapter is None) and merged is not None:
+                        estimate = merged.arm.measures[asked.measure]
+                        points.append(
+                            Point(
+                                checkpoint=one.name,
+                                round=one.round,
+                                step=one.step,
+                                place=one.place,
+                                estimate=estimate,
+                            )
+                        )
+                if len(points) > 1:
+                    points.sort(key=lambda point: point.place)
+                    curves.append(
+                        Curve(run=run, system=name, split=asked.name, measure=asked.measure, points=tuple(points))
+                    )
+    return curves

@@ -1,0 +1,157 @@
+"""A sweep as tables for a terminal; the rows are the page's too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.metrics import BY_NAME
+from evaluation.results import Difference, Estimate
+from evaluation.suite import print_wide
+from evaluation.sweep.records import CellResult, SweepResults
+from ratchet.command import wide_console
+
+WIDTH = 150
+COSTS = {
+    "calls": "calls",
+    "searches": "searches",
+    "prompt_tokens": "tokens in",
+    "new_tokens": "tokens out",
+    "seconds": "s",
+}
+STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: every checkpoint"}
+CAPTION = """\
+mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against {base};
+p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one trajectory"""
+
+
+@dataclass(frozen=True)
+class Row:
+    system: str
+    checkpoint: str
+    n: int
+    mean: str
+    interval: str
+    difference: str
+    difference_interval: str
+    p: str
+    costs: tuple[str, ...]
+    price: str
+    chosen: bool
+    tone: str
+    """'good' or 'bad' where p is below 0.05 after Holm's correction."""
+
+
+def rows_of(results: SweepResults, stage: str) -> dict[str, list[Row]]:
+    """By question set, those that have a finished cell."""
+    chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
+    rows: dict[str, list[Row]] = {}
+    for asked in results.sets:
+        for cell in results.cells:
+            if cell.split == asked.name and cell.stage == stage:
+                is_chosen = (cell.system, cell.checkpoint) in chosen
+                rows.setdefault(asked.name, []).append(_row(cell, asked.measure, is_chosen))
+    return rows
+
+
+def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
+    found = cell.arm.measures.get(measure, Estimate(mean=None, n=0))
+    difference = cell.difference or Difference(n=0)
+    digits, better = BY_NAME[measure].digits, BY_NAME[measure].better
+    tone = ""
+    if cell.p_holm is not None and cell.p_holm < 0.05 and difference.mean:
+        tone = "good" if (difference.mean > 0) == (better == "higher") else "bad"
+    return Row(
+        system=cell.system,
+        checkpoint=cell.checkpoint,
+        n=found.n,
+        mean=_number(found.mean, digits),
+        interval=_interval(found, digits),
+        difference=_number(difference.mean, digits, sign=True) if cell.difference else "",
+        difference_interval=_interval(difference, digits),
+        p="" if cell.p_holm is None else "<0.001" if cell.p_holm < 0.001 else f"{cell.p_holm:.3f}",
+        costs=tuple(_cost(cell, name) for name in COSTS),
+        price="" if cell.price is None else f"{cell.price:.4g}",
+        chosen=chosen,
+        tone=tone,
+    )
+
+
+def _number(value: float | None, digits: int, sign: bool = False) -> str:
+    if value is None:
+        return "-"
+    value = round(value, digits) + 0.0  # no minus sign on a rounded zero
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def _interval(found: Estimate | Difference, digits: int) -> str:
+    if found.low is None or found.high is None or found.low == found.high:
+        return ""
+    return f"[{_number(found.low, digits)}, {_number(found.high, digits)}]"
+
+
+def _cost(cell: CellResult, name: str) -> str:
+    found = cell.arm.measures.get(name)
+    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"
+
+
+def caption(results: SweepResults, stage: str) -> str:
+    of_stage = [cell for cell in results.cells if cell.stage == stage]
+    bases = sorted({"/".join(cell.base.split("/")[:2]) for cell in of_stage if cell.base})
+    tests = sum(cell.p_holm is not None for cell in of_stage)
+    differences = f"{tests} difference{'' if tests == 1 else 's'}"
+    return CAPTION.format(base=", ".join(bases) or "nothing", tests=differences)
+
+
+def heading(results: SweepResults, name: str) -> str:
+    asked = results.set(name)
+    return f"{asked.title}: {BY_NAME[asked.measure].title}, {asked.questions} questions"
+
+
+def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
+    console = wide_console(WIDTH, out)
+    for stage, title in STAGES.items():
+        rows = rows_of(results, stage)
+        if rows:
+            print_wide(_table(results, stage, title, rows), out)
+    for average in results.averages:
+        mean = f"{_number(average.estimate.mean, 3)} {_interval(average.estimate, 3)}"
+        console.print(
+            f"mean over the {average.stage} sets, {average.system}, {average.checkpoint}: {mean}", markup=False
+        )
+    for line in (*(choice.sentence for choice in results.choices), *results.undecided, *results.notes):
+        console.print(line, markup=False)
+    if results.missing:
+        console.print(f"{len(results.missing)} cell(s) are missing:", style="bold")
+        for line in results.missing:
+            console.print(f"  {line}", markup=False)
+
+
+def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[Row]]) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
+    table.caption, table.caption_justify = escape(caption(results, stage)), "left"
+    priced = any(row.price for found in rows.values() for row in found)
+    for name in ("system", "checkpoint"):
+        table.add_column(name, no_wrap=True)
+    for name in ("n", "mean", "difference", "p", *COSTS.values(), *(["price"] if priced else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, found in rows.items():
+        table.add_section()
+        table.add_row(f"[bold]{escape(heading(results, name))}[/bold]")
+        for row in found:
+            colour = {"good": "green", "bad": "red", "": "none"}[row.tone]
+            table.add_row(
+                escape(row.system),
+                escape(row.checkpoint) + (" *" if row.chosen else ""),
+                str(row.n),
+                f"{row.mean} [dim]{escape(row.interval)}[/dim]",
+                f"[{colour}]{row.difference} {escape(row.difference_interval)}[/]",
+                row.p,
+                *row.costs,
+                *([row.price] if priced else []),
+            )
+    return table
