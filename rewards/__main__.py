@@ -51,6 +51,11 @@ def main() -> None:
             action="store_true",
             help="select even where the judge could not be reached; those scores count as null",
         )
+        parser.add_argument(
+            "--may-be-empty",
+            action="store_true",
+            help="end well where nothing was kept, as one of several rounds may",
+        )
         arguments = parser.parse_args()
         score_and_select(arguments, config_of(arguments))
 
@@ -83,7 +88,9 @@ def score_and_select(arguments: argparse.Namespace, config: Config) -> None:
     console.print(selection_table(selection, trajectories))
     console.print(str(round_folder.selection), soft_wrap=True)
     if not selection.kept:
-        raise UserError(nothing_selected(selection))
+        if not arguments.may_be_empty:
+            raise UserError(nothing_selected(selection))
+        print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
 
 
 def whatif(arguments: argparse.Namespace, config: Config) -> None:

@@ -10,8 +10,14 @@ from agents.episode import Setting
 from questions.guard import guard
 from questions.load import load_questions
 from ratchet.command import config_of, config_parser, run_command
+from ratchet.records import content_key
 from ratchet.runfolder import open_run
 from sampling.pool import Pass, policy_name, sample, stored
+
+
+def seed_of(seed: int, number: int) -> int:
+    """A round's own seed: a round that samples with the same model as the one before must not repeat it."""
+    return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
 
 
 def main() -> None:
@@ -31,6 +37,7 @@ def main() -> None:
         adapter=arguments.adapter,
         policy=policy_name(Path(arguments.adapter) if arguments.adapter else None),
     )
+    config = config.model_copy(update={"seed": seed_of(config.seed, arguments.round)})
     made = Pass(config.system, setting, questions, config.sampling.samples, folder)
     [keys] = sample(config, [made], "sampling")
     counts = Counter(t.status for t in stored(folder, keys))
