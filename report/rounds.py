@@ -17,7 +17,7 @@ from evaluation.table import p_value
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Selection
-from ratchet.runfolder import RunFolder
+from ratchet.runfolder import RoundFolder, RunFolder
 from report.numbers import interval, number
 from report.training import LogLine, read_training_log
 from rounds.promotion import read_promotion
@@ -35,6 +35,8 @@ class RoundNumbers:
     results: Results | None
     """Of the split on which the round's adapter was compared with its parent."""
     promotion: Promotion | None
+    final: str = ""
+    """The verdict on the split that is looked at once, after all rounds, where it was asked with this adapter."""
 
     @property
     def base(self) -> Estimate | None:
@@ -75,9 +77,17 @@ def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
                 losses=losses(read_training_log(folder.training / "log.jsonl")),
                 results=read_results(results_path(folder, config, split)),
                 promotion=promotion,
+                final=_final(config, folder, split),
             )
         )
     return tuple(rounds)
+
+
+def _final(config: Config, folder: RoundFolder, judged_on: str) -> str:
+    if config.evaluation.split == judged_on:
+        return ""
+    results = read_results(results_path(folder, config, config.evaluation.split))
+    return f"on {results.split}: {results.verdict}" if results else ""
 
 
 def read_selection(path: Path) -> Selection | None:
@@ -119,6 +129,7 @@ def _row(found: RoundNumbers) -> dict[str, Any]:
         "p": p_value(difference) if difference else "",
         "promoted": promotion.promoted if promotion else None,
         "reason": promotion.reason if promotion else "",
+        "final": found.final,
     }
 
 

@@ -156,6 +156,7 @@ def test_the_command_takes_the_last_round_that_has_anything(
     main()
     second = words_of(run.report.read_text())
     assert "run · round 2 · dev split, 40 questions" in second, "before test, what the round was judged by"
+    assert "After all rounds, in round 3's folder, on test: The trained model is better. F1" in second
 
 
 def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
