@@ -2,7 +2,7 @@
 
     accelerate launch train.py --config configs/demo.yaml
 
-Plain `python train.py` does the same on one device.
+Plain `python train.py` does the same on one device. `--from DIR` trains an adapter on, as later rounds do.
 
 Interrupted at any point, the same command goes on from the last whole checkpoint, with the same loss curve. When the
 adapter is there and was made of the same rows, model and settings, it does nothing and says so.
@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from questions.guard import guard, training_questions
@@ -28,17 +29,18 @@ from ratchet.runfolder import RoundFolder, RunFolder, open_run
 def main() -> None:
     parser = config_parser("train.py", "Train a LoRA adapter on a round's kept trajectories.")
     parser.add_argument("--round", type=int, default=1, help="the round to train (default 1)")
+    parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="train this adapter on, not a new one")
     arguments = parser.parse_args()
     config = config_of(arguments)
     if config.training.backend == "unsloth":  # before anything imports transformers, which it patches
         from training.unsloth import import_unsloth
 
         import_unsloth()
-    train(config, arguments.round)
+    train(config, arguments.round, arguments.start)
 
 
-def train(config: Config, number: int) -> None:
-    """Train round `number`; see the top of this file."""
+def train(config: Config, number: int, start: Path | None = None) -> None:
+    """Train round `number`, from the adapter in folder `start` if there is one; see the top of this file."""
     from training.prepare import kept_of, prepare_rows
 
     kept_of(config, RunFolder(config.folder).round(number))  # says what is missing before torch is loaded
@@ -48,6 +50,7 @@ def train(config: Config, number: int) -> None:
     from accelerate import PartialState
 
     from training.lora import on_cpu
+    from training.processes import PATIENCE
 
     model = config.models[config.training.model]
     if not on_cpu(model) and torch.cuda.device_count() > 1 and "WORLD_SIZE" not in os.environ:
@@ -55,8 +58,9 @@ def train(config: Config, number: int) -> None:
             f"{torch.cuda.device_count()} GPUs are visible to one process: use `accelerate launch train.py ...` to "
             "train on all of them, or CUDA_VISIBLE_DEVICES=0 to use one"
         )
-    state = PartialState(cpu=on_cpu(model))
+    state = PartialState(cpu=on_cpu(model), timeout=PATIENCE)
 
+    from inference.adapters import adapter_digest
     from inference.local.model import model_fingerprint
     from training.adapter import check_same, publish
     from training.checkpoints import BestAdapter
@@ -75,6 +79,7 @@ def train(config: Config, number: int) -> None:
             "base model": model_fingerprint(model),
             "training settings": config.training.model_dump(mode="json", exclude={"wandb"}),
             "seed": config.seed,
+            "starting adapter": adapter_digest(start) if start else None,
         }
         if check_same(folder.adapter, made_of):
             say(state, f"{folder.adapter} is complete: trained on the same rows, model and settings")
@@ -92,7 +97,7 @@ def train(config: Config, number: int) -> None:
     )
     if not len(dev_rows) and config.training.dev_fraction:
         say(state, "too few questions to hold any out: no dev loss, the last step's adapter is kept")
-    before = optimise(config, folder, train_rows, dev_rows, steps, state)
+    before = optimise(config, folder, train_rows, dev_rows, steps, state, start)
 
     if state.is_main_process:
         best = BestAdapter(folder.training).current()
@@ -126,14 +131,21 @@ def train(config: Config, number: int) -> None:
 
 
 def optimise(
-    config: Config, folder: RoundFolder, train_rows: Any, dev_rows: Any, steps: int, state: Any
+    config: Config,
+    folder: RoundFolder,
+    train_rows: Any,
+    dev_rows: Any,
+    steps: int,
+    state: Any,
+    start: Path | None,
 ) -> float | None:
-    """Run or finish the optimisation; the best adapter is then in folder.training. Returns the base's dev loss."""
+    """Run or finish the optimisation; the best adapter is then in folder.training. Returns the first dev loss."""
     import torch
 
     from inference.chat import load_tokenizer
     from training.checkpoints import BestAdapter, checkpoints, last_whole
-    from training.lora import add_lora, load_model
+    from training.lora import add_lora, load_model, take_weights
+    from training.processes import lost_processes
     from training.trainer import RowTrainer, trainer_config
     from training.watch import Watch, read_log
 
@@ -157,9 +169,12 @@ def optimise(
             learner = load_unsloth(model, training, config.seed)
         else:
             learner = add_lora(load_model(model), training.lora, config.seed)
+        if start:
+            take_weights(learner, start)
         trainer = RowTrainer(learner, tokenizer, arguments, train_rows, dev_rows, watch, resumed=found is not None)
         try:
-            trainer.train(resume_from_checkpoint=str(found[1]) if found else None)
+            with lost_processes():
+                trainer.train(resume_from_checkpoint=str(found[1]) if found else None)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"out of GPU memory ({str(error).splitlines()[0]}): lower training.micro_batch, set "

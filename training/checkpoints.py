@@ -19,8 +19,10 @@ SEAL = "complete.json"
 
 
 def seal(folder: Path) -> None:
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SEAL)
-    write_json(folder / SEAL, {path.name: [path.stat().st_size, file_digest(path)] for path in files})
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SEAL)
+    write_json(
+        folder / SEAL, {str(path.relative_to(folder)): [path.stat().st_size, file_digest(path)] for path in files}
+    )
 
 
 def damage(folder: Path) -> str | None:
@@ -82,15 +84,15 @@ class BestAdapter:
             found.append(((-facts["step"], 0) if loss is None else (loss, facts["step"]), path, facts))
         return min(found, key=lambda item: item[0])[1:] if found else None
 
-    def offer(self, model: Any, step: int, dev_loss: float | None) -> None:
-        """Keep `model`'s adapter if it is better than the best so far."""
+    def offer(self, model: Any, weights: dict[str, Any], step: int, dev_loss: float | None) -> None:
+        """Keep `model`'s adapter, `weights` of it gathered from all processes, if it is better than the best so far."""
         best = self.current()
         if best and (best[1]["step"] == step or (dev_loss is not None and best[1]["dev_loss"] <= dev_loss)):
             return
         temporary, target = self.folder / f".best-{step}", self.folder / f"best-{step}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            model.save_pretrained(temporary, save_embedding_layers=False)
+            model.save_pretrained(temporary, state_dict=weights, save_embedding_layers=False)
         except OSError as error:
             raise disk_error(target, error) from error
         (temporary / "README.md").unlink(missing_ok=True)

@@ -60,16 +60,30 @@ def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) 
 
 
 class EpochSampler(Sampler[int]):
-    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state."""
+    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state.
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, epoch: Callable[[], int]) -> None:
+    `together`: rows that all devices take at once. An epoch that is no multiple of it ends with the number of the blank
+    row (`with_blank`); accelerate would fill the gap with rows that were trained on already.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, seed: int, epoch: Callable[[], int], together: int = 1
+    ) -> None:
         self.lengths, self.batch_size, self.seed, self.epoch = lengths, batch_size, seed, epoch
+        self.blanks = -len(lengths) % together
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.lengths) + self.blanks
 
     def __iter__(self) -> Iterator[int]:
-        return iter(epoch_order(self.lengths, self.batch_size, self.seed, self.epoch()))
+        order = epoch_order(self.lengths, self.batch_size, self.seed, self.epoch())
+        return iter(order + [len(self.lengths)] * self.blanks)
+
+
+def with_blank(table: pa.Table) -> pa.Table:
+    """The rows and, after the last, one of a single token without loss."""
+    blank = {"trajectory": "", "conversation": 0, "role": "", "ids": [0], "loss_mask": [0], "retokenised": False}
+    return pa.concat_tables([table, pa.Table.from_pylist([blank], schema=table.schema)]).combine_chunks()
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
-from training.data import IGNORED, Collator, EpochSampler, row_lengths
+from training.data import IGNORED, Collator, EpochSampler, row_lengths, with_blank
 from training.lora import compute_type, on_cpu
+from training.processes import adapter_weights, shard_on_cpu, sum_in_float32
 from training.watch import Watch
 
 
@@ -136,7 +137,7 @@ class RowTrainer(SFTTrainer):
             model=model,
             args=arguments,
             data_collator=Collator(pad if pad is not None else tokenizer.eos_token_id or 0),
-            train_dataset=Dataset(InMemoryTable(train)),
+            train_dataset=Dataset(InMemoryTable(with_blank(train))),
             processing_class=tokenizer,
             callbacks=[watch],
         )
@@ -147,12 +148,20 @@ class RowTrainer(SFTTrainer):
         self.dev = sorted(dev.to_pylist(), key=lambda row: len(row["ids"]))
         self.tokens = 0
 
+    def create_accelerator_and_postprocess(self) -> None:
+        if self.args.use_cpu:
+            shard_on_cpu(self.args.distributed_state)
+        super().create_accelerator_and_postprocess()
+        sum_in_float32(self.accelerator)
+
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+        together = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
         batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         micro_batches = math.ceil(len(self.lengths) / self.args.per_device_train_batch_size)
         per_device = math.ceil(micro_batches / self.args.world_size)
         per_epoch = math.ceil(per_device / self.args.gradient_accumulation_steps)
-        return EpochSampler(self.lengths, batch, self.args.seed, lambda: self.state.global_step // per_epoch)
+        epoch = lambda: self.state.global_step // per_epoch  # noqa: E731
+        return EpochSampler(self.lengths, batch, self.args.seed, epoch, together)
 
     def compute_loss(
         self,
@@ -167,12 +176,12 @@ class RowTrainer(SFTTrainer):
         positions, which for a small model with a wide vocabulary is a fifth of the time: here only those whose next
         token is learnt are computed.
         """
-        if self.model.training:
-            self.tokens += int(inputs["attention_mask"].sum())
-        if inputs["input_ids"].is_cuda or return_outputs:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         labels = inputs["labels"][:, 1:]
         learnt = labels != IGNORED
+        if self.model.training:
+            self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())  # blank rows do not count
+        if return_outputs or (inputs["input_ids"].is_cuda and learnt.any()):
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         positions = learnt.any(0).nonzero().squeeze(1)
         logits = model(
             input_ids=inputs["input_ids"],
@@ -217,6 +226,12 @@ class RowTrainer(SFTTrainer):
             logs["tokens"] = float(self.accelerator.reduce(tokens, "sum"))
             self.tokens = 0
         super().log(logs, start_time)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """The adapter alone: under FSDP, transformers would gather the frozen weights too."""
+        weights = adapter_weights(self.model)
+        if self.args.should_save:
+            self._save(output_dir, state_dict=weights)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         try:

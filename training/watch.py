@@ -16,6 +16,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, write_atomic
 from ratchet.progress import Progress
 from training.checkpoints import BestAdapter, seal
+from training.processes import adapter_weights
 
 SAVE_SECONDS = 600.0
 """A kill costs at most so much work: with 128 long rows a step, eval_steps alone can be hours apart."""
@@ -111,19 +112,21 @@ class Watch(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         dev_loss = (metrics or {})["eval_loss"]
+        weights = adapter_weights(model)
         if not self._segment:
             return
         self._segment.append({"step": state.global_step, "dev_loss": dev_loss})
         if state.global_step:
-            self.best.offer(model, state.global_step, dev_loss)
+            self.best.offer(model, weights, state.global_step, dev_loss)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
+        weights = adapter_weights(model)
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
             if not self.has_dev and state.global_step >= state.max_steps:
-                self.best.offer(model, state.global_step, None)
+                self.best.offer(model, weights, state.global_step, None)
             seal(self.folder / f"checkpoint-{state.global_step}")
         self._saved = time.monotonic()
 
