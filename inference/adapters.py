@@ -27,3 +27,18 @@ def adapter_digest(folder: str | Path) -> str:
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); is this a PEFT adapter folder?") from error
     return digest.hexdigest()[:16]
+
+
+def load_request(folder: str | Path) -> dict[str, str]:
+    """What has a server load this adapter, under a name of its content: a reused one would meet a stale prefix cache."""
+    return {"lora_name": f"ratchet-{adapter_digest(folder)}", "lora_path": str(Path(folder).resolve())}
+
+
+def adapter_rank(folder: str | Path) -> int:
+    """The largest rank of its layers."""
+    path = Path(folder) / "adapter_config.json"
+    try:
+        config = json.loads(path.read_bytes())
+        return max(int(rank) for rank in [config["r"], *(config.get("rank_pattern") or {}).values()])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: no rank can be read ({error}); is this a PEFT adapter folder?") from error

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from ratchet.errors import UserError
 
@@ -55,5 +56,8 @@ def planned_gpus(count: int, gb: float) -> list[Gpu]:
 
 
 def available_memory() -> int:
-    """Bytes of main memory that this machine could still give."""
+    """Bytes of main memory that this machine could still give, file caches included."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

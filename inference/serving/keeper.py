@@ -1,6 +1,6 @@
 """Runs one server and leaves nothing of it behind, however it or the supervisor ends.
 
-    python keeper.py SUPERVISOR_PID COMMAND...
+    python keeper.py SUPERVISOR_PID GRACE COMMAND...
 
 vLLM is a tree of processes. Seen with 0.32: when its first process is killed, the engine and its workers live on,
 hold their memory, and nobody ends them. So this process stands between the supervisor and the server: it adopts
@@ -23,13 +23,11 @@ from pathlib import Path
 
 SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36
 """PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of prctl(2)."""
-GRACE = 20.0
-"""Seconds that a server may take to stop in order; vLLM takes one to five."""
 
 libc = ctypes.CDLL(None)
 
 
-def keep(supervisor: int, command: list[str]) -> int:
+def keep(supervisor: int, grace: float, command: list[str]) -> int:
     # Blocked and waited for, not handled: a handler could interrupt the clearing up itself.
     waited = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
@@ -45,7 +43,7 @@ def keep(supervisor: int, command: list[str]) -> int:
         return 127
     while server.poll() is None:
         if signal.sigwait(waited) == signal.SIGTERM:
-            _end(server)
+            _end(server, grace)
     _kill_rest(server.pid)
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
@@ -56,10 +54,10 @@ def _prepare() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
+def _end(server: subprocess.Popen[bytes], grace: float) -> None:
     server.terminate()
     try:
-        server.wait(GRACE)
+        server.wait(grace)
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
@@ -91,4 +89,4 @@ def _children() -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(keep(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

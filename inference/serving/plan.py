@@ -80,7 +80,7 @@ def servings(config: Config, names: Iterable[str] | None) -> list[Serving]:
     return list(groups.values())
 
 
-def server_command(serving: Serving, place: Place, port: int) -> list[str]:
+def server_command(serving: Serving, place: Place, port: int | str) -> list[str]:
     """The command of one server. Flags as vLLM 0.32 has them (engine/arg_utils.py); the key is not among them."""
     model, settings = serving.model, serving.settings
     # Not the `vllm` command, which builds under another name do not have.

@@ -1,0 +1,143 @@
+"""Starts servers, runs a command beside them, restarts what dies, and stops everything in order.
+
+The command rides over a restart: the address stays the same, and the client waits (inference/http.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from inference.serving.server import Died, Server
+from ratchet.errors import UserError
+from ratchet.progress import duration
+
+
+class ServingFailed(Exception):
+    """A server died more often than its budget allows."""
+
+
+def say(text: str) -> None:
+    """On stderr: stdout is the command's."""
+    print(f"serve: {text}", file=sys.stderr, flush=True)
+
+
+class Supervisor:
+    def __init__(self, servers: Sequence[Server], devices: Mapping[str, Sequence[str]]) -> None:
+        """`devices`: by a server's title what it runs on; servers on one device start one after another."""
+        self.servers = servers
+        self._devices = devices
+        self._turns = {device: asyncio.Lock() for on in devices.values() for device in on}
+        self._signalled = asyncio.Event()
+        self._signal = 0
+        self._command: asyncio.subprocess.Process | None = None
+
+    async def run(self, command: Sequence[str], environment: Mapping[str, str], ready: Callable[[], None]) -> int:
+        """The command's exit status; without a command, servers run until a signal ends them in order, which gives 0.
+
+        UserError if a server does not come up, ServingFailed if one dies too often.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        up = [asyncio.Event() for _ in self.servers]
+        watches = [asyncio.create_task(self._watch(*pair)) for pair in zip(self.servers, up, strict=True)]
+        stop = asyncio.create_task(self._signalled.wait())
+        all_up = asyncio.gather(*(event.wait() for event in up))
+        try:
+            await self._first([all_up, stop], watches)
+            if stop.done():
+                return 128 + self._signal
+            ready()
+            if command:
+                return await self._run(command, environment, watches)
+            await self._first([stop], watches)
+            return 0
+        finally:
+            tasks: list[asyncio.Future[Any]] = [*watches, stop, all_up]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(server.stop() for server in self.servers))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def _run(
+        self, command: Sequence[str], environment: Mapping[str, str], watches: Sequence[asyncio.Task[None]]
+    ) -> int:
+        try:
+            self._command = await asyncio.create_subprocess_exec(*command, env=dict(environment))
+        except OSError as error:
+            raise UserError(f"{command[0]}: cannot run ({error.strerror})") from error
+        if self._signal:  # it came while the command was being made
+            self._tell_command(signal.SIGTERM)
+        done = asyncio.create_task(self._command.wait())
+        try:
+            await self._first([done], watches)
+        except (UserError, ServingFailed) as error:
+            say(f"{error}\nstopping the command")
+            self._tell_command(signal.SIGTERM)
+            await done
+            raise
+        status = done.result()
+        return status if status >= 0 else 128 - status
+
+    async def _first(self, waited: Sequence[asyncio.Future[Any]], watches: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for one of `waited`; a watch ends only by raising, and what it raises is raised here."""
+        await asyncio.wait([*waited, *watches], return_when=asyncio.FIRST_COMPLETED)
+        for watch in watches:
+            if watch.done():
+                watch.result()
+
+    async def _watch(self, server: Server, up: asyncio.Event) -> None:
+        """Keep one server up, within its budget of restarts."""
+        while True:
+            began = time.monotonic()
+            say(f"starting {server.title}; its log is {server.log}")
+            try:
+                async with contextlib.AsyncExitStack() as turns:
+                    # In one order everywhere, so that no two servers wait for each other.
+                    for device in sorted(self._devices[server.title]):
+                        await turns.enter_async_context(self._turns[device])
+                    await server.start()
+            except Died as error:
+                if not up.is_set():  # what fails the first time would fail again
+                    raise UserError(f"{error}") from None
+                problem = str(error)
+            else:
+                say(f"{server.title} is ready at {server.url} after {duration(time.monotonic() - began)}")
+                up.set()
+                await server.ended()
+                problem = server.obituary()
+            await server.stop()
+            if server.restarts == 0:
+                raise ServingFailed(f"{problem}\nand no restart of {server.title} is left (serve.restarts)")
+            server.restarts -= 1
+            say(f"{problem}\nstarting it again, {server.restarts} restarts left")
+
+    def _on_signal(self, number: int) -> None:
+        """The command stops first, and in order; a second signal kills it."""
+        again, self._signal = self._signal, number
+        self._signalled.set()
+        if again:
+            self._tell_command(signal.SIGKILL)
+        elif number == signal.SIGTERM or not _on_terminal():  # Ctrl-C reaches the command as well
+            self._tell_command(number)
+
+    def _tell_command(self, number: int) -> None:
+        if self._command is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._command.send_signal(number)
+
+
+def _on_terminal() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
