@@ -1,127 +1,123 @@
-"""python selftrain.py --config configs/X.yaml: one round of self-training, from documents to report.
+"""python selftrain.py --config configs/X.yaml: self-training, from documents to report.
 
-Each stage is a process of its own, the same command that a user can type or a job can run, and each finishes only
-what is missing: run this again after a crash, a kill or Ctrl-C and it goes on from there.
+One round, or as many as `rounds.count` says: each samples with the last adapter that was promoted, learns from the
+best, and promotes what came of it if that is better on dev (`rounds/promotion.py`). The best is then tested, once.
+
+Each stage (`rounds/stages.py`) is a process of its own, the same command that a user can type or a job can run. What
+is finished is written down by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it goes
+on from there.
+
+    python selftrain.py status --config X        what is done, what is left and where it goes on; only reads
+    python selftrain.py --config X --dry-run     the commands of what is left
+    python selftrain.py --config X --accelerate configs/accelerate/ddp.yaml     how `accelerate launch` trains
 """
 
 from __future__ import annotations
 
-import os
+import argparse
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from ratchet.command import config_of, config_parser, run_command
-from ratchet.config import Config, load_members
+from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.errors import UserError
 from ratchet.progress import duration
-from ratchet.runfolder import RunFolder, open_run
-
-HERE = Path(__file__).parent
-ROUND = 1
-
-
-def stages(config: Config, arguments: list[str]) -> list[tuple[str, list[str]]]:
-    """(title, command) of every stage; `arguments` are --config and --set as the user gave them."""
-    module = [sys.executable, "-m"]
-    one = [*arguments, "--round", str(ROUND)]
-    train = ("train", [*_launch(config), str(HERE / "train.py"), *one])
-    if config.members:
-        return _shared_stages(config, module, one, train)
-    return [
-        *_before_training(config, module, arguments),
-        train,
-        ("evaluate", [*module, "evaluation", *one]),
-        ("report", [*module, "report", *one]),
-    ]
-
-
-def _before_training(config: Config, module: list[str], arguments: list[str]) -> list[tuple[str, list[str]]]:
-    one = [*arguments, "--round", str(ROUND)]
-    # A search server's index was built where the server runs.
-    index = [("index", [*module, "index_build", *arguments])] if config.index.url is None else []
-    return [
-        *index,
-        ("sample", [*module, "sampling", *one]),
-        ("score and select", [*module, "rewards", *one]),
-    ]
-
-
-def _shared_stages(
-    config: Config, module: list[str], one: list[str], train: tuple[str, list[str]]
-) -> list[tuple[str, list[str]]]:
-    """Every member up to its selection, in its own run folder; the adapter; every member's tasks with that adapter."""
-    members = load_members(config)
-    adapter = str(RunFolder(config.folder).round(ROUND).adapter)
-    before = [
-        (f"{name}: {title}", command)
-        for name, member in members.items()
-        for title, command in _before_training(member, module, ["--config", config.members[name]])
-    ]
-    after = [
-        (f"{name}: evaluate", [*module, "evaluation", *member_arguments(config, name), "--adapter", adapter])
-        for name in members
-    ]
-    return [*before, train, *after, ("compare", [*module, "evaluation", "members", *one])]
-
-
-def member_arguments(config: Config, name: str) -> list[str]:
-    """What evaluates a member with the shared adapter: its config, in a run folder below the shared one."""
-    return ["--config", config.members[name], "--set", f"run={config.run}/{name}", "--round", str(ROUND)]
-
-
-def _launch(config: Config) -> list[str]:
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes=1", "--num_machines=1"]
-    launch += ["--dynamo_backend=no", "--mixed_precision=no", f"--num_cpu_threads_per_process={os.cpu_count()}"]
-    return [*launch, *_device_flags(config)]
-
-
-def _device_flags(config: Config) -> list[str]:
-    import torch
-
-    wants_cpu = config.models[config.training.model].device == "cpu"
-    return ["--cpu"] if wants_cpu or not torch.cuda.is_available() else []
-
-
-def run_stage(command: list[str]) -> int:
-    """Run one stage to its end; a termination signal is passed on, so that the stage can stop in order."""
-    process = subprocess.Popen(command, cwd=Path.cwd())
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, pass_on)
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.wait()  # the terminal sent it Ctrl-C as well
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+from ratchet.runfolder import open_run
+from rounds.artefacts import Digests
+from rounds.ledger import digests_of, latest, record, to_do
+from rounds.stages import Experiment, Stage, stages_of
+from rounds.status import print_status
 
 
 def main() -> None:
-    parser = config_parser("python selftrain.py", "one round of self-training, from documents to report")
+    parser = argparse.ArgumentParser(
+        prog="python selftrain.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", nargs="?", choices=("run", "status"), default="run", metavar="status")
+    add_config_arguments(parser)
+    parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args()
-    config = config_of(options)
-    run = open_run(config)
-    arguments = ["--config", options.config]
-    for override in options.overrides:
-        arguments += ["--set", override]
-    began = time.monotonic()
-    plan = stages(config, arguments)
-    for number, (title, command) in enumerate(plan, 1):
-        print(f"\n== {number}/{len(plan)} {title} ({duration(time.monotonic() - began)} so far)", flush=True)
-        status = run_stage(command)
+    if options.accelerate and not Path(options.accelerate).is_file():
+        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
+    arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
+    experiment = Experiment(config_of(options), tuple(arguments), options.accelerate)
+    if options.action == "status":
+        print_status(experiment)
+    elif options.dry_run:
+        show(experiment)
+    else:
+        open_run(experiment.config)
+        loop(experiment)
+
+
+def loop(experiment: Experiment) -> None:
+    """Run every stage that is not done."""
+    began, total = time.monotonic(), len(list(stages_of(experiment)))
+    for number, stage in enumerate(stages_of(experiment), 1):
+        spent = duration(time.monotonic() - began)
+        title = f"{number}/{total} {named(experiment, stage)}"
+        digests = Digests(experiment.run)
+        reason = to_do(stage, latest(experiment.run), digests)
+        digests.save()
+        if reason is None:
+            print(f"== {title}: done before", flush=True)
+            continue
+        again = "" if reason == "not done yet" else f": again, {reason}"
+        print(f"\n== {title}{again} ({spent} so far)", flush=True)
+        inputs, at, start = digests_of(stage.reads, digests), datetime.now(UTC), time.monotonic()
+        status = run_stage(stage.command)
         if status != 0:
             raise UserError(
                 f"the stage '{title}' ended with status {status}; what it finished is kept. After mending what it says "
                 "above, run the same command again."
             )
-    print(f"\ndone in {duration(time.monotonic() - began)}; look at {run.report}")
+        record(experiment.run, stage, inputs, at, time.monotonic() - start, digests)
+    print(f"\ndone in {duration(time.monotonic() - began)}; look at {experiment.run.report}")
+
+
+def show(experiment: Experiment) -> None:
+    """The commands of what is left. Which adapters later rounds use is decided as they come."""
+    known, digests = latest(experiment.run), Digests(experiment.run)
+    for stage in stages_of(experiment):
+        reason = to_do(stage, known, digests)
+        print(f"# {named(experiment, stage)}: {reason or 'done'}")
+        if reason:
+            print(shlex.join(stage.command))
+
+
+def named(experiment: Experiment, stage: Stage) -> str:
+    several = not experiment.config.members and experiment.config.rounds.get("count", 1) > 1
+    return f"round {stage.round}: {stage.title}" if several else stage.title
+
+
+def run_stage(command: tuple[str, ...]) -> int:
+    """Run one stage to its end. A termination signal is passed on, so that the stage can stop in order; then we do."""
+    process = subprocess.Popen(command, cwd=Path.cwd())
+    told = 0
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = number
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # the terminal sent it Ctrl-C as well
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if told:
+        print("\nstopped; run the same command again to go on from here", file=sys.stderr)
+        sys.exit(128 + told)
+    return status
 
 
 if __name__ == "__main__":

@@ -1,12 +1,30 @@
-"""Whether a round's adapter takes its parent's place."""
+"""Whether a round's adapter takes its parent's place: it has to be better on dev, by a test paired by question.
+
+The parent is the adapter that the round sampled with, at first the base model. What was decided stays decided: the
+next rounds are built on it.
+"""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from pydantic import ValidationError
 
+from evaluation.compare import arm_path, evaluate, results_path, run_arms, scores_path
+from evaluation.metrics import BY_NAME
+from evaluation.results import BASE, PARENT, TRAINED, Difference, Results, compare
+from inference.adapters import adapter_digest
+from questions.load import load_questions
+from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.records import Promotion
+from rounds.settings import rounds_of
+
+SPLIT = "dev"
 
 
 def read_promotion(folder: RoundFolder) -> Promotion | None:
@@ -26,3 +44,138 @@ def read_promotions(run: RunFolder) -> list[Promotion]:
     folders = (RoundFolder(path) for path in run.path.glob("round-*"))
     found = [promotion for folder in folders if (promotion := read_promotion(folder)) is not None]
     return sorted(found, key=lambda promotion: promotion.round)
+
+
+def last_promoted(run: RunFolder, before: int) -> int | None:
+    """The last round, before round `before`, whose adapter was promoted; None where the base model stands."""
+    return max((p.round for p in read_promotions(run) if p.promoted and p.round < before), default=None)
+
+
+def kept_any(folder: RoundFolder) -> bool:
+    """Whether a round's selection kept a trajectory to train on; True before there is one."""
+    if not folder.selection.exists():
+        return True
+    try:
+        return bool(Selection.model_validate_json(folder.selection.read_bytes()).kept)
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{folder.selection}: cannot read ({error}); select again: `python -m rewards`") from error
+
+
+def decide(difference: Difference, level: float, measure: str) -> tuple[bool, str]:
+    """(promoted, the reason in a sentence) for a candidate's paired difference to its parent."""
+    title = BY_NAME[measure].title.partition(",")[0]
+    if difference.mean is None or difference.p is None or difference.before is None or difference.after is None:
+        return False, f"Not promoted: no question of dev has a value of {title} from both."
+    numbers = (
+        f"{title} {difference.before:.3f} -> {difference.after:.3f}: {difference.mean:+.3f}, p = {difference.p:.3g} on "
+        f"{difference.n} questions of dev"
+    )
+    if difference.mean <= 0:
+        return False, f"Not promoted, since it is not better than its parent: {numbers}."
+    if difference.p >= level:
+        return False, f"Not promoted, since chance may explain the gain (p is not below {level:g}): {numbers}."
+    return True, f"Promoted: {numbers}."
+
+
+def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) -> Promotion:
+    """Evaluate base, parent and candidate on dev where that is not done, and decide; or return what was decided.
+
+    `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
+    """
+    folder, origin = run.round(number), last_promoted(run, before=number)
+    parent = run.round(origin).adapter if origin else None
+    parent_digest = adapter_digest(parent) if parent else BASE
+    if not kept_any(folder):
+        reason = "No candidate: nothing that the round sampled was worth keeping."
+        return _write(folder, _none(number, parent_digest, reason))
+    candidate = adapter_digest(folder.adapter)
+    found, path = read_promotion(folder), results_path(folder, config, SPLIT)
+    if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
+        return found
+    take_over(run, number, origin)
+    [results] = evaluate(_plain(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
+    difference = _against_parent(config, results, parent is not None)
+    promoted, reason = decide(difference, rounds_of(config).level, results.primary)
+    base = results.arms[0].measures.get(results.primary)
+    return _write(
+        folder,
+        Promotion(
+            round=number,
+            candidate=candidate,
+            parent=parent_digest,
+            split=SPLIT,
+            measure=results.primary,
+            base=base.mean if base else None,
+            difference=difference,
+            promoted=promoted,
+            reason=reason,
+        ),
+    )
+
+
+def sample_arms(config: Config, run: RunFolder, number: int) -> None:
+    """Run base, parent and candidate on dev, and score nothing: before the judge's server takes the agents' place."""
+    folder, origin = run.round(number), last_promoted(run, before=number)
+    take_over(run, number, origin)
+    run_arms(_plain(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
+
+
+def take_over(run: RunFolder, number: int, origin: int | None) -> None:
+    """What earlier rounds found out on dev: the base model's trajectories, the parent's, and their scores.
+
+    They are keyed by content, so nothing that lies there already is sampled or judged again.
+    """
+    folder = run.round(number)
+    decided = [p.round for p in read_promotions(run) if p.round < number and p.measure]
+    if decided:
+        last = run.round(decided[-1])
+        _copy(arm_path(last, BASE, SPLIT), arm_path(folder, BASE, SPLIT))
+        _copy(scores_path(last, SPLIT), scores_path(folder, SPLIT))
+    if origin:
+        _copy(arm_path(run.round(origin), TRAINED, SPLIT), arm_path(folder, PARENT, SPLIT))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder's records, unless the target is there."""
+    if target.exists() or not source.exists():
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for path in sorted([*source.glob("*.jsonl"), *source.glob("*.json")]):
+        shutil.copyfile(path, temporary / path.name)
+    temporary.rename(target)
+
+
+def _plain(config: Config) -> Config:
+    """Without baselines: they take no part in choosing."""
+    evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}})
+    return config.model_copy(update={"evaluation": evaluation})
+
+
+def _against_parent(config: Config, results: Results, has_parent: bool) -> Difference:
+    parent, candidate = results.arm(PARENT if has_parent else BASE), results.arm(TRAINED)
+    assert parent is not None and candidate is not None
+    questions = load_questions(config.questions.dev, config.seed)
+    resamples = config.evaluation.resamples
+    comparison = compare(parent, candidate, questions, results.primary, resamples, config.seed)
+    return comparison.measures.get(results.primary, Difference(n=0))
+
+
+def _none(number: int, parent: str, reason: str) -> Promotion:
+    return Promotion(
+        round=number,
+        candidate="",
+        parent=parent,
+        split=SPLIT,
+        measure="",
+        base=None,
+        difference=Difference(n=0),
+        promoted=False,
+        reason=reason,
+    )
+
+
+def _write(folder: RoundFolder, promotion: Promotion) -> Promotion:
+    write_json(folder.promotion, promotion.model_dump(mode="json"))
+    return promotion

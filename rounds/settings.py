@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ratchet.config import Config, Section
+from ratchet.errors import UserError
 from ratchet.parsing import parse
 
 
@@ -23,4 +24,11 @@ class RoundsConfig(Section):
 
 def rounds_of(config: Config) -> RoundsConfig:
     """Raises UserError that names the key."""
-    return parse(RoundsConfig, config.rounds, "rounds")
+    rounds = parse(RoundsConfig, config.rounds, "rounds")
+    if rounds.count > 1 and config.members:
+        raise UserError("rounds.count: members of a shared adapter run one round; leave it at 1")
+    if rounds.count > 1 and config.evaluation.split == "dev":
+        raise UserError(
+            "evaluation.split: dev is what rounds are chosen by, so it cannot say how good the choice is; set test"
+        )
+    return rounds

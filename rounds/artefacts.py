@@ -1,0 +1,146 @@
+"""What a stage reads and leaves, and its digest: equal content, equal digest, wherever it lies.
+
+A file's digest is computed once and kept with its size and time of change (`.digests.json` in the run folder), so
+looking again at gigabytes costs a stat a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from inference.adapters import WEIGHTS, adapter_digest
+from questions.load import load_split
+from ratchet.config import IndexConfig, SplitConfig
+from ratchet.files import write_json
+from ratchet.records import content_key
+from ratchet.runfolder import RunFolder, file_digest
+from retrieval.layout import MANIFEST, read_manifest
+
+
+class Digests:
+    """Digests of files, remembered for as long as a file's size and time of change stay."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.path = run.path / ".digests.json"
+        self._known: dict[str, list[int | str]] = {}
+        self._fresh = False
+        self._questions: dict[tuple[SplitConfig, int], str] = {}
+        with contextlib.suppress(OSError, ValueError):  # a memory that cannot be read is made anew
+            self._known = dict(json.loads(self.path.read_bytes()))
+
+    def file(self, path: Path) -> str | None:
+        """None where there is no such file."""
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        name = str(path.absolute())
+        stamp: list[int | str] = [status.st_size, status.st_mtime_ns]
+        known = self._known.get(name, [])
+        if known[:2] == stamp:
+            return str(known[2])
+        digest = file_digest(path)
+        self._known[name] = [*stamp, digest]
+        self._fresh = True
+        return digest
+
+    def questions(self, split: SplitConfig, seed: int) -> str:
+        if (split, seed) not in self._questions:
+            self._questions[split, seed] = load_split(split, seed).digest
+        return self._questions[split, seed]
+
+    def save(self) -> None:
+        if self._fresh:
+            write_json(self.path, self._known)
+            self._fresh = False
+
+
+class Artefact(Protocol):
+    def digest(self, digests: Digests) -> str | None:
+        """Of its content; None where it is not there."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Something that is a digest, or small enough to make one of at once."""
+
+    value: str
+
+    def digest(self, digests: Digests) -> str | None:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The chosen questions of some splits."""
+
+    splits: tuple[SplitConfig, ...]
+    seed: int
+
+    def digest(self, digests: Digests) -> str | None:
+        found = [digests.questions(split, self.seed) for split in self.splits]
+        return found[0] if len(found) == 1 else content_key("questions", found)
+
+
+@dataclass(frozen=True)
+class Index:
+    config: IndexConfig
+
+    def digest(self, digests: Digests) -> str | None:
+        """A search server's index is known by its address alone: what is behind it is checked as it answers."""
+        if self.config.url is not None:
+            return content_key("served", self.config.url, self.config.served_name)
+        if self.config.kind == "hybrid":
+            parts = [Index(part).digest(digests) for part in self.config.parts]
+            return None if None in parts else content_key("hybrid", self.config.depth, parts)
+        if not (Path(self.config.path) / MANIFEST).exists():
+            return None
+        return read_manifest(Path(self.config.path)).digest
+
+
+@dataclass(frozen=True)
+class File:
+    path: Path
+
+    def digest(self, digests: Digests) -> str | None:
+        return digests.file(self.path)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The JSONL files of a folder, by patterns below it."""
+
+    folder: Path
+    patterns: tuple[str, ...] = ("*.jsonl",)
+
+    def files(self) -> Iterable[Path]:
+        return sorted({path for pattern in self.patterns for path in self.folder.glob(pattern)})
+
+    def digest(self, digests: Digests) -> str | None:
+        found = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in self.files()]
+        return content_key("lines", found) if found else None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA folder, by what it does: the same digest as a trajectory's policy."""
+
+    folder: Path
+
+    def digest(self, digests: Digests) -> str | None:
+        return adapter_digest(self.folder) if (self.folder / WEIGHTS).exists() else None
+
+
+def count_lines(files: Iterable[Path]) -> int:
+    """Whole lines, without looking into them."""
+    total = 0
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                total += block.count(b"\n")
+    return total

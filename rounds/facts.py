@@ -1,0 +1,71 @@
+"""Counts and measures of a finished stage, from the small files that it left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from evaluation.results import BASE, TRAINED, read_results
+from ratchet.records import Selection
+from rounds.artefacts import Adapter, Artefact, File, Lines, count_lines
+from rounds.records import Promotion
+from rounds.stages import Stage
+
+
+def facts_of(stage: Stage) -> dict[str, Any]:
+    """Worth reading in the ledger, and nothing that it depends on."""
+    return facts(stage.writes)
+
+
+def facts(left: Mapping[str, Artefact]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, artefact in left.items():
+        if name == "trajectories" and isinstance(artefact, Lines):
+            found["trajectories"] = count_lines(artefact.files())
+        elif name == "adapter" and isinstance(artefact, Adapter):
+            found |= _training(artefact.folder)
+        elif isinstance(artefact, File) and artefact.path.exists():
+            found |= _of_file(name, artefact.path)
+    return found
+
+
+def _of_file(name: str, path: Path) -> dict[str, Any]:
+    if name == "selection":
+        return _selection(path)
+    if name == "promotion":
+        promotion = Promotion.model_validate_json(path.read_bytes())
+        return {"promoted": promotion.promoted, "reason": promotion.reason}
+    if name == "evaluation":
+        return _results(path)
+    return {}
+
+
+def _selection(path: Path) -> dict[str, Any]:
+    selection = Selection.model_validate_json(path.read_bytes())
+    rewards = [value for choice in selection.questions for value in choice.rewards.values() if value is not None]
+    return {
+        "mean_reward": round(fmean(rewards), 4) if rewards else None,
+        "kept": len(selection.kept),
+        "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
+        "questions": len(selection.questions),
+    }
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "training.json").read_bytes())
+    return {
+        "rows": facts["rows"]["train"],
+        "steps": facts["steps"],
+        "dev_loss_before": facts["dev_loss_before"],
+        "dev_loss": facts["dev_loss"],
+    }
+
+
+def _results(path: Path) -> dict[str, Any]:
+    results = read_results(path)
+    assert results is not None
+    means = {name: arm.measures[results.primary].mean for name in (BASE, TRAINED) if (arm := results.arm(name))}
+    return {"measure": results.primary, **means, "verdict": results.verdict}

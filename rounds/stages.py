@@ -1,0 +1,265 @@
+"""The stages of a run as data: the command of each, what it reads and leaves, and the models that it asks.
+
+Every command is one that a user can type or a job can run. A stage whose models have no address is put under
+`python -m inference serve`, which has the servers up while it runs and no longer: training finds the GPU free, and
+agents and judge are never up together unless one stage asks both.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agents.systems import models_of
+from evaluation.compare import results_path, split_of, splits_of
+from inference.addresses import needs_server
+from ratchet.config import JUDGED_SCORES, Config, load_members
+from ratchet.records import content_key
+from ratchet.runfolder import RoundFolder, RunFolder
+from rounds.artefacts import Adapter, Artefact, File, Index, Known, Lines, Questions
+from rounds.promotion import SPLIT, kept_any, last_promoted
+from rounds.settings import rounds_of
+
+TRAIN = str(Path(__file__).parents[1] / "train.py")
+MODULE = (sys.executable, "-m")
+
+
+@dataclass(frozen=True)
+class Stage:
+    round: int
+    title: str
+    command: tuple[str, ...]
+    reads: Mapping[str, Artefact]
+    writes: Mapping[str, Artefact]
+    models: tuple[str, ...] = ()
+    """Names of the models that are served while it runs."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config as its user gave it, and where it is run."""
+
+    config: Config
+    arguments: tuple[str, ...]
+    """--config and --set, for every command."""
+    accelerate: str | None = None
+    """A config file of `accelerate launch`."""
+    prefix: str = ""
+    """Before every title: of a member, its name."""
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.config.folder)
+
+    def stage(
+        self,
+        number: int,
+        title: str,
+        command: tuple[str, ...],
+        reads: Mapping[str, Artefact],
+        writes: Mapping[str, Artefact],
+        models: set[str] | None = None,
+    ) -> Stage:
+        """`models`: all that the command asks; a server is put around it for those that need one."""
+        served = tuple(sorted(name for name in models or () if needs_server(name, self.config.models[name])))
+        if served:
+            serve = (*MODULE, "inference", "serve", *self.arguments, "--models", ",".join(served), "--")
+            command = (*serve, *command)
+        return Stage(number, self.prefix + title, command, reads, writes, served)
+
+
+def stages_of(experiment: Experiment) -> Iterator[Stage]:
+    """All stages in order. What a stage is depends on what was decided before it (which adapter samples, whether
+    there is one to promote), so run each before asking for the next; for those that are asked for ahead of that, no
+    more promotions and a candidate in every round are taken for granted."""
+    count, run = rounds_of(experiment.config).count, experiment.run
+    if experiment.config.members:
+        yield from _shared_round(experiment)
+        return
+    if count == 1:
+        yield from before_training(experiment, 1, None)
+        yield training(experiment, 1, None)
+        yield from evaluating(experiment, 1, with_adapter=True)
+        yield reporting(experiment, 1)
+        return
+    for number in range(1, count + 1):
+        origin = last_promoted(run, before=number)
+        yield from before_training(experiment, number, origin)
+        has_candidate = kept_any(run.round(number))
+        if has_candidate:
+            yield training(experiment, number, origin)
+        yield from promoting(experiment, number, origin, has_candidate)
+    best = last_promoted(run, before=count + 1)
+    yield from evaluating(experiment, best or count, with_adapter=best is not None, title="test")
+    yield reporting(experiment, count)
+
+
+def before_training(experiment: Experiment, number: int, origin: int | None) -> list[Stage]:
+    """Index (in the first round), sample, score and select. `origin`: the round whose adapter samples, if any does."""
+    config, folder = experiment.config, experiment.run.round(number)
+    at = (*experiment.arguments, "--round", str(number))
+    adapter = experiment.run.round(origin).adapter if origin else None
+    index: dict[str, Artefact] = {"index": Index(config.index)}
+    questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
+    sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
+    trajectories: dict[str, Artefact] = {"trajectories": Lines(folder.trajectories)}
+    empty = () if rounds_of(config).count == 1 else ("--may-be-empty",)
+    sample = (*MODULE, "sampling", *at, *(("--adapter", str(adapter)) if adapter else ()))
+    stages = [
+        experiment.stage(
+            number, "sample", sample, {**questions, **index, **sampled_by}, trajectories, models_of([config.system])
+        ),
+        experiment.stage(
+            number,
+            "score and select",
+            (*MODULE, "rewards", *at, *empty),
+            {**questions, **trajectories, "config": _settings(config, "rewards")},
+            {"scores": Lines(folder.scores), "selection": File(folder.selection)},
+            _judge(config, set(config.rewards.weights)),
+        ),
+    ]
+    if number > 1 or config.index.url is not None:  # a search server's index was built where the server runs
+        return stages
+    documents = Known(content_key("documents", config.index.model_dump(mode="json")))
+    build = (*MODULE, "index_build", *experiment.arguments)
+    return [experiment.stage(number, "index", build, {"documents": documents}, index), *stages]
+
+
+def training(experiment: Experiment, number: int, origin: int | None) -> Stage:
+    """`origin`: the round whose adapter is trained on, if any is."""
+    config, folder = experiment.config, experiment.run.round(number)
+    start = experiment.run.round(origin).adapter if origin and rounds_of(config).start == "promoted" else None
+    command = (*_launch(experiment), TRAIN, *experiment.arguments, "--round", str(number))
+    reads: dict[str, Artefact] = {}
+    for name, member in load_members(config).items():
+        one = RoundFolder(member.folder / folder.path.name) if name else folder
+        reads |= {f"{name} selection".strip(): File(one.selection)}
+        reads |= {f"{name} trajectories".strip(): Lines(one.trajectories)}
+    if start:
+        command, reads = (*command, "--from", str(start)), {**reads, "adapter": Adapter(start)}
+    writes: dict[str, Artefact] = {"rows": File(folder.rows), "adapter": Adapter(folder.adapter)}
+    return experiment.stage(number, "train", command, reads, writes)
+
+
+def promoting(experiment: Experiment, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
+    """The decision on a round's adapter; where the round has none, its record."""
+    config, folder = experiment.config, experiment.run.round(number)
+    command = (*MODULE, "rounds", "promote", *experiment.arguments, "--round", str(number))
+    decision: dict[str, Artefact] = {"promotion": File(folder.promotion)}
+    if not has_candidate:
+        return [experiment.stage(number, "promote", command, {"selection": File(folder.selection)}, decision)]
+    reads: dict[str, Artefact] = {
+        "questions": Questions((config.questions.dev,), config.seed),
+        "index": Index(config.index),
+        "adapter": Adapter(folder.adapter),
+    }
+    if origin:
+        reads |= {"parent": Adapter(experiment.run.round(origin).adapter)}
+    writes = {"evaluation": File(results_path(folder, config, SPLIT)), **decision}
+    # No settings are read: what was decided stays decided, for the next rounds are built on it.
+    sampling, agents = (*command, "--sample"), models_of([config.system])
+    return _measuring(experiment, number, "promote", sampling, command, (SPLIT,), agents, reads, writes)
+
+
+def evaluating(experiment: Experiment, number: int, with_adapter: bool, title: str = "evaluate") -> list[Stage]:
+    """Base against the round's adapter on what the config evaluates; without one, the base alone."""
+    config, folder = experiment.config, experiment.run.round(number)
+    splits = tuple(splits_of(config))
+    reads: dict[str, Artefact] = {
+        "questions": Questions(tuple(split_of(config, split) for split in splits), config.seed),
+        "index": Index(config.index),
+        "config": _settings(config, "rewards", "evaluation"),
+    }
+    reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
+    which = () if with_adapter else ("--base-only",)
+    at = (*experiment.arguments, "--round", str(number), *which)
+    command, sampling = (*MODULE, "evaluation", *at), (*MODULE, "evaluation", "sample", *at)
+    writes: dict[str, Artefact] = {
+        "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
+            results_path(folder, config, split)
+        )
+        for split in splits
+    }
+    agents = models_of([config.system, *config.evaluation.baselines.values()])
+    return _measuring(experiment, number, title, sampling, command, splits, agents, reads, writes)
+
+
+def reporting(experiment: Experiment, number: int) -> Stage:
+    records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
+    reads: dict[str, Artefact] = {
+        "records": Lines(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
+        "config": _settings(experiment.config, "rewards", "evaluation", "rounds"),
+    }
+    command = (*MODULE, "report", *experiment.arguments, "--round", str(number))
+    return experiment.stage(number, "report", command, reads, {"report": File(experiment.run.report)})
+
+
+def _measuring(
+    experiment: Experiment,
+    number: int,
+    title: str,
+    sampling: tuple[str, ...],
+    command: tuple[str, ...],
+    splits: tuple[str, ...],
+    agents: set[str],
+    reads: Mapping[str, Artefact],
+    writes: Mapping[str, Artefact],
+) -> list[Stage]:
+    """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together."""
+    models = experiment.config.models
+    judge = _judge(experiment.config, set(experiment.config.evaluation.scores))
+    if judge <= agents or not any(needs_server(name, models[name]) for name in agents | judge):
+        return [experiment.stage(number, title, command, reads, writes, agents | judge)]
+    patterns = tuple(f"*/{split}/*.jsonl" for split in splits)
+    answers: dict[str, Artefact] = {"trajectories": Lines(experiment.run.round(number).evaluation, patterns)}
+    return [
+        experiment.stage(number, f"{title}: sample", sampling, reads, answers, agents),
+        experiment.stage(number, title, (*command, "--sampled"), {**reads, **answers}, writes, judge),
+    ]
+
+
+def _shared_round(experiment: Experiment) -> list[Stage]:
+    """Every member up to its selection, in its own run folder; the adapter; every member's tasks with that adapter."""
+    members = load_members(experiment.config)
+    adapter = experiment.run.round(1).adapter
+    stages: list[Stage] = []
+    for name, member in members.items():
+        own = Experiment(member, ("--config", experiment.config.members[name]), prefix=f"{name}: ")
+        stages += before_training(own, 1, None)
+    stages.append(training(experiment, 1, None))
+    tables: dict[str, Artefact] = {}
+    for name, member in members.items():
+        below = member.model_copy(update={"run": f"{experiment.config.run}/{name}"})
+        arguments = ("--config", experiment.config.members[name], "--set", f"run={below.run}")
+        own = Experiment(below, arguments, prefix=f"{name}: ")
+        for stage in evaluating(own, 1, with_adapter=True):
+            reads = {**stage.reads, "adapter": Adapter(adapter)}
+            stages.append(replace(stage, command=(*stage.command, "--adapter", str(adapter)), reads=reads))
+            tables |= {f"{name} {what}": artefact for what, artefact in stage.writes.items()}
+    compare = (*MODULE, "evaluation", "members", *experiment.arguments, "--round", "1")
+    return [*stages, experiment.stage(1, "compare", compare, tables, {})]
+
+
+def _judge(config: Config, names: set[str]) -> set[str]:
+    """The model that gives these scores, if any is judged."""
+    return {config.rewards.judge} if JUDGED_SCORES & names else set()
+
+
+def _settings(config: Config, *sections: str) -> Known:
+    """The sections that may change on a run and that a stage depends on."""
+    return Known(content_key("settings", config.model_dump(mode="json", include=set(sections))))
+
+
+def _launch(experiment: Experiment) -> list[str]:
+    launch = [*MODULE, "accelerate.commands.launch"]
+    if experiment.accelerate:
+        return [*launch, "--config_file", experiment.accelerate]
+    launch += ["--num_processes=1", "--num_machines=1", "--dynamo_backend=no", "--mixed_precision=no"]
+    launch.append(f"--num_cpu_threads_per_process={os.cpu_count()}")
+    import torch
+
+    wants_cpu = experiment.config.models[experiment.config.training.model].device == "cpu"
+    return [*launch, "--cpu"] if wants_cpu or not torch.cuda.is_available() else launch

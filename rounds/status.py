@@ -1,0 +1,118 @@
+"""Where a run is: what is done, how far the stage is that is not, what was promoted, what is left.
+
+Made from the run folder alone: nothing is written and no model is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from questions.load import load_questions
+from ratchet.command import wide_console
+from ratchet.errors import UserError
+from ratchet.progress import duration
+from ratchet.runfolder import RoundFolder
+from rounds.artefacts import Digests, Lines, count_lines
+from rounds.ledger import latest, to_do
+from rounds.promotion import last_promoted, read_promotions
+from rounds.records import Entry
+from rounds.settings import rounds_of
+from rounds.stages import Experiment, Stage, stages_of
+
+WIDTH = 140
+
+
+def print_status(experiment: Experiment, out: TextIO | None = None) -> None:
+    if not experiment.run.config.exists():
+        raise UserError(
+            f"{experiment.run.path}: there is no such run yet; `python selftrain.py` with this config begins it"
+        )
+    console = wide_console(WIDTH, out)
+    table, goes_on = status_table(experiment)
+    console.print(table)
+    for line in (*_promotions(experiment), goes_on):
+        console.print(escape(line), soft_wrap=True)
+
+
+def status_table(experiment: Experiment) -> tuple[Table, str]:
+    """A row for each stage, and where the run goes on."""
+    table = Table(title=str(experiment.run.path), box=SIMPLE_HEAD, title_justify="left")
+    for heading in ("round", "stage", "state", ""):
+        table.add_column(heading, no_wrap=heading != "")
+    known, digests = latest(experiment.run), Digests(experiment.run)
+    first: Stage | None = None
+    for stage in stages_of(experiment):
+        entry, reason = known.get((stage.round, stage.title)), to_do(stage, known, digests)
+        if reason is None and entry is not None:
+            state, note = "done", summary(entry)
+        elif entry is not None and stage.writes:
+            state, note = "to do again", reason or ""
+        else:
+            note = "" if first else progress(experiment, stage)
+            state = "part" if note else "to do"
+        first = first or (stage if reason else None)
+        table.add_row(str(stage.round), escape(stage.title), state, escape(note))
+    if first is None:
+        return table, f"All is done: {experiment.run.report}"
+    return table, f"It goes on with '{first.title}' of round {first.round}: the same command without `status`."
+
+
+def summary(entry: Entry) -> str:
+    """What a finished stage came to, in a line."""
+    shown = ", ".join(
+        f"{name.replace('_', ' ')} {_short(value)}" for name, value in entry.facts.items() if _tells(value)
+    )
+    return f"{shown} ({duration(entry.seconds)})" if shown else duration(entry.seconds)
+
+
+def _tells(value: object) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and " " not in value)
+
+
+def _short(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else {True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]
+
+
+def progress(experiment: Experiment, stage: Stage) -> str:
+    """How far a stage is that was not finished; empty where it was not begun."""
+    config, folder = experiment.config, experiment.run.round(stage.round)
+    if "adapter" in stage.writes:
+        return _training(folder)
+    lines = next((a for name, a in stage.writes.items() if isinstance(a, Lines)), None)
+    if lines is None and "evaluation" in stage.writes:
+        lines = Lines(folder.evaluation, ("*/*/part-*.jsonl",))
+    done = count_lines(lines.files()) if lines else 0
+    if not done:
+        return ""
+    if stage.title == "sample":
+        total = len(load_questions(config.questions.train, config.seed)) * config.sampling.samples
+        return f"{done} of {total} trajectories"
+    return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
+
+
+def _training(folder: RoundFolder) -> str:
+    """The last step in the log, and how many there are where a checkpoint says so."""
+    try:
+        lines = (folder.training / "log.jsonl").read_text().splitlines(keepends=True)
+    except OSError:
+        return ""
+    steps = [json.loads(line)["step"] for line in lines if line.endswith("\n")]
+    states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
+    total = f" of {json.loads(states[-1].read_bytes())['max_steps']}" if states else ""
+    return f"step {steps[-1]}{total}" if steps else ""
+
+
+def _promotions(experiment: Experiment) -> Iterator[str]:
+    count = rounds_of(experiment.config).count
+    if count == 1:
+        return
+    for promotion in read_promotions(experiment.run):
+        yield f"round {promotion.round}: {promotion.reason}"
+    best = last_promoted(experiment.run, before=count + 1)
+    yield f"Stands now: {experiment.run.round(best).adapter if best else 'the base model'}"
