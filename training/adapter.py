@@ -59,6 +59,12 @@ def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str
     publish_folder(temporary, target)
 
 
+def _start(facts: dict[str, Any]) -> str:
+    """What the training began with."""
+    start = facts["made_of"].get("starting adapter")
+    return f"the adapter that it began with (digest {start})" if start else "the base model"
+
+
 def model_card(facts: dict[str, Any]) -> str:
     """A card for people and for the Hub: what the adapter is, what made it, what it is not."""
     front = yaml.safe_dump(
@@ -78,7 +84,7 @@ def model_card(facts: dict[str, Any]) -> str:
     else:
         chosen = (
             f"The adapter is the one after step {facts['step']} of {facts['steps']}, with the lowest loss on "
-            f"{rows['dev']} held-out rows: {dev:.4f}, where the base model has {facts['dev_loss_before']:.4f}."
+            f"{rows['dev']} held-out rows: {dev:.4f}, where {_start(facts)} has {facts['dev_loss_before']:.4f}."
         )
     roles = "\n".join(f"| {role} | {count} |" for role, count in sorted(rows["roles"].items()))
     left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(rows["left_out"].items())) or "none"
@@ -119,6 +125,7 @@ Conversations of trainable roles that gave no row: {left_out}.
 | longest row | {training["max_length"]} tokens; longer ones are left out, never cut |
 | backend | {training["backend"]} |
 | seed | {facts["made_of"]["seed"]} |
+| began as | {_start(facts)} |
 
 {chosen}
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import set_seed
 from peft import LoraConfig as PeftLoraConfig
-from peft import get_peft_model
+from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from ratchet.config import LoraConfig, ModelConfig
 from ratchet.errors import UserError
+
+SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+"""What an adapter's weights are multiplied by, or mean, beyond their shapes."""
 
 
 def compute_type(model: ModelConfig) -> torch.dtype:
@@ -56,3 +63,33 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
         return get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"training.lora.targets={lora.targets!r}: {error}") from error
+
+
+def take_weights(model: Any, folder: Path) -> None:
+    """Let the PeftModel's adapter begin as the one in `folder`. Raises UserError where it has another shape."""
+    try:
+        theirs = json.loads((folder / "adapter_config.json").read_bytes())
+        weights = load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: cannot read this adapter ({error}); --from takes a PEFT folder") from error
+    mine = model.peft_config[model.active_adapter].to_dict()
+    other = [
+        f"{key} {theirs.get(key)} there, {mine[key]} here"
+        for key in SCALE
+        if (theirs.get(key) or 0) != (mine[key] or 0)
+    ]
+    wanted = get_peft_model_state_dict(model)
+    other += [f"no weights for {name}" for name in sorted(wanted.keys() - weights.keys())]
+    other += [f"weights for {name}, which is not trained here" for name in sorted(weights.keys() - wanted.keys())]
+    other += [
+        f"{name} is {tuple(weights[name].shape)} there, {tuple(wanted[name].shape)} here"
+        for name in sorted(wanted.keys() & weights.keys())
+        if weights[name].shape != wanted[name].shape
+    ]
+    if other:
+        raise UserError(
+            f"{folder}: this adapter has another shape than training.lora: {'; '.join(other[:3])}"
+            + (f"; and {len(other) - 3} more" if len(other) > 3 else "")
+            + ". Train it on with the settings that it was made with, or start anew (rounds.start=base)"
+        )
+    set_peft_model_state_dict(model, weights)
