@@ -1,0 +1,169 @@
+"""Two CPU processes under the real `accelerate launch`, DDP and FSDP, against one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+import torch
+from accelerate.commands.config.config_args import load_config_from_file
+from safetensors.torch import load_file
+from torch.distributed import DistBackendError
+from trl import SFTTrainer
+from world import make_run
+
+import train
+from inference.chat import load_tokenizer
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder
+from training.checkpoints import damage, seal
+from training.data import EpochSampler, with_blank
+from training.lora import add_lora, load_model
+from training.prepare import prepare_rows
+from training.processes import lost_processes
+from training.trainer import RowTrainer, trainer_config
+from training.watch import Watch, read_log
+
+REPO = Path(__file__).parents[2]
+CONFIGS = REPO / "configs" / "accelerate"
+# 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
+SETTINGS: dict[str, Any] = {
+    "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
+    """The round as one process trains it."""
+    _, config, folder = make_run(tmp_path_factory.mktemp("alone"), micro_batch=8, **SETTINGS)
+    train.train(config, 1)
+    return folder
+
+
+def launch(processes: str, config: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes)]
+    return subprocess.Popen(
+        [*command, "train.py", "--config", str(config)],
+        cwd=REPO,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    try:
+        said = process.communicate(timeout=180)[1]
+    finally:
+        process.kill()
+    return process.returncode, said
+
+
+def assert_same(folder: RoundFolder, alone: RoundFolder) -> None:
+    """Loss, gradient norm, tokens and dev loss of every step, and the adapter, within what rounding does."""
+    ours, theirs = (
+        [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in read_log(log)]
+        for log in (folder.training / "log.jsonl", alone.training / "log.jsonl")
+    )
+    assert ours == [pytest.approx(line, rel=1e-5) for line in theirs]
+    weights, wanted = (load_file(one.adapter / "adapter_model.safetensors") for one in (folder, alone))
+    assert weights.keys() == wanted.keys()
+    assert all(torch.allclose(weights[name], wanted[name], atol=1e-5) for name in wanted)
+    assert max(float(weight.abs().max()) for name, weight in wanted.items() if "lora_B" in name) > 0.01
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_curve_and_the_adapter_of_one(alone: RoundFolder, tmp_path: Path) -> None:
+    path, _, folder = make_run(tmp_path, micro_batch=2, **SETTINGS)
+    status, said = finish(launch("cpu_ddp.yaml", path))
+    assert status == 0, said
+    assert_same(folder, alone)
+    assert (folder.training / "checkpoint-16" / "rng_state_1.pth").exists(), "there was one process alone"
+
+
+@pytest.mark.slow
+def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_the_same(
+    alone: RoundFolder, tmp_path: Path
+) -> None:
+    path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
+    process = launch("cpu_fsdp.yaml", path)
+    deadline = time.monotonic() + 180
+    while not (folder.training / "checkpoint-4" / "complete.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
+        time.sleep(0.002)
+    workers = [child for child in psutil.Process(process.pid).children() if "train.py" in " ".join(child.cmdline())]
+    assert len(workers) == 2
+    workers[0].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    status, said = finish(process)
+    assert time.monotonic() - killed < 60 and status == 1 and not folder.adapter.exists()
+    assert "Signal 9 (SIGKILL)" in said and not any(worker.is_running() for worker in workers)
+
+    # Every process kept a part of every weight: in the file is the adapter whole, and nothing frozen but a tied head.
+    saved = torch.load(folder.training / "checkpoint-4" / "pytorch_model_fsdp.bin", weights_only=True)
+    assert {name for name in saved if "lora_" not in name} <= {"base_model.model.lm_head.weight"}
+    status, said = finish(launch("cpu_fsdp.yaml", path))
+    assert status == 0 and "of 16 were done before, going on" in said, said
+    assert_same(folder, alone)
+
+
+def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:
+    for name, kind in (("ddp", "MULTI_GPU"), ("fsdp", "FSDP")):
+        gpus, cpus = (load_config_from_file(str(CONFIGS / f"{prefix}{name}.yaml")) for prefix in ("", "cpu_"))
+        assert gpus.distributed_type.value == cpus.distributed_type.value == kind
+        assert gpus.fsdp_config == cpus.fsdp_config and (gpus.use_cpu, cpus.use_cpu) == (False, True)
+
+
+def test_an_epoch_is_filled_up_with_the_blank_row_and_no_other() -> None:
+    for rows, blanks in ((18, 2), (20, 0), (3, 1)):
+        order = list(EpochSampler([5] * rows, 8, 0, lambda: 0, together=4))
+        assert sorted(order[:rows]) == list(range(rows)) and order[rows:] == [rows] * blanks
+        assert len(EpochSampler([5] * rows, 8, 0, lambda: 0, together=4)) == len(order)
+
+
+def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: Path) -> None:
+    _, config, folder = make_run(tmp_path)
+    table = prepare_rows(config, folder)[0].table
+    agent = config.models["agent"]
+    settings = trainer_config(config.training, agent, tmp_path, len(table), 0, 1)
+    learner = add_lora(load_model(agent), config.training.lora, 0)
+    watch = Watch(tmp_path, 5, has_dev=False)
+    trainer = RowTrainer(learner, load_tokenizer(agent.path), settings, table, table.slice(0, 0), watch, resumed=False)
+    blank = with_blank(table).slice(len(table)).to_pylist()
+    row = table.slice(0, 1).to_pylist()
+    nothing = trainer.compute_loss(trainer.model, trainer.data_collator(blank * 2), num_items_in_batch=torch.tensor(7))
+    nothing.backward()
+    gradients = [weight.grad for weight in trainer.model.parameters() if weight.requires_grad]
+    assert nothing.item() == 0 and all(one is not None and not one.any() for one in gradients)
+    assert trainer.tokens == 0
+    for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # a GPU's micro-batch of both kinds is TRL's
+        losses = [
+            compute(trainer, trainer.model, trainer.data_collator(rows), num_items_in_batch=torch.tensor(7)).item()
+            for rows in (row, row + blank)
+        ]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert trainer.tokens == 2 * len(row[0]["ids"])
+
+
+def test_a_checkpoint_in_folders_is_sealed_too(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "0.distcp").write_bytes(b"weights")
+    seal(tmp_path)
+    assert damage(tmp_path) is None
+    (tmp_path / "shards" / "0.distcp").write_bytes(b"weight")
+    assert damage(tmp_path) == "shards/0.distcp is damaged"
+
+
+def test_a_lost_process_is_told_from_other_errors() -> None:
+    for error in (DistBackendError("NCCL timed out"), RuntimeError("[gloo/tcp/pair.cc] Connection closed by peer")):
+        with pytest.raises(UserError, match=r"another process of this training.*same command again"), lost_processes():
+            raise error
+    with pytest.raises(RuntimeError, match="shapes"), lost_processes():
+        raise RuntimeError("shapes cannot be multiplied")
