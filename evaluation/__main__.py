@@ -108,8 +108,8 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
                 "or measure the base model alone with --base-only"
             )
         if arguments.action == "sample":
-            _, records = run_arms(config, folder, splits, adapter)
-            for split, arms in records.items():
+            _, sampled = run_arms(config, folder, splits, adapter)
+            for split, arms in sampled.items():
                 made = ", ".join(f"{arm.name} {len(arm.keys)}" for arm in arms)
                 print(f"{split}: trajectories in {folder.evaluation}: {made}")
             return

@@ -113,9 +113,9 @@ def enter_looks(sweep: Sweep, choices: Sequence[Choice], again: bool) -> None:
                 last = before[-1]
                 raise UserError(
                     f"{_path(sweep.folder)}: {asked.name} was already looked at on {last.at}, with {last.checkpoint} "
-                    f"for {choice.system}; dev now chooses {choice.checkpoint}. A test set that is asked again and again "
-                    "chooses too, and its numbers then promise too much. Report the first result, take a fresh test "
-                    "set, or say --again, and every table will say how often it was looked at."
+                    f"for {choice.system}; dev now chooses {choice.checkpoint}. A test set that is asked again and "
+                    "again chooses too, and its numbers then promise too much. Report the first result, take a fresh "
+                    "test set, or say --again, and every table will say how often it was looked at."
                 )
             new.append(
                 Look(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from evaluation.metrics import Values, by_question
 from evaluation.results import Arm, Difference, Estimate, make_arm, measure_difference
 from evaluation.statistics import holm, stratified_interval
 from evaluation.sweep.cells import Cell, QuestionSet, Seen, Stage, Sweep
@@ -52,8 +53,10 @@ def merge(sweep: Sweep) -> SweepResults:
             else:
                 missing.append(f"{cell.name}: {seen.note or 'not begun'}")
             progress.advance()
-    choices, undecided = _choices(sweep, found)
-    results = [*_compared(sweep, found, "dev"), *_compared(sweep, found, "test")]
+    choices, undecided = _choices(
+        sweep, {name: _values(one.arm.values, one.cell.asked.measure) for name, one in found.items()}
+    )
+    results = [*_compared(sweep, looked, found, "dev"), *_compared(sweep, looked, found, "test")]
     config = sweep.config
     return SweepResults(
         run=config.folder.name,
@@ -86,9 +89,15 @@ def merge(sweep: Sweep) -> SweepResults:
 
 def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
     """What dev chooses, and why a system has no choice yet."""
-    seen = {cell.name: (cell, sweep.look(cell)) for cell in sweep.cells()}
-    done = {name: _merged(sweep, cell, one) for name, (cell, one) in seen.items() if one.state == "done"}
-    return _choices(sweep, done)
+    known: dict[str, dict[str, float]] = {}
+    weights = {str(name): weight for name, weight in sweep.config.rewards.weights.items()}
+    for cell in sweep.cells():
+        seen = sweep.look(cell)
+        if seen.state == "done":
+            names = sweep.config.evaluation.scores
+            values, _ = by_question(cell.asked.questions, seen.trajectories, seen.scores, names, weights)
+            known[cell.name] = _values(values, cell.asked.measure)
+    return _choices(sweep, known)
 
 
 def tested_cells(sweep: Sweep, looked: TestRecord) -> list[Cell]:
@@ -144,7 +153,7 @@ def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[
     return total / MILLION
 
 
-def _compared(sweep: Sweep, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
+def _compared(sweep: Sweep, looked: TestRecord, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
     """The stage's cells, each against its base, with Holm's correction over all of the stage's differences."""
     results = []
     for merged in found.values():
@@ -152,6 +161,7 @@ def _compared(sweep: Sweep, found: dict[str, _Merged], stage: Stage) -> list[Cel
         if cell.asked.stage != stage:
             continue
         base = found.get(sweep.base_of(cell).name)
+        looks = looks_at(looked, cell.asked, cell.system_name) if stage == "test" else []
         difference: Difference | None = None
         if base is not None and base is not merged:
             config = sweep.config
@@ -169,6 +179,7 @@ def _compared(sweep: Sweep, found: dict[str, _Merged], stage: Stage) -> list[Cel
                 system=cell.system_name,
                 split=cell.asked.name,
                 stage=stage,
+                tested=any(look.policy == cell.checkpoint.policy for look in looks[-1:]),
                 arm=merged.arm,
                 price=merged.price,
                 base=None if difference is None or base is None else base.cell.name,
@@ -185,11 +196,12 @@ def _compared(sweep: Sweep, found: dict[str, _Merged], stage: Stage) -> list[Cel
     ]
 
 
-def _values(arm: Arm, measure: str) -> dict[str, float]:
-    return {i: value for i, values in arm.values.items() if (value := values.get(measure)) is not None}
+def _values(by_id: Mapping[str, Values], measure: str) -> dict[str, float]:
+    return {i: value for i, values in by_id.items() if (value := values.get(measure)) is not None}
 
 
-def _choices(sweep: Sweep, found: dict[str, _Merged]) -> tuple[list[Choice], list[str]]:
+def _choices(sweep: Sweep, found: Mapping[str, dict[str, float]]) -> tuple[list[Choice], list[str]]:
+    """`found`: by cell, its measure by question."""
     choices, undecided = [], []
     for name in sweep.systems:
         sets = sweep.sets_of(name, sweep.dev)
@@ -200,7 +212,7 @@ def _choices(sweep: Sweep, found: dict[str, _Merged]) -> tuple[list[Choice], lis
             continue
         columns: dict[str, list[list[float]]] = {one.name: [] for one in sweep.checkpoints}
         for at, asked in enumerate(sets):
-            known = {one.name: _values(found[cells[at].name].arm, asked.measure) for one, cells in wanted}
+            known = {one.name: found[cells[at].name] for one, cells in wanted}
             # Means over other questions would choose by the questions, so only those count that every checkpoint has.
             both = [q.id for q in asked.questions if all(q.id in values for values in known.values())]
             for checkpoint, values in known.items():
@@ -222,7 +234,9 @@ def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
             for name in sweep.systems:
                 wanted = sweep.sets_of(name, sets)
                 cells = [found.get(sweep.cell(checkpoint.name, name, asked).name) for asked in wanted]
-                groups = [list(_values(one.arm, one.cell.asked.measure).values()) for one in cells if one is not None]
+                groups = [
+                    list(_values(one.arm.values, one.cell.asked.measure).values()) for one in cells if one is not None
+                ]
                 if len(wanted) < 2 or len(groups) < len(wanted) or not all(groups):
                     continue
                 one = stratified_interval(groups, sweep.config.evaluation.resamples, sweep.config.seed)

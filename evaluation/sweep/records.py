@@ -38,6 +38,8 @@ class CellResult(Record):
     split: str
     """The question set's name."""
     stage: str
+    tested: bool = False
+    """test: it is what was chosen, and not only what that is compared with."""
     arm: Arm
     price: float | None = None
     """Of a question, where the config has prices."""
