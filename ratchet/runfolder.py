@@ -105,20 +105,27 @@ def open_run(config: Config) -> RunFolder:
     """
     run = RunFolder(config.folder)
     resolved = config.model_dump(mode="json")
-    if run.config.exists():
-        old = _completed(yaml.safe_load(run.config.read_text()))
-        changes = _difference(_lasting(old), _lasting(resolved))
-        if changes:
-            raise UserError(
-                f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
-                "Choose another run folder (--set run=runs/NEW), or go back to the old values."
-            )
-        if old == resolved:
-            return run
+    if check_same(config) == resolved:
+        return run
     manifest = _manifest_of(config, run.manifest)  # before the config, so that a question file in want stops here
     write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
     write_json(run.manifest, manifest)
     return run
+
+
+def check_same(config: Config) -> dict[str, Any] | None:
+    """The config of the run folder, None before there is one. UserError where the folder was made with another."""
+    run = RunFolder(config.folder)
+    if not run.config.exists():
+        return None
+    old = _completed(yaml.safe_load(run.config.read_text()))
+    changes = _difference(_lasting(old), _lasting(config.model_dump(mode="json")))
+    if changes:
+        raise UserError(
+            f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
+            "Choose another run folder (--set run=runs/NEW), or go back to the old values."
+        )
+    return old
 
 
 def _lasting(resolved: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""What a cluster wants to be told: partitions, accounts, modules, resources. One strict YAML file, `--site FILE`.
+
+Ratchet knows no site's paths or names: they are in such a file. `slurm/site.example.yaml` is one with comments.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from inference.serving.settings import SECRET_WORDS
+from ratchet.config import Section
+from ratchet.errors import UserError
+from ratchet.parsing import parse, read_mapping
+
+
+class Resources(Section):
+    """What one job asks of SLURM."""
+
+    time: str = "24:00:00"
+    """The time limit. A job that reaches it requeues itself, so it need not be enough for the whole work."""
+    cpus: int = Field(8, gt=0)
+    memory: str = Field("32G", pattern=r"^\d+[KMGT]$")
+    gpus: int | None = Field(None, ge=0)
+    """Default: as many as the models of this job want by the config; none where they run on CPUs or are elsewhere."""
+    tasks: int | None = Field(None, gt=0)
+    """Jobs that share the work, as an array: index, sample and sweep. Default: 8 shards at a time for index, one job
+    for sample, one for every cell of a sweep."""
+    at_once: int | None = Field(None, gt=0)
+    """Of an array: so many tasks run at the same time at most."""
+    partition: str = ""
+    """Another one than the site's."""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch, after the site's."""
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _quoted(cls, time: Any) -> Any:
+        if isinstance(time, int):  # YAML reads 24:00:00 as a number of seconds, and SLURM a number as minutes
+            raise ValueError("put the time in quotes, such as '24:00:00' or '2-00:00:00'")
+        if isinstance(time, str) and not re.fullmatch(r"\d+-\d+(:\d+){0,2}|\d+(:\d+){0,2}", time):
+            raise ValueError("expected a time such as '24:00:00' (hours) or '2-00:00:00' (days)")
+        return time
+
+    @property
+    def seconds(self) -> int:
+        """As SLURM reads the time: minutes, minutes:seconds, hours:minutes:seconds, or with days before a dash."""
+        days, dash, rest = self.time.rpartition("-")
+        parts = [int(part) for part in rest.split(":")]
+        if dash:
+            hours, minutes, seconds = [*parts, 0, 0][:3]
+            return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+        hours, minutes, seconds = {1: [0, *parts, 0], 2: [0, *parts], 3: parts}[len(parts)]
+        return (hours * 60 + minutes) * 60 + seconds
+
+
+class Jobs(Section):
+    """Resources by job; a key left out is `default`'s, and else the one here."""
+
+    default: Resources = Resources()
+    index: Resources = Resources(time="12:00:00", tasks=8)
+    sample: Resources = Resources(memory="64G")
+    rewards: Resources = Resources(memory="64G")
+    train: Resources = Resources(memory="64G")
+    evaluate: Resources = Resources(memory="64G")
+    round: Resources = Resources(memory="64G")
+    selftrain: Resources = Resources(memory="64G")
+    sweep: Resources = Resources(memory="64G")
+    merge: Resources = Resources(time="04:00:00", cpus=2, gpus=0)
+    """What ends an array, and the report: no model is opened."""
+
+
+class Apptainer(Section):
+    image: str
+    """The .sif file. It brings the packages; the code is the checkout that the job is submitted from."""
+    binds: tuple[str, ...] = ()
+    """Further folders to see inside, as --bind takes them; the checkout is seen without."""
+    options: tuple[str, ...] = ()
+    """Further options of `apptainer exec`. --nv is given where a job has GPUs."""
+    program: str = "apptainer"
+
+
+class Site(Section):
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gpu_option: str = "--gres=gpu:{count}"
+    """How the site wants GPUs asked for, such as --gres=gpu:a100:{count} or --gpus-per-node={count}."""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch for all jobs."""
+    jobs: Jobs = Jobs()
+    modules: tuple[str, ...] = ()
+    """Loaded with `module load`, in this order."""
+    setup: str = ""
+    """Lines of shell to run before the command, such as: source .venv/bin/activate"""
+    environment: dict[str, str] = Field(default={})
+    """Variables for the jobs, such as caches: {HF_HOME: /scratch/me/hf}. Keys and tokens come from the environment that
+    you submit from."""
+    python: str = ""
+    """The Python of the jobs. Default: the one that submits; in an image: python."""
+    apptainer: Apptainer | None = None
+    accelerate: str = ""
+    """A config file of `accelerate launch` for training, such as configs/accelerate/fsdp.yaml."""
+    signal_seconds: int = Field(300, ge=10, le=65535)
+    """So long before its time limit a job is told, stops and requeues itself."""
+    max_requeues: int = Field(50, ge=0)
+    """A job that was started again so often does not requeue itself any more."""
+    lease_wait: int = Field(86_400, ge=0)
+    """Seconds that a job waits for another one that writes the same run (SLURM starts some jobs twice)."""
+
+    @field_validator("gpu_option")
+    @classmethod
+    def _has_count(cls, option: str) -> str:
+        if "{count}" not in option:
+            raise ValueError("write {count} where the number of GPUs belongs, as in --gres=gpu:{count}")
+        return option
+
+    @field_validator("environment")
+    @classmethod
+    def _no_secrets(cls, environment: dict[str, str]) -> dict[str, str]:
+        for name in environment:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                raise ValueError(f"{name!r} cannot be the name of a variable")
+            if SECRET_WORDS & set(name.upper().split("_")):
+                raise ValueError(f"{name} looks like a secret; set it in the environment that you submit from instead")
+        return environment
+
+    @model_validator(mode="after")
+    def _time_to_stop(self) -> Site:
+        for name in Jobs.model_fields:
+            resources = resources_of(self, name)
+            if resources.seconds <= 2 * self.signal_seconds:
+                raise ValueError(
+                    f"jobs.{name}.time: {resources.time} is within twice signal_seconds ({self.signal_seconds}): "
+                    "the job would be stopped when it has hardly begun"
+                )
+        return self
+
+    @property
+    def jobs_python(self) -> str:
+        return self.python or ("python" if self.apptainer else sys.executable)
+
+    @property
+    def stop_seconds(self) -> int:
+        """How long a command may take to stop: all but what requeueing takes."""
+        return max(self.signal_seconds - 60, self.signal_seconds // 2)
+
+
+def resources_of(site: Site, job: str) -> Resources:
+    """A job's resources: as we think, as the site says for all jobs, as it says for this one."""
+    found: Resources = Jobs.model_fields[job].default
+    for given in (site.jobs.default, getattr(site.jobs, job)):
+        found = found.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+    return found
+
+
+def load_site(path: Path | None) -> Site:
+    """Raises UserError. Without a file: SLURM's own defaults for all that only the site can know."""
+    if path is None:
+        return Site()
+    site = parse(Site, read_mapping(path), str(path))
+    wanted = {"accelerate": site.accelerate, "apptainer.image": site.apptainer.image if site.apptainer else ""}
+    for key, file in wanted.items():
+        if file and not Path(file).exists():
+            raise UserError(f"{path}: {key}: {file} is not there")
+    return site

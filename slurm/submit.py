@@ -1,0 +1,186 @@
+"""Jobs to sbatch: its options, the environment of slurm/job.sh, and the submission or a script that would do it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratchet.errors import UserError
+from ratchet.files import disk_error
+from slurm.plan import Job
+from slurm.site import Site, resources_of
+
+SCRIPT = Path(__file__).parent / "job.sh"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What all jobs of one command line share."""
+
+    site: Site
+    run: Path
+    """The run folder; logs go to its folder `slurm`."""
+    label: str
+    """What sets these jobs apart from others of the run, such as 'round-2'; may be empty."""
+    options: tuple[str, ...] = ()
+    """The user's own for sbatch, after all others."""
+
+    @property
+    def logs(self) -> Path:
+        return self.run / "slurm"
+
+    def job_name(self, job: Job) -> str:
+        """So that squeue shows which run it is."""
+        parts = [*self.run.parts[-2:], self.label, job.name]
+        return ".".join(re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts if part)
+
+    def log(self, job: Job, number: str) -> Path:
+        return self.logs / f"{job.name}-{number}.out"
+
+    def environment(self) -> dict[str, str]:
+        """The variables of slurm/job.sh, all of them, so that none is left over from the user's shell."""
+        site = self.site
+        return {
+            "RATCHET_MODULES": " ".join(site.modules),
+            "RATCHET_SETUP": site.setup,
+            "RATCHET_STOP_SECONDS": str(site.stop_seconds),
+            "RATCHET_MAX_REQUEUES": str(site.max_requeues),
+            "RATCHET_LEASE_WAIT": str(site.lease_wait),
+            **site.environment,
+        }
+
+    def command(self, job: Job, after: str = "") -> list[str]:
+        """sbatch and all its arguments; `after`: the number of the job that this one waits for."""
+        site, resources = self.site, resources_of(self.site, job.resources)
+        gpus = job.gpus if resources.gpus is None else resources.gpus
+        # % stands for something in a log's name, and is doubled to stand for itself.
+        log = str(self.log(job, "%A_%a" if job.tasks else "%j").absolute())
+        folder = str(self.logs.absolute())
+        limit = f"%{resources.at_once}" if resources.at_once else ""
+        named = {
+            "--job-name": self.job_name(job),
+            "--partition": resources.partition or site.partition,
+            "--account": site.account,
+            "--qos": site.qos,
+            "--constraint": site.constraint,
+            "--time": resources.time,
+            "--nodes": "1",
+            "--ntasks": "1",
+            "--cpus-per-task": str(resources.cpus),
+            "--mem": resources.memory,
+            "--array": f"0-{job.tasks - 1}{limit}" if job.tasks else "",
+            "--dependency": f"{job.condition}:{after}" if job.after else "",
+            "--signal": f"B:USR1@{site.signal_seconds}",
+            "--output": folder.replace("%", "%%") + log.removeprefix(folder),
+            "--chdir": str(Path.cwd()),
+            "--export": "ALL",
+        }
+        options = [f"{option}={value}" for option, value in named.items() if value]
+        # A job that waits for one that failed would wait for ever.
+        options += ["--parsable", "--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"]
+        options += shlex.split(site.gpu_option.format(count=gpus)) if gpus else []
+        return [
+            "sbatch",
+            *options,
+            *site.options,
+            *resources.options,
+            *self.options,
+            str(SCRIPT),
+            *self._run(job, gpus),
+        ]
+
+    def _run(self, job: Job, gpus: int) -> list[str]:
+        """What the script runs: the job's command, in the image where there is one."""
+        site, python = self.site, self.site.jobs_python
+        command = [python if argument == sys.executable else argument for argument in job.command]
+        if site.apptainer is None:
+            return command
+        here, image = str(Path.cwd()), site.apptainer
+        binds = [f"--bind={folder}" for folder in dict.fromkeys((here, str(SCRIPT.parent.parent), *image.binds))]
+        nv = ["--nv"] if gpus else []
+        return [image.program, "exec", *nv, *binds, f"--pwd={here}", *image.options, image.image, *command]
+
+
+def script_of(submission: Submission, jobs: Sequence[Job]) -> str:
+    """A shell script that submits the jobs, for a look at them before, and the script that each runs."""
+    lines = [f"mkdir -p {shlex.quote(str(submission.logs.absolute()))}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in submission.environment().items()]
+    for job in jobs:
+        after = _variable(job.after) if job.after else ""
+        command = [_quoted(argument, after) for argument in submission.command(job, f"@{after}@")]
+        lines += ["", f"{_variable(job.name)}=$({' '.join(command)})"]
+    lines += ["", f"# {SCRIPT}, which each of them runs:"]
+    lines += [f"# {line}".rstrip() for line in SCRIPT.read_text().splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"\W", "_", name) + "_job"
+
+
+def _quoted(argument: str, after: str) -> str:
+    """For the shell; the number of the job before, which is not known yet, as its variable."""
+    if after and argument.startswith("--dependency="):
+        return argument.replace(f"@{after}@", f'"${{{after}%%;*}}"')
+    return shlex.quote(argument)
+
+
+def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> dict[str, str]:
+    """Submit the jobs; their numbers by name. What is in the queue already is not submitted twice, unless `again`."""
+    if not again:
+        _refuse_queued(submission, jobs)
+    try:
+        submission.logs.mkdir(parents=True, exist_ok=True)  # SLURM fails a job whose log it cannot open
+    except OSError as error:
+        raise disk_error(submission.logs, error) from error
+    environment = {**os.environ, **submission.environment()}
+    numbers: dict[str, str] = {}
+    for job in jobs:
+        done = _slurm(submission.command(job, numbers.get(job.after, "")), environment)
+        if done.returncode:
+            so_far = f" Submitted before it: {_numbers(numbers)} (`scancel {_numbers(numbers)}`)." if numbers else ""
+            raise UserError(f"sbatch refused {job.name}: {done.stderr.strip()}.{so_far}")
+        numbers[job.name] = done.stdout.strip().partition(";")[0]
+        print(_line(submission, job, numbers), flush=True)
+    print(f"watch:  squeue --jobs {','.join(numbers.values())}\ncancel: scancel {_numbers(numbers)}")
+    return numbers
+
+
+def _line(submission: Submission, job: Job, numbers: Mapping[str, str]) -> str:
+    number = numbers[job.name]
+    array = f", {job.tasks} tasks" if job.tasks else ""
+    waits = {"afterok": "after", "afterany": "whatever becomes of"}[job.condition]
+    after = f", {waits} {numbers[job.after]}" if job.after else ""
+    return f"{number}  {job.name}{array}{after}; log {submission.log(job, number + ('_*' if job.tasks else ''))}"
+
+
+def _numbers(numbers: Mapping[str, str]) -> str:
+    return " ".join(numbers.values())
+
+
+def _refuse_queued(submission: Submission, jobs: Sequence[Job]) -> None:
+    names = {submission.job_name(job) for job in jobs}
+    listed = _slurm(["squeue", "--me", "--noheader", f"--name={','.join(names)}", "--format=%i %j"], dict(os.environ))
+    if listed.returncode:
+        raise UserError(f"squeue: {listed.stderr.strip()}")
+    if lines := listed.stdout.strip().splitlines():
+        number, _, name = lines[0].strip().partition(" ")
+        raise UserError(
+            f"{name} is in the queue already, as {number}: two jobs cannot work on the same. Cancel it "
+            f"(`scancel {number.partition('_')[0]}`), or say --again if it is another run of the same name"
+        )
+
+
+def _slurm(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(
+            f"{command[0]}: cannot run ({error.strerror}); submit where SLURM is, or look with --dry-run"
+        ) from error
