@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.request import getproxies
 
 import httpx
 
@@ -66,10 +67,14 @@ class Connection:
         self._answered_at = float("-inf")
         self._away_since: float | None = None
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=model.concurrency)
+        local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
+        direct = not local and not getproxies()
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
-            transport=httpx.AsyncHTTPTransport(limits=limits, socket_options=_keep_alive()),
+            limits=limits,
+            trust_env=not local,  # a proxy for the world outside cannot reach our own servers
+            transport=httpx.AsyncHTTPTransport(limits=limits, socket_options=_keep_alive()) if direct else None,
         )
 
     async def close(self) -> None:

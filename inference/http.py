@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inference.adapter_check import check_adapter
-from inference.adapters import adapter_digest
+from inference.adapters import load_request
 from inference.chat import ChatFormat, load_tokenizer
 from inference.connection import HOW_TO_START, Connection, Refused
 from inference.engine import Completion, EngineError, Message, SamplingParams
@@ -197,7 +196,7 @@ class HttpEngine:
 
     async def _load(self, folder: str) -> str:
         """Have vLLM load an adapter under a name of its own content: a reused name would meet a stale prefix cache."""
-        body = await asyncio.to_thread(_adapter_request, folder)
+        body = await asyncio.to_thread(load_request, folder)
         name = body["lora_name"]
         try:
             # vLLM answers 500 for adapters that it cannot use: trying again would not help.
@@ -220,10 +219,6 @@ class HttpEngine:
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)
-
-
-def _adapter_request(folder: str) -> dict[str, str]:
-    return {"lora_name": f"ratchet-{adapter_digest(folder)}", "lora_path": str(Path(folder).resolve())}
 
 
 def _is_context_error(message: str) -> bool:

@@ -110,6 +110,16 @@ async def test_requests_in_flight_are_limited(server: Server, folder: str) -> No
     assert server.most_at_once == 2
 
 
+async def test_a_proxy_for_the_world_is_not_asked_for_our_own_servers(
+    server: Server, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert (await World(server, folder).ask()).text == "harbour"
+
+
 # The key
 
 
