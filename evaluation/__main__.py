@@ -58,6 +58,9 @@ def main() -> None:
     parser.add_argument(
         "--quantile", type=float, default=0.25, help="thresholds: the share of right answers that may miss them (0.25)"
     )
+    parser.add_argument(
+        "--sampled", action="store_true", help="score what `sample` left: no agent's model is opened, only the judge's"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
@@ -81,6 +84,8 @@ def main() -> None:
         return print_members(config, arguments.round)
     if arguments.action not in ("run", "sample") and (arguments.adapter or arguments.base_only):
         parser.error(f"{arguments.action} looks at the stored arms; --adapter and --base-only belong to a run")
+    if arguments.sampled and arguments.action != "run":
+        parser.error("--sampled belongs to a run")
     if config.members:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
     folder = open_run(config).round(arguments.round)
@@ -113,7 +118,7 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
                 made = ", ".join(f"{arm.name} {len(arm.keys)}" for arm in arms)
                 print(f"{split}: trajectories in {folder.evaluation}: {made}")
             return
-        found = evaluate(config, folder, arguments.round, splits, adapter)
+        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.sampled)
     else:
         found = tabulate(config, folder, arguments.round, splits)
     if arguments.action in ("run", "table"):

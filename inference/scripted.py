@@ -8,7 +8,8 @@ A script is a JSONL file of rules, tried in order; the first that matches speaks
     {"default": "I do not know."}                         when nothing above matches
 
 `match` is looked for in the last user message (in the whole prompt where a call has no messages), `prompt` in
-the whole prompt text. A rule may add `delay`, in seconds.
+the whole prompt text. A rule may add `delay`, in seconds, and `adapted`: true where it is for adapters alone, false
+where for the base model.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Rule(BaseModel):
     error: str | None = None
     default: str | None = None
     delay: float = 0.0
+    adapted: bool | None = None
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Rule:
@@ -49,7 +51,9 @@ class Rule(BaseModel):
             raise ValueError("a rule has exactly one of reply, replies, error, default")
         return self
 
-    def holds(self, last: str, prompt: str) -> bool:
+    def holds(self, last: str, prompt: str, adapted: bool) -> bool:
+        if self.adapted is not None and self.adapted is not adapted:
+            return False
         return self.default is not None or (self.match in last and self.prompt in prompt)
 
     def answer(self, seed: int) -> str:
@@ -130,7 +134,7 @@ class ScriptedEngine:
         self.running += 1
         self.widest = max(self.widest, self.running)
         try:
-            said, delay = self._said(self.format.decode(prompt), params, messages)
+            said, delay = self._said(self.format.decode(prompt), params, messages, adapter is not None)
             if delay:
                 await asyncio.sleep(delay)
         finally:
@@ -153,12 +157,14 @@ class ScriptedEngine:
             logprobs=tuple(logprob for _, logprob in tokens) if params.logprobs else None,
         )
 
-    def _said(self, prompt: str, params: SamplingParams, messages: Sequence[Message]) -> tuple[Reply, float]:
+    def _said(
+        self, prompt: str, params: SamplingParams, messages: Sequence[Message], adapted: bool
+    ) -> tuple[Reply, float]:
         if not self._rules:
             return self._reply(prompt, params, messages), self.delay
         last = next((m["content"] for m in reversed(messages) if m["role"] == "user"), prompt)
         for rule in self._rules:
-            if rule.holds(last, prompt):
+            if rule.holds(last, prompt, adapted):
                 return rule.answer(params.seed), rule.delay
         raise EngineError(f"no rule of the script matches: {last[-200:]!r}")
 
