@@ -30,7 +30,7 @@ def adapter_digest(folder: str | Path) -> str:
 
 
 def load_request(folder: str | Path) -> dict[str, str]:
-    """What has a server load this adapter, under a name of its content: a reused one would meet a stale prefix cache."""
+    """Has a server load this adapter under a name of its content: a reused one would meet a stale prefix cache."""
     return {"lora_name": f"ratchet-{adapter_digest(folder)}", "lora_path": str(Path(folder).resolve())}
 
 

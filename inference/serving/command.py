@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shlex
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,13 +49,13 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((serving for serving in wanted if config.training.model in serving.names), None)
     _check_adapters(arguments.adapter, trained, config.training.model)
+    keys = _keys(wanted, bool(command) or arguments.dry_run)
     places, lines = _places(wanted, arguments)
     if arguments.dry_run:
         print("\n".join([*lines, *_dry(wanted, places), *([f"then: {shlex.join(command)}"] if command else [])]))
         return 0
     for line in lines:
         say(line)
-    keys = _keys(wanted, bool(command))
     addresses: dict[str, str] = {}
     servers: list[Server] = []
     devices: dict[str, tuple[str, ...]] = {}
@@ -62,7 +63,7 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         for serving in wanted:
             key, adapters = keys[serving.model.api_key_env], arguments.adapter if serving is trained else []
             mine = [
-                _server(config, serving, number, place, _port(ports), key, adapters)
+                _server(config, serving, number, place, ports.enter_context(reserve_port()), key, adapters)
                 for number, place in enumerate(places[serving.name], 1)
             ]
             devices |= {
@@ -80,11 +81,6 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         except ServingFailed as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-
-
-def _port(ports: contextlib.ExitStack) -> int:
-    number: int = ports.enter_context(reserve_port()).getsockname()[1]
-    return number
 
 
 def _check_adapters(adapters: Sequence[str], serving: Serving | None, trained: str) -> None:
@@ -128,18 +124,18 @@ def _keys(wanted: Sequence[Serving], has_command: bool) -> dict[str, str]:
 
 
 def _server(
-    config: Config, serving: Serving, number: int, place: Place, port: int, key: str, adapters: Sequence[str]
+    config: Config, serving: Serving, number: int, place: Place, held: socket.socket, key: str, adapters: Sequence[str]
 ) -> Server:
     title = f"{serving.name}-{number}"
     # Jobs of an array share the run folder, and each has servers of its own.
     job = os.environ.get("SLURM_JOB_ID")
     return Server(
         title=title,
-        command=server_command(serving, place, port),
+        command=server_command(serving, place, held.getsockname()[1]),
         environment={**server_environment(serving, place), "VLLM_API_KEY": key},
         served_name=serving.served_name,
         log=Path(config.run) / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
-        port=port,
+        held=held,
         ready_timeout=serving.settings.ready_timeout,
         restarts=serving.settings.restarts,
         adapters=adapters,

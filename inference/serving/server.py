@@ -56,13 +56,18 @@ class Server:
     """Added to ours; the key is in VLLM_API_KEY."""
     served_name: str
     log: Path
-    port: int
+    held: socket.socket
+    """Its port, from reserve_port; whoever made it closes it."""
     ready_timeout: float
     restarts: int
     """How many are left."""
     adapters: Sequence[str] = ()
     grace: float = GRACE
     process: asyncio.subprocess.Process | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.held.getsockname()[1])
 
     @property
     def url(self) -> str:

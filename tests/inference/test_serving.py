@@ -1,0 +1,237 @@
+"""`python -m inference serve` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from fake_vllm import FakeVllm, alive, no_leftovers, until
+from model_shapes import QWEN25_7B, save_shape
+from safetensors.numpy import save_file
+
+from inference.serving.server import Server, reserve_port
+from inference.serving.supervisor import ServingFailed, Supervisor
+from ratchet.errors import UserError
+
+ASK = """
+import json, os, sys, urllib.request
+url = os.environ["RATCHET_URL_AGENT"]
+request = urllib.request.Request(url + "/models", headers={"authorization": "Bearer " + os.environ["RATCHET_API_KEY"]})
+print(json.dumps([url, json.load(urllib.request.urlopen(request))["data"][0]["id"]]))
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeVllm]:
+    fake = FakeVllm(tmp_path / "fake")
+    with no_leftovers(fake):
+        yield fake
+
+
+def adapter(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"r": 8}')
+    save_file({"layer.lora_B.weight": np.ones((2, 2), np.float32)}, folder / "adapter_model.safetensors")
+    return str(folder)
+
+
+# The servers and their supervisor
+
+
+def server(fake: FakeVllm, tmp_path: Path, **settings: Any) -> Server:
+    held = reserve_port()
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--served-model-name", "m"]
+    values = {"ready_timeout": 20.0, "restarts": 2, "log": tmp_path / "servers" / "m-1.log"} | settings
+    return Server(
+        title="m-1",
+        command=[*command, "--port", str(held.getsockname()[1])],
+        environment={**fake.environment, "VLLM_API_KEY": "sesame"},
+        served_name="m",
+        held=held,
+        **values,
+    )
+
+
+async def run(made: Server, *command: str, **environment: str) -> int:
+    return await Supervisor([made], {"m-1": ["cpu"]}).run(command, {**os.environ, **environment}, lambda: None)
+
+
+def waiting(marker: Path) -> list[str]:
+    """A command that runs until the marker is there; on SIGTERM it says so and ends with status 5."""
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1] + '.term', 'w').close(), os._exit(5)))\n"
+        "open(sys.argv[1] + '.running', 'w').close()\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+    )
+    return [sys.executable, "-c", code, str(marker)]
+
+
+async def test_a_dead_server_comes_back_at_its_address_with_its_adapters(fake: FakeVllm, tmp_path: Path) -> None:
+    made = server(fake, tmp_path, adapters=[adapter(tmp_path / "adapter")])
+    task = asyncio.create_task(run(made, *waiting(tmp_path / "done")))
+    await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
+    fake.kill()
+    await asyncio.to_thread(until, lambda: len(fake.starts()) == 2)
+    first, second = fake.starts()
+    assert not any(alive(pid) for pid in first.pids), "the engine of the dead server holds its memory still"
+    assert first.flag("--port") == second.flag("--port")
+    log = tmp_path / "servers" / "m-1.log"
+    (tmp_path / "done").touch()
+    assert await task == 0
+    assert made.restarts == 1
+    assert log.read_text().count("== ") == 2 and "stopped in order" in log.read_text()
+
+
+async def test_a_server_that_keeps_dying_ends_the_command(fake: FakeVllm, tmp_path: Path) -> None:
+    fake.behave("ok", "die")
+    task = asyncio.create_task(run(server(fake, tmp_path), *waiting(tmp_path / "done")))
+    await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
+    fake.kill()
+    with pytest.raises(ServingFailed, match=r"(?s)status 1.*weights are not there.*no restart of m-1 is left"):
+        await task
+    assert len(fake.starts()) == 3
+    assert (tmp_path / "done.term").exists()
+
+
+async def test_a_server_that_dies_at_once_shows_why(fake: FakeVllm, tmp_path: Path) -> None:
+    fake.behave("die")
+    with pytest.raises(UserError) as error:
+        await run(server(fake, tmp_path), *waiting(tmp_path / "done"))
+    assert "ValueError: the weights are not there" in str(error.value)  # not only the last lines, which say nothing
+    assert "see root cause above" in str(error.value) and str(tmp_path / "servers" / "m-1.log") in str(error.value)
+    assert len(fake.starts()) == 1, "what fails the first time is not tried again"
+    assert not (tmp_path / "done.running").exists()
+
+
+async def test_a_server_that_never_answers(fake: FakeVllm, tmp_path: Path) -> None:
+    fake.behave("hang")
+    with pytest.raises(UserError, match=r"not ready within 1 s \(serve.ready_timeout\)"):
+        await run(server(fake, tmp_path, ready_timeout=1.0), *waiting(tmp_path / "done"))
+
+
+async def test_a_server_that_will_not_stop_is_killed(fake: FakeVllm, tmp_path: Path) -> None:
+    fake.behave("stubborn")
+    (tmp_path / "done").touch()
+    assert await run(server(fake, tmp_path, grace=0.3), *waiting(tmp_path / "done")) == 0
+    assert fake.starts() and not fake.alive()
+
+
+async def test_an_adapter_that_the_server_ignores_is_found_out(fake: FakeVllm, tmp_path: Path) -> None:
+    fake.behave("ignore adapters")
+    made = server(fake, tmp_path, adapters=[adapter(tmp_path / "adapter")])
+    with pytest.raises(UserError, match="exactly as the base model"):
+        await run(made, *waiting(tmp_path / "done"))
+
+
+async def test_a_program_that_is_not_there(fake: FakeVllm, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"/no/such/python: No such file"):
+        made = server(fake, tmp_path)
+        made.command = ["/no/such/python"]
+        await run(made, "true")
+    with pytest.raises(UserError, match="no-such-command: cannot run"):
+        await run(server(fake, tmp_path), "no-such-command")
+
+
+# The command
+
+
+@pytest.fixture
+def config(fake: FakeVllm, tmp_path: Path) -> Path:
+    serve = {"environment": fake.environment, "kv_gb": 0.1}
+    values: dict[str, Any] = {
+        "run": str(tmp_path / "run"),
+        "models": {
+            "agent": {"path": save_shape(tmp_path / "model", QWEN25_7B | {"num_hidden_layers": 1}), "engine": "vllm"}
+        },
+        "index": {"path": "unused"},
+        "questions": {split: {"path": f"{split}.jsonl"} for split in ("train", "dev", "test")},
+        "evaluation": {"scores": ["em"]},
+        "rewards": {"weights": {"em": 1.0}},
+    }
+    values["models"]["agent"] |= {"device": "cpu", "max_context": 64, "serve": serve}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def start(config: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "inference", "serve", "--config", str(config), *arguments],
+        env=clean | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_command_beside_its_server(fake: FakeVllm, config: Path, tmp_path: Path) -> None:
+    process = start(config, "--", sys.executable, "-c", ASK)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 7, err
+    url, name = json.loads(out)
+    [only] = fake.starts()
+    assert url == f"http://127.0.0.1:{only.flag('--port')}/v1" and only.flag("--host") == "127.0.0.1"
+    assert name == str(tmp_path / "model") == only.flag("--model")
+    log = (tmp_path / "run" / "servers" / "agent-1.log").read_text()
+    assert len(only.key) > 30
+    assert not any(only.key in text for text in (out, err, log, " ".join(only.argv)))
+
+
+def test_a_stop_reaches_the_command_first(fake: FakeVllm, config: Path, tmp_path: Path) -> None:
+    # The command needs its server until its very end: it asks it once more after the signal.
+    code = f"import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: exec({ASK!r}))\n"
+    code += f"open({str(tmp_path / 'running')!r}, 'w').close()\nwhile True: time.sleep(0.02)"
+    process = start(config, "--", sys.executable, "-c", code, RATCHET_API_KEY="mine")
+    until((tmp_path / "running").exists, 60)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 7, err
+    assert json.loads(out)[1] == str(tmp_path / "model")
+    assert fake.starts()[0].key == "mine"
+
+
+def test_without_a_command_until_a_signal(fake: FakeVllm, config: Path) -> None:
+    process = start(config, RATCHET_API_KEY="mine")
+    assert process.stdout
+    line = process.stdout.readline()
+    assert line == f"export RATCHET_URL_AGENT=http://127.0.0.1:{fake.starts()[0].flag('--port')}/v1\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "mine" not in out + err
+
+
+def test_nothing_survives_a_killed_supervisor(fake: FakeVllm, config: Path) -> None:
+    process = start(config, RATCHET_API_KEY="mine")
+    assert process.stdout and process.stdout.readline()
+    assert len(fake.alive()) == 2
+    process.kill()
+    process.communicate(timeout=30)
+    until(lambda: not fake.alive(), 10)
+
+
+def test_a_key_is_wanted_where_no_command_could_get_one(config: Path) -> None:
+    process = start(config)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2 and "RATCHET_API_KEY is not set" in err
+
+
+def test_servers_of_an_outer_command_are_used(fake: FakeVllm, config: Path) -> None:
+    show = "import os; print(os.environ['RATCHET_URL_AGENT'])"
+    process = start(config, "--", sys.executable, "-c", show, RATCHET_URL_AGENT="http://elsewhere:1/v1")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "http://elsewhere:1/v1\n"), err
+    assert not fake.starts()
