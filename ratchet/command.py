@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import TextIO
 
 from rich.console import Console
 
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
+from ratchet.lease import lost_lease
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -44,15 +47,42 @@ def wide_console(width: int, out: TextIO | None = None) -> Console:
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Run a command's main: a UserError is printed and exits 2, Ctrl-C exits 130; other errors keep their traceback."""
+    """Run a command's main. A UserError is printed and exits 2; other errors keep their traceback.
+
+    Ctrl-C and SIGTERM (a cluster's way) stop it in order and exit 130 and 143.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    told = _stop_on_term()
     try:
         main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        if lost := lost_lease():
+            print(f"error: {lost}", file=sys.stderr)
+            sys.exit(2)
         print("\nstopped; run the same command again to go on from here", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(143 if told else 130)
     except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _stop_on_term() -> list[int]:
+    """From now on the first SIGTERM does what Ctrl-C does; then the list that this returns is not empty."""
+    told: list[int] = []
+    owner = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked worker ends at once, as ever
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if told:  # SLURM tells every process of a job, and its script passes it on: once is enough
+            return
+        told.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)  # asyncio has its own, which lets tasks end in order
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    signal.signal(signal.SIGTERM, stop)
+    return told

@@ -8,7 +8,6 @@ ignored by readers.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ratchet.errors import UserError
+from ratchet.lease import Lease
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -53,22 +53,20 @@ def disk_error(path: Path, error: OSError) -> UserError:
 
 
 class Segment:
-    """An append-only JSONL file held by one writer (an advisory lock refuses a second one)."""
+    """An append-only JSONL file held by one writer: its lease refuses a second one, here and on other machines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lease = Lease(path.with_name(f".{path.name}.lease"), str(path))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._lease.take()
             # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
             self._file = path.open("ab+", buffering=0)
+            self._cut_torn_tail()
         except OSError as error:
+            self._lease.release()
             raise disk_error(path, error) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise UserError(f"{path}: another process is writing this file; wait for it or stop it first") from error
-        self._cut_torn_tail()
 
     def _cut_torn_tail(self) -> None:
         size = self._file.seek(0, os.SEEK_END)
@@ -86,6 +84,7 @@ class Segment:
 
     def append(self, record: BaseModel | dict[str, Any]) -> None:
         """Durable when it returns. On a full disk the file is cut back to its last whole line."""
+        self._lease.check()
         text = record.model_dump_json() if isinstance(record, BaseModel) else json.dumps(record, ensure_ascii=False)
         before = self._file.seek(0, os.SEEK_END)
         left = memoryview(text.encode() + b"\n")
@@ -100,6 +99,7 @@ class Segment:
 
     def close(self) -> None:
         self._file.close()
+        self._lease.release()
 
     def __enter__(self) -> Segment:
         return self

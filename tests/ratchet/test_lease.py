@@ -1,0 +1,248 @@
+"""Leases: one writer at a time, here and elsewhere; what is left by the dead is taken over, what lives is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.errors import UserError
+from ratchet.files import Segment, read_segment
+from ratchet.lease import STALE, Lease
+from ratchet.records import Note
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from ratchet import lease
+from ratchet.command import run_command
+lease.BEAT = 0.05
+def main():
+    with lease.Lease(Path(sys.argv[1]), "the thing"):
+        print("held", flush=True)
+        time.sleep(60)
+run_command(main)
+"""
+
+
+@contextmanager
+def holder(path: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lease."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Make a lease look like another's."""
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **changes}))
+
+
+def elsewhere(path: Path, age: float = 0.0, **changes: Any) -> None:
+    """A lease that a process of another machine holds, touched `age` seconds ago."""
+    lease = Lease(path, "the thing")
+    lease.take()
+    text = path.read_text()
+    lease.release()
+    path.write_text(text)
+    rewrite(path, **{"token": "other", "host": "node7", "machine": "node7", **changes})
+    os.utime(path, (time.time() - age, time.time() - age))
+
+
+def test_a_second_writer_is_told_who_holds_it_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with holder(path, SLURM_JOB_ID="31") as process, pytest.raises(UserError) as caught, Lease(path, "the thing"):
+        pass
+    message = str(caught.value)
+    assert f"process {process.pid} on " in message
+    assert "SLURM job 31" in message
+    assert "the thing" in message
+    assert "stop it first" in message
+    assert str(path) in message
+
+
+def test_a_lease_ends_with_its_block_and_leaves_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Lease(tmp_path / ".lease", "it"), pytest.raises(UserError), Lease(tmp_path / ".lease", "it"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_holder_of_this_machine_is_followed_at_once(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with holder(path) as process:
+        process.kill()  # not waited for: a zombie writes no more either
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                with Lease(path, "it"):
+                    break
+            except UserError:
+                assert time.monotonic() < deadline
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_of_a_process_that_is_used_again_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with holder(path):
+        with pytest.raises(UserError), Lease(path, "it"):
+            pass
+        rewrite(path, started="1")
+        with Lease(path, "it"):
+            pass
+
+
+def test_a_stopped_process_of_this_machine_keeps_its_lease(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with holder(path) as process:
+        process.send_signal(signal.SIGSTOP)
+        old = time.time() - 10 * STALE
+        os.utime(path, (old, old))
+        with pytest.raises(UserError), Lease(path, "it"):
+            pass
+
+
+def test_the_wait_is_for_as_long_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".lease"
+    monkeypatch.setenv("RATCHET_LEASE_WAIT", "30")
+    with holder(path) as process:
+        process.terminate()
+        with Lease(path, "it"):
+            assert process.wait(10) == 143
+    monkeypatch.setenv("RATCHET_LEASE_WAIT", "soon")
+    with pytest.raises(UserError, match="RATCHET_LEASE_WAIT=soon: expected a number"), Lease(path, "it"):
+        pass
+
+
+@pytest.mark.parametrize(("age", "is_free"), [(STALE / 3, False), (2 * STALE, True)])
+def test_another_machines_lease_is_free_when_it_is_no_more_touched(tmp_path: Path, age: float, is_free: bool) -> None:
+    path = tmp_path / ".lease"
+    elsewhere(path, age)
+    if is_free:
+        with Lease(path, "it"):
+            assert json.loads(path.read_bytes())["pid"] == os.getpid()
+        assert list(tmp_path.iterdir()) == []
+    else:
+        with pytest.raises(UserError, match="node7"), Lease(path, "it"):
+            pass
+        assert [p.name for p in tmp_path.iterdir()] == [".lease"]
+
+
+@pytest.mark.parametrize(
+    ("job", "restarts", "is_free"),
+    [("8_3", 0, True), ("8_3", 1, False), ("8_4", 0, False), ("", 0, False)],
+    ids=["earlier start", "same start", "other task", "no job"],
+)
+def test_an_earlier_start_of_the_same_job_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, restarts: int, is_free: bool
+) -> None:
+    elsewhere(tmp_path / ".lease", job=job, restarts=restarts)
+    for name, value in (("JOB_ID", "12"), ("ARRAY_JOB_ID", "8"), ("ARRAY_TASK_ID", "3"), ("RESTART_COUNT", "1")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    if is_free:
+        with Lease(tmp_path / ".lease", "it"):
+            pass
+    else:
+        with pytest.raises(UserError), Lease(tmp_path / ".lease", "it"):
+            pass
+
+
+def test_a_lease_that_cannot_be_read_is_anothers_until_it_is_old(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    path.write_bytes(b"")
+    with pytest.raises(UserError), Lease(path, "it"):
+        pass
+    os.utime(path, (1.0, 1.0))
+    with Lease(path, "it"):
+        pass
+
+
+TAKER = """
+import sys, time
+from pathlib import Path
+from ratchet.lease import Lease
+folder = Path(sys.argv[1])
+while not (folder / "go").exists():
+    pass
+with Lease(folder / ".lease", "it", wait=30):
+    inside = folder / "inside"
+    inside.touch(exist_ok=False)
+    time.sleep(0.01)
+    inside.unlink()
+"""
+
+
+def test_of_many_takers_of_a_dead_lease_one_at_a_time_has_it(tmp_path: Path) -> None:
+    elsewhere(tmp_path / ".lease", age=2 * STALE)
+    takers = [
+        subprocess.Popen([sys.executable, "-c", TAKER, str(tmp_path)], stderr=subprocess.PIPE, text=True)
+        for _ in range(5)
+    ]
+    (tmp_path / "go").touch()
+    for taker in takers:
+        error = taker.communicate(timeout=60)[1]
+        assert taker.returncode == 0, error
+    assert [p.name for p in tmp_path.iterdir()] == ["go"]
+
+
+def test_a_holder_that_finds_another_in_its_lease_stops_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with holder(path) as process:
+        elsewhere_text = {**json.loads(path.read_bytes()), "token": "other", "host": "node7"}
+        path.write_text(json.dumps(elsewhere_text))
+        assert process.wait(20) == 2
+        assert process.stderr is not None
+        assert "went to process" in process.stderr.read()
+    assert path.exists(), "it deletes another's lease"
+
+
+def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path) -> None:
+    path, lease = tmp_path / "s.jsonl", tmp_path / ".s.jsonl.lease"
+    with Segment(path) as segment:
+        segment.append(Note(role="r", text="mine", at=0.0))
+        rewrite(lease, token="other", host="node7")
+        segment._lease._seen -= STALE  # as after a long pause: looked at before the write, not after
+        with pytest.raises(UserError, match="away for too long"):
+            segment.append(Note(role="r", text="too late", at=0.0))
+    assert [note.text for note in read_segment(path, Note)] == ["mine"]
+
+
+def test_a_lease_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".lease"
+    with holder(path):
+        os.utime(path, (1.0, 1.0))
+        deadline = time.monotonic() + 10
+        while path.stat().st_mtime == 1.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_a_forked_child_neither_releases_nor_beats(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with Lease(path, "it") as lease:
+        child = os.fork()
+        if child == 0:
+            lease.release()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert path.exists()
