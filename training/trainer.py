@@ -180,7 +180,7 @@ class RowTrainer(SFTTrainer):
         learnt = labels != IGNORED
         if self.model.training:
             self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())  # blank rows do not count
-        if return_outputs or (inputs["input_ids"].is_cuda and learnt.any()):
+        if inputs["input_ids"].is_cuda or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         positions = learnt.any(0).nonzero().squeeze(1)
         logits = model(

@@ -138,12 +138,14 @@ def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: P
     trainer = RowTrainer(learner, load_tokenizer(agent.path), settings, table, table.slice(0, 0), watch, resumed=False)
     blank = with_blank(table).slice(len(table)).to_pylist()
     row = table.slice(0, 1).to_pylist()
-    nothing = trainer.compute_loss(trainer.model, trainer.data_collator(blank * 2), num_items_in_batch=torch.tensor(7))
-    nothing.backward()
-    gradients = [weight.grad for weight in trainer.model.parameters() if weight.requires_grad]
-    assert nothing.item() == 0 and all(one is not None and not one.any() for one in gradients)
-    assert trainer.tokens == 0
-    for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # a GPU's micro-batch of both kinds is TRL's
+    for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # on a GPU it is TRL's
+        nothing = compute(trainer, trainer.model, trainer.data_collator(blank * 2), num_items_in_batch=torch.tensor(7))
+        trainer.model.zero_grad()
+        nothing.backward()
+        gradients = [weight.grad for weight in trainer.model.parameters() if weight.requires_grad]
+        assert nothing.item() == 0 and all(one is not None and not one.any() for one in gradients)
+        assert trainer.tokens == 0
+    for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):
         losses = [
             compute(trainer, trainer.model, trainer.data_collator(rows), num_items_in_batch=torch.tensor(7)).item()
             for rows in (row, row + blank)
