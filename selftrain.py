@@ -18,7 +18,6 @@ import argparse
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,12 +25,13 @@ from types import FrameType
 
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.errors import UserError
+from ratchet.lease import Lease
 from ratchet.progress import duration
 from ratchet.runfolder import open_run
 from rounds.artefacts import Digests
 from rounds.ledger import digests_of, latest, record, to_do
 from rounds.stages import Experiment, Stage, stages_of
-from rounds.status import print_status
+from rounds.status import LEASE, print_status
 
 
 def main() -> None:
@@ -52,8 +52,9 @@ def main() -> None:
     elif options.dry_run:
         show(experiment)
     else:
-        open_run(experiment.config)
-        loop(experiment)
+        run = open_run(experiment.config)
+        with Lease(run.path / LEASE, "this run"):
+            loop(experiment)
 
 
 def loop(experiment: Experiment) -> None:
@@ -97,27 +98,23 @@ def named(experiment: Experiment, stage: Stage) -> str:
 
 
 def run_stage(command: tuple[str, ...]) -> int:
-    """Run one stage to its end. A termination signal is passed on, so that the stage can stop in order; then we do."""
+    """Run one stage to its end. SIGTERM is passed on, so that the stage stops in order; then we stop as well."""
     process = subprocess.Popen(command, cwd=Path.cwd())
-    told = 0
+    before = signal.getsignal(signal.SIGTERM)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        told = number
         process.send_signal(number)
+        if callable(before):
+            before(number, frame)
 
-    before = signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGTERM, pass_on)
     try:
-        status = process.wait()
+        return process.wait()
     except KeyboardInterrupt:
         process.wait()  # the terminal sent it Ctrl-C as well
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-    if told:
-        print("\nstopped; run the same command again to go on from here", file=sys.stderr)
-        sys.exit(128 + told)
-    return status
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from rich.table import Table
 from questions.load import load_questions
 from ratchet.command import wide_console
 from ratchet.errors import UserError
+from ratchet.lease import held_by
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
 from rounds.artefacts import Digests, Lines, count_lines
@@ -26,6 +27,8 @@ from rounds.settings import rounds_of
 from rounds.stages import Experiment, Stage, stages_of
 
 WIDTH = 140
+LEASE = ".lease"
+"""In the run folder, while the loop is at work."""
 
 
 def print_status(experiment: Experiment, out: TextIO | None = None) -> None:
@@ -36,7 +39,7 @@ def print_status(experiment: Experiment, out: TextIO | None = None) -> None:
     console = wide_console(WIDTH, out)
     table, goes_on = status_table(experiment)
     console.print(table)
-    for line in (*_promotions(experiment), goes_on):
+    for line in (*_promotions(experiment), _at_work(experiment) or goes_on):
         console.print(escape(line), soft_wrap=True)
 
 
@@ -106,6 +109,11 @@ def _training(folder: RoundFolder) -> str:
     states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
     total = f" of {json.loads(states[-1].read_bytes())['max_steps']}" if states else ""
     return f"step {steps[-1]}{total}" if steps else ""
+
+
+def _at_work(experiment: Experiment) -> str:
+    holder = held_by(experiment.run.path / LEASE)
+    return f"At work on it: {holder}" if holder else ""
 
 
 def _promotions(experiment: Experiment) -> Iterator[str]:

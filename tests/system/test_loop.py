@@ -19,7 +19,7 @@ from ratchet.config import load_config
 from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from selftrain import stages
+from rounds.stages import Experiment, stages_of
 from training.rows import check_rows, read_rows, table_rows
 
 
@@ -42,10 +42,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """An experiment run stage by stage without a disturbance, and how long each stage took."""
     config = make_experiment(tmp_path_factory.mktemp("calm"), delay=0.05)
     seconds = {}
-    for title, stage in stages(load_config(config), ["--config", str(config)]):
+    for stage in stages_of(Experiment(load_config(config), ("--config", str(config)))):
         began = time.monotonic()
-        subprocess.run(stage, cwd=ROOT, env=environment(), check=True)
-        seconds[title] = time.monotonic() - began
+        subprocess.run(stage.command, cwd=ROOT, env=environment(), check=True)
+        seconds[stage.title] = time.monotonic() - began
     return config, seconds
 
 
@@ -93,14 +93,14 @@ def test_two_sigkills_in_every_stage_lose_and_repeat_nothing(
     config = make_experiment(tmp_path, delay=0.05)
     dice = random.Random(11)
     kills = 0
-    for title, stage in stages(load_config(config), ["--config", str(config)]):
+    for stage in stages_of(Experiment(load_config(config), ("--config", str(config)))):
         for part in (0.5, 0.9):  # somewhere in the first half (mostly start-up), and where the work is
-            process = subprocess.Popen(stage, cwd=ROOT, env=environment(), start_new_session=True)
-            time.sleep(seconds[title] * dice.uniform(part - 0.4, part))
+            process = subprocess.Popen(stage.command, cwd=ROOT, env=environment(), start_new_session=True)
+            time.sleep(seconds[stage.title] * dice.uniform(part - 0.4, part))
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             kills += 1
-        subprocess.run(stage, cwd=ROOT, env=environment(), check=True)
+        subprocess.run(stage.command, cwd=ROOT, env=environment(), check=True)
     assert kills >= 10
     quiet, noisy = (RunFolder(path.parent / "run").round(1) for path in (calm, config))
 

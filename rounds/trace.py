@@ -1,0 +1,94 @@
+"""One question through every round: its trajectories, their rewards, which were kept, the rows they gave, the adapter
+that learnt from them and what was decided on it. For a question of an evaluation, what each arm answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from rich.markup import escape
+
+from ratchet.command import wide_console
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_segment
+from ratchet.records import Selection, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from rounds.promotion import read_promotion
+
+WIDTH = 140
+SHOWN = 100
+"""Characters of an answer."""
+
+
+def print_trace(config: Config, question: str, out: TextIO | None = None) -> None:
+    run = RunFolder(config.folder)
+    console, found = wide_console(WIDTH, out), False
+    for path in sorted(run.path.glob("round-*"), key=lambda path: int(path.name.partition("-")[2])):
+        lines = list(trace(RoundFolder(path), question))
+        if lines:
+            found = True
+            console.print(f"{path.name}", style="bold")
+        for line in lines:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    if not found:
+        raise UserError(f"{run.path}: no trajectory of a question with the id {question!r} in any round")
+
+
+def trace(folder: RoundFolder, question: str) -> Iterator[str]:
+    """The lines on one round; none where the question was not asked in it."""
+    sampled = list(_of_question(sorted(folder.trajectories.glob("*.jsonl")), question))
+    rewards: dict[str, float | None] = {}
+    kept: tuple[str, ...] = ()
+    reason = "nothing was selected yet"
+    if folder.selection.exists():
+        selection = Selection.model_validate_json(folder.selection.read_bytes())
+        for choice in selection.questions:
+            if choice.question_id == question:
+                rewards, kept, reason = choice.rewards, choice.kept, choice.reason
+    rows = _rows(folder.rows) if kept else Counter()
+    for trajectory in sorted(sampled, key=lambda t: t.sample):
+        reward = rewards.get(trajectory.key)
+        fate = f"kept, {rows[trajectory.key]} rows" if trajectory.key in kept else "not kept"
+        value = "no reward" if reward is None else f"reward {reward:.3f}"
+        yield f"{_shown(trajectory)}  {value}, {fate}"
+    if sampled:
+        yield f"selection: {reason}"
+    answered = False
+    for path in sorted(folder.evaluation.glob("*/*/")):
+        for trajectory in _of_question(sorted(path.glob("*.jsonl")), question):
+            answered = True
+            yield f"{path.parent.name} on {path.name}: {_shown(trajectory)}"
+    decision = read_promotion(folder)
+    if decision and (answered or kept):
+        learnt = "learnt from it" if kept else "answered it"
+        yield f"adapter {decision.candidate or '(none)'}, which {learnt}: {decision.reason}"
+
+
+def _shown(trajectory: Trajectory) -> str:
+    answer = " ".join(trajectory.answer.split())
+    answer = answer if len(answer) <= SHOWN else f"{answer[:SHOWN]}..."
+    return f"{trajectory.key} sample {trajectory.sample} by {trajectory.policy}: {trajectory.status} {answer!r}"
+
+
+def _of_question(files: list[Path], question: str) -> Iterator[Trajectory]:
+    """Once each, whichever segment it is in."""
+    seen = set()
+    for path in files:
+        if path.parent.name.startswith("scores-"):
+            continue
+        for trajectory in read_segment(path, Trajectory):
+            if trajectory.question_id == question and trajectory.key not in seen:
+                seen.add(trajectory.key)
+                yield trajectory
+
+
+def _rows(path: Path) -> Counter[str]:
+    """Rows of each trajectory."""
+    if not path.exists():
+        return Counter()
+    import pyarrow.parquet as pq
+
+    return Counter(pq.read_table(path, columns=["trajectory"])["trajectory"].to_pylist())

@@ -1,0 +1,113 @@
+"""What is done is skipped, and what changed is noticed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import rounds.artefacts
+from ratchet.runfolder import RunFolder
+from rounds.artefacts import Digests, File, Known, Lines, count_lines
+from rounds.ledger import digests_of, latest, read_ledger, record, to_do
+from rounds.stages import Stage
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    folder = tmp_path / "run" / "round-1" / "trajectories"
+    folder.mkdir(parents=True)
+    (folder / "part-0.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+    (tmp_path / "run" / "questions.txt").write_text("who?")
+    return RunFolder(tmp_path / "run")
+
+
+def stage(run: RunFolder, config: str = "c") -> Stage:
+    return Stage(
+        1,
+        "sample",
+        ("true",),
+        {"questions": File(run.path / "questions.txt"), "config": Known(config)},
+        {"trajectories": Lines(run.round(1).trajectories)},
+    )
+
+
+def done(run: RunFolder, one: Stage) -> None:
+    digests = Digests(run)
+    record(run, one, digests_of(one.reads, digests), NOW, 1.0, digests)
+
+
+def reason(run: RunFolder, one: Stage) -> str | None:
+    return to_do(one, latest(run), Digests(run))
+
+
+def test_a_stage_is_done_when_its_entry_holds(run: RunFolder) -> None:
+    one = stage(run)
+    assert reason(run, one) == "not done yet"
+    done(run, one)
+    assert reason(run, one) is None
+    [entry] = read_ledger(run)
+    assert (entry.round, entry.stage, entry.facts) == (1, "sample", {"trajectories": 2})
+    assert entry.began == "2026-01-02T03:04:05+00:00" and set(entry.outputs) == {"trajectories"}
+
+
+def test_changed_inputs_and_outputs_are_named(run: RunFolder) -> None:
+    done(run, stage(run))
+    assert reason(run, stage(run, config="other")) == "made of other config"
+    part = run.round(1).trajectories / "part-0.jsonl"
+    before = part.read_text()
+    part.write_text('{"a": 1}\n')
+    assert reason(run, stage(run)) == "trajectories changed since it was done"
+    part.unlink()
+    assert reason(run, stage(run)) == "trajectories changed since it was done"
+    part.write_text(before)
+    assert reason(run, stage(run)) is None, "the same content again is the same"
+    (run.path / "questions.txt").write_text("whose?")
+    assert reason(run, stage(run)) == "made of other questions"
+
+
+def test_the_last_entry_of_a_stage_counts(run: RunFolder) -> None:
+    done(run, stage(run))
+    done(run, stage(run, config="other"))
+    assert reason(run, stage(run, config="other")) is None
+    assert reason(run, stage(run)) == "made of other config"
+    assert len(read_ledger(run)) == 2
+
+
+def test_what_leaves_nothing_is_run_for_what_it_shows(run: RunFolder) -> None:
+    one = Stage(1, "compare", ("true",), {}, {})
+    done(run, one)
+    assert reason(run, one) == "not done yet"
+
+
+def test_a_torn_last_line_is_a_stage_that_is_not_done(run: RunFolder) -> None:
+    done(run, stage(run))
+    with run.ledger.open("a") as file:
+        file.write('{"round": 1, "stage": "tra')
+    assert len(read_ledger(run)) == 1
+    done(run, stage(run, config="other"))
+    assert [json.loads(line)["stage"] for line in run.ledger.read_text().splitlines()] == ["sample", "sample"]
+
+
+def test_a_file_is_read_once(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    done(run, stage(run))
+
+    def refuse(path: Path) -> str:
+        raise AssertionError(f"{path} was read again")
+
+    monkeypatch.setattr(rounds.artefacts, "file_digest", refuse)
+    assert reason(run, stage(run)) is None
+    (run.path / ".digests.json").write_text("damaged")
+    with pytest.raises(AssertionError, match="read again"):
+        reason(run, stage(run))
+
+
+def test_lines_do_not_depend_on_where_the_run_lies(run: RunFolder, tmp_path: Path) -> None:
+    before = Lines(run.round(1).trajectories).digest(Digests(run))
+    moved = RunFolder(run.path.rename(tmp_path / "elsewhere"))
+    assert Lines(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
+    assert count_lines(Lines(moved.round(1).trajectories).files()) == 2

@@ -1,0 +1,113 @@
+"""When a round's adapter takes its parent's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluation.results import Difference
+from evaluation.statistics import paired_difference
+from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import QuestionChoice, Selection
+from ratchet.runfolder import RunFolder
+from rounds.promotion import decide, kept_any, last_promoted, read_promotions, take_over
+from rounds.records import Promotion
+
+
+def difference(before: list[float], after: list[float]) -> Difference:
+    found = paired_difference(before, after, 10_000, seed=1)
+    return Difference(
+        before=found.before, after=found.after, mean=found.mean, low=found.low, high=found.high, p=found.p, n=found.n
+    )
+
+
+def decided(run: RunFolder, number: int, promoted: bool, measure: str = "f1") -> None:
+    promotion = Promotion(
+        round=number,
+        candidate=f"adapter{number}",
+        parent="base",
+        split="dev",
+        measure=measure,
+        base=0.1,
+        difference=difference([0, 0, 1], [1, 1, 1]),
+        promoted=promoted,
+        reason="as told",
+    )
+    write_json(run.round(number).promotion, promotion.model_dump(mode="json"))
+
+
+def test_better_by_more_than_chance_is_promoted() -> None:
+    promoted, reason = decide(difference([0.0] * 6 + [1.0], [1.0] * 7), 0.05, "f1")
+    assert promoted
+    assert reason == "Promoted: F1 0.143 -> 1.000: +0.857, p = 0.0312 on 7 questions of dev."
+
+
+def test_better_by_chance_is_not() -> None:
+    promoted, reason = decide(difference([0.0] * 5, [1.0] * 5), 0.05, "f1")
+    assert not promoted and "p is not below 0.05" in reason and "p = 0.0625 on 5 questions" in reason
+    assert decide(difference([0.0] * 5, [1.0] * 5), 0.07, "f1")[0], "the level is the config's"
+
+
+def test_worse_or_equal_is_not_however_clear() -> None:
+    promoted, reason = decide(difference([1.0] * 9, [0.0] * 9), 0.99, "f1")
+    assert not promoted and "not better than its parent" in reason
+    assert not decide(difference([0.5] * 9, [0.5] * 9), 0.999, "f1")[0]
+
+
+def test_nothing_to_compare_is_no_promotion() -> None:
+    promoted, reason = decide(Difference(n=0), 0.05, "f1")
+    assert not promoted and "no question of dev has a value" in reason
+
+
+def test_the_last_promotion_before_a_round_is_what_it_starts_from(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert last_promoted(run, before=99) is None
+    for number, promoted in ((2, True), (10, False), (9, True), (1, True)):
+        decided(run, number, promoted)
+    assert [p.round for p in read_promotions(run)] == [1, 2, 9, 10]
+    assert [last_promoted(run, before=n) for n in (1, 2, 3, 9, 10, 11)] == [None, 1, 2, 2, 9, 9]
+
+
+def test_a_damaged_promotion_is_named(tmp_path: Path) -> None:
+    path = RunFolder(tmp_path).round(3).promotion
+    path.parent.mkdir()
+    path.write_text("{}")
+    with pytest.raises(UserError, match=r"(?s)round-3/promotion\.json.*delete it"):
+        read_promotions(RunFolder(tmp_path))
+
+
+def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path).round(1)
+    assert kept_any(folder), "before there is a selection, a candidate is taken for granted"
+    for kept in ((), ("k",)):
+        choice = QuestionChoice(question_id="q", kept=kept, reason="", rewards={"k": 1.0})
+        write_json(folder.selection, Selection(weights={}, rule={}, questions=(choice,)).model_dump(mode="json"))
+        assert kept_any(folder) is bool(kept)
+
+
+def test_a_round_takes_over_what_is_known_on_dev(tmp_path: Path) -> None:
+    """Base from the last round that was evaluated, the parent's from the round that trained it, and all scores."""
+    run = RunFolder(tmp_path)
+    decided(run, 1, True)
+    decided(run, 2, False)
+    decided(run, 3, False, measure="")  # had no candidate, so nothing was evaluated
+    for number in (1, 2):
+        for arm in ("base", "adapter"):
+            folder = run.round(number).evaluation / arm / "dev"
+            folder.mkdir(parents=True)
+            (folder / "part-0.jsonl").write_text(f"{arm} of {number}\n")
+            (folder / ".part-0.jsonl.lease").write_text("held")
+        scores = run.round(number).evaluation / "scores-dev"
+        scores.mkdir()
+        (scores / "f1-1.jsonl").write_text(f"scores of {number}\n")
+    take_over(run, 4, origin=1)
+    to = run.round(4).evaluation
+    assert (to / "base" / "dev" / "part-0.jsonl").read_text() == "base of 2\n"
+    assert (to / "parent" / "dev" / "part-0.jsonl").read_text() == "adapter of 1\n"
+    assert (to / "scores-dev" / "f1-1.jsonl").read_text() == "scores of 2\n"
+    assert not list(to.rglob("*.lease")) and not (to / "adapter").exists()
+    (to / "base" / "dev" / "part-0.jsonl").write_text("more\n")
+    take_over(run, 4, origin=1)
+    assert (to / "base" / "dev" / "part-0.jsonl").read_text() == "more\n", "what is there stays"

@@ -1,0 +1,200 @@
+"""The plan of a run: which commands, under which servers, from which adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluation.results import Difference
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import QuestionChoice, Selection
+from ratchet.runfolder import RunFolder
+from rounds.records import Promotion
+from rounds.settings import rounds_of
+from rounds.stages import Experiment, Stage, stages_of
+
+SERVED = {"path": "some/model", "engine": "vllm"}
+SERVE = ["inference", "serve", "--config", "c.yaml", "--models"]
+
+
+def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> Experiment:
+    questions = folder / "questions.jsonl"
+    questions.write_text('{"id": "q", "text": "Who?"}\n')
+    split = {"path": str(questions)}
+    config: dict[str, Any] = {
+        "run": str(folder / "run"),
+        "models": {"agent": {"path": "some/model", "engine": "local", "device": "cpu"}},
+        "index": {"path": str(folder / "index")},
+        "questions": {"train": split, "dev": split, "test": split},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {"scores": ["f1"]},
+    }
+    return Experiment(Config.model_validate(config | changes), ("--config", "c.yaml"), accelerate)
+
+
+def plan(one: Experiment) -> list[Stage]:
+    return list(stages_of(one))
+
+
+def shown(one: Experiment) -> list[tuple[int, str]]:
+    return [(stage.round, stage.title) for stage in stages_of(one)]
+
+
+def judged(folder: Path, **models: dict[str, Any]) -> list[Stage]:
+    return plan(
+        experiment(
+            folder,
+            models=models,
+            rewards={"weights": {"correctness": 1.0}},
+            evaluation={"scores": ["f1", "correctness"]},
+        )
+    )
+
+
+def under(stage: Stage) -> str:
+    """The models served around a stage, as its command says."""
+    words = list(stage.command[2:])
+    if words[: len(SERVE)] != SERVE:
+        assert not stage.models
+        return ""
+    models, dashes = words[len(SERVE) : len(SERVE) + 2]
+    assert dashes == "--" and models == ",".join(stage.models)
+    return models
+
+
+def test_one_round_is_what_it_always_was(tmp_path: Path) -> None:
+    stages = plan(experiment(tmp_path))
+    assert [s.title for s in stages] == ["index", "sample", "score and select", "train", "evaluate", "report"]
+    assert not any(s.models for s in stages)
+    assert all("--may-be-empty" not in s.command and "--adapter" not in s.command for s in stages)
+
+
+def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Path) -> None:
+    stages = judged(tmp_path, agent=SERVED, judge=SERVED)
+    assert [(s.title, under(s)) for s in stages] == [
+        ("index", ""),
+        ("sample", "agent"),
+        ("score and select", "judge"),
+        ("train", ""),
+        ("evaluate: sample", "agent"),
+        ("evaluate", "judge"),
+        ("report", ""),
+    ]
+    sampling, scoring = (s.command[s.command.index("--") + 1 :] for s in stages[4:6])
+    assert sampling[2:4] == ("evaluation", "sample") and "--sampled" in scoring
+
+
+def test_a_judge_in_the_process_waits_until_the_agents_server_is_gone(tmp_path: Path) -> None:
+    stages = judged(tmp_path, agent=SERVED, judge={"path": "some/judge"})
+    assert [under(s) for s in stages] == ["", "agent", "", "", "agent", "", ""]
+    assert "--sampled" in stages[5].command
+
+
+def test_a_judge_that_is_an_agent_takes_one_server(tmp_path: Path) -> None:
+    one = experiment(
+        tmp_path,
+        models={"agent": SERVED},
+        rewards={"weights": {"correctness": 1.0}, "judge": "agent"},
+        evaluation={"scores": ["correctness"]},
+    )
+    assert [under(s) for s in plan(one)] == ["", "agent", "agent", "", "agent", ""]
+
+
+def test_a_model_with_an_address_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {**SERVED, "url": "http://127.0.0.1:8000/v1"}
+    assert not any(s.models for s in judged(tmp_path, agent=there, judge=there))
+    monkeypatch.setenv("RATCHET_URL_AGENT", "http://127.0.0.1:8000/v1")
+    assert [under(s) for s in judged(tmp_path, agent=SERVED, judge=there)] == [""] * 6
+
+
+def test_the_models_of_all_roles_are_served_for_sampling(tmp_path: Path) -> None:
+    roles = {"default": {"model": "agent"}, "coordinator": {"model": "big", "trainable": False}}
+    one = experiment(tmp_path, models={"agent": SERVED, "big": SERVED}, system={"name": "mrag", "roles": roles})
+    assert [under(s) for s in plan(one)] == ["", "agent,big", "", "", "agent,big", ""]
+
+
+def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
+    [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.title == "train"]
+    assert train.command[2:5] == ("accelerate.commands.launch", "--config_file", "fsdp.yaml")
+    assert train.command[5].endswith("train.py")
+
+
+def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:
+    choice = QuestionChoice(question_id="q", kept=kept, reason="", rewards={})
+    selection = Selection(weights={}, rule={}, questions=(choice,))
+    write_json(run.round(number).selection, selection.model_dump(mode="json"))
+
+
+def promote(run: RunFolder, number: int, promoted: bool) -> None:
+    promotion = Promotion(
+        round=number,
+        candidate=f"a{number}",
+        parent="base",
+        split="dev",
+        measure="f1",
+        base=None,
+        difference=Difference(n=0),
+        promoted=promoted,
+        reason="",
+    )
+    write_json(run.round(number).promotion, promotion.model_dump(mode="json"))
+
+
+def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 3})
+    promote(one.run, 1, True)
+    promote(one.run, 2, False)
+    stages = {(s.round, s.title): s for s in stages_of(one)}
+    first = str(one.run.round(1).adapter)
+    assert "--adapter" not in stages[1, "sample"].command and "--from" not in stages[1, "train"].command
+    for number in (2, 3):
+        assert stages[number, "sample"].command[-2:] == ("--adapter", first)
+        assert stages[number, "train"].command[-2:] == ("--from", first)
+        assert "parent" in stages[number, "promote"].reads and "adapter" in stages[number, "train"].reads
+    test = stages[1, "test"]
+    assert "--base-only" not in test.command and test.command[-2:] == ("--round", "1"), "what stands is tested, once"
+    assert [title for _, title in stages if title in ("test", "report", "evaluate")] == ["test", "report"]
+
+
+def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 2, "start": "base"})
+    promote(one.run, 1, True)
+    stages = {(s.round, s.title): s for s in stages_of(one)}
+    assert "--adapter" in stages[2, "sample"].command, "it samples with the promoted adapter all the same"
+    assert "--from" not in stages[2, "train"].command
+
+
+def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 2})
+    select(one.run, 1, ())
+    titles = shown(one)
+    assert (1, "train") not in titles and (1, "promote") in titles
+    assert [title for number, title in titles if number == 2] == [
+        *("sample", "score and select", "train", "promote"),
+        *("test", "report"),
+    ]
+    last = next(s for s in stages_of(one) if s.title == "test")
+    assert last.command[-1] == "--base-only", "nothing was promoted: the base alone"
+
+
+def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 2})
+    found = []
+    for stage in stages_of(one):
+        found.append(stage)
+        if (stage.round, stage.title) == (1, "promote"):
+            promote(one.run, 1, True)
+    assert next(s for s in found if (s.round, s.title) == (2, "sample")).command[-2] == "--adapter"
+
+
+def test_several_rounds_need_a_dev_that_is_not_the_test_and_no_members(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"evaluation\.split: dev"):
+        rounds_of(experiment(tmp_path, rounds={"count": 2}, evaluation={"scores": ["f1"], "split": "dev"}).config)
+    with pytest.raises(UserError, match=r"rounds\.count: members"):
+        rounds_of(experiment(tmp_path, rounds={"count": 2}, members={"a": "a.yaml"}).config)
+    with pytest.raises(UserError, match=r"rounds\.level"):
+        rounds_of(experiment(tmp_path, rounds={"level": 2}).config)
