@@ -5,21 +5,19 @@ The commands are those of `rounds/stages.py`, so a job runs what `selftrain.py` 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from agents.systems import models_of
-from evaluation.sweep.settings import sweep_of
+from evaluation.sweep.cells import plan_sweep
 from inference.addresses import needs_server
 from inference.serving.settings import serve_config
-from ratchet.config import JUDGED_SCORES, Config
+from ratchet.config import JUDGED_SCORES, Config, load_members
 from ratchet.errors import UserError
+from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rounds.promotion import kept_any, last_promoted
 from rounds.settings import rounds_of
@@ -167,36 +165,32 @@ def _chain(request: Request) -> list[Job]:
 
 def _loop(job: str, request: Request) -> Job:
     """selftrain.py: it has servers up only while a stage needs them, so one GPU is enough for all."""
-    config = request.config
-    arguments = request.arguments
-    if job == "round" and not config.members:
-        arguments = (*arguments, "--set", f"rounds.count={request.round}")
-    models = models_of([config.system, *config.evaluation.baselines.values()])
-    models |= judge_of(config, {*config.rewards.weights, *config.evaluation.scores}) | {config.training.model}
-    accelerate = ("--accelerate", request.site.accelerate) if request.site.accelerate else ()
-    command = (sys.executable, str(ROOT / "selftrain.py"), *arguments, *accelerate)
-    return Job(job, job, command, max(gpus_of(config, models), training_gpus(request)))
+    config, accelerate = request.config, request.site.accelerate
+    models: set[str] = set()
+    for member in load_members(config).values():
+        models |= models_of([member.system, *member.evaluation.baselines.values()])
+        models |= judge_of(member, {*member.rewards.weights, *member.evaluation.scores})
+    command = [sys.executable, str(ROOT / "selftrain.py"), *request.arguments]
+    command += ["--until", str(request.round)] if job == "round" else []
+    command += ["--accelerate", accelerate] if accelerate else []
+    return Job(job, job, tuple(command), max(gpus_of(config, models), training_gpus(request, alone=False)))
 
 
 def _sweep(request: Request) -> list[Job]:
     """The cells as an array, the tables, which name what is missing, and the test of what they choose."""
-    config = request.config
+    config, found = request.config, plan_sweep(request.config)
     sweep = (*MODULE, "evaluation", "sweep", *request.arguments)
-    listed = subprocess.run([*sweep, "cells"], capture_output=True, text=True, check=False)
-    if listed.returncode:
-        raise UserError(listed.stderr.strip().removeprefix("error: ") or "the cells of the sweep cannot be listed")
-    cells = len(listed.stdout.splitlines())
+    cells = len(found.cells())
     tasks = min(request.tasks("sweep", cells), cells)
-    systems = sweep_of(config).systems or {"": config.system}
-    models = models_of(systems.values()) | judge_of(config, config.evaluation.scores)
+    models = models_of(found.systems.values()) | judge_of(config, config.evaluation.scores)
     gpus = gpus_of(config, models)
-    served = tuple(sorted(name for name in models if needs_server(name, config.models[name])))
+    served = sorted(name for name in models if needs_server(name, config.models[name]))
     serve = (*MODULE, "inference", "serve", *request.arguments, "--models", ",".join(served), "--") if served else ()
-    return [
+    jobs = [
         Job("sweep", "sweep", (*serve, *sweep, "cell", f"{TASK}/{tasks}"), gpus, tasks),
         Job("merge", "merge", (*sweep, "merge"), after="sweep", condition="afterany"),
-        Job("test", "sweep", (*serve, *sweep, "test"), gpus, after="merge"),
     ]
+    return [*jobs, Job("test", "sweep", (*serve, *sweep, "test"), gpus, after="merge")] if found.test else jobs
 
 
 def judge_of(config: Config, scores: Iterable[str]) -> set[str]:
@@ -215,25 +209,23 @@ def gpus_of(config: Config, names: Iterable[str]) -> int:
     return max(wanted)
 
 
-def training_gpus(request: Request) -> int:
-    """As many as accelerate's config has processes; without one, as the site file says, or one."""
+def training_gpus(request: Request, alone: bool = True) -> int:
+    """As many as the site file gives to `train` alone, or as accelerate's config has processes, or one."""
     if request.config.models[request.config.training.model].device == "cpu":
         return 0
-    asked, file = resources_of(request.site, "train").gpus, request.site.accelerate
-    if not file:
-        return 1 if asked is None else asked
-    found = yaml.safe_load(Path(file).read_text())
-    processes = int(found.get("num_processes", 1)) // int(found.get("num_machines", 1))
-    if asked is not None and not found.get("use_cpu") and asked != processes:
-        raise UserError(f"jobs.train.gpus is {asked}, and {file} has num_processes: {processes}; make them agree")
-    return 0 if found.get("use_cpu") else processes
+    file = request.site.accelerate
+    found = read_mapping(Path(file)) if file else {}
+    if found.get("use_cpu"):
+        return 0
+    asked = resources_of(request.site, "train").gpus if alone else None
+    return int(found.get("num_processes", 1)) if asked is None else asked
 
 
 def launch(request: Request, gpus: int) -> tuple[str, ...]:
     """`accelerate launch` as it must be where the job runs, whatever the machine is that submits."""
     start = (*MODULE, "accelerate.commands.launch")
-    if request.site.accelerate:
-        return (*start, "--config_file", request.site.accelerate)
+    if file := request.site.accelerate:
+        return (*start, "--config_file", file, *((f"--num_processes={gpus}",) if gpus else ()))
     plain = ("--num_machines=1", "--dynamo_backend=no", "--mixed_precision=no", f"--num_processes={max(gpus, 1)}")
     return (*start, *plain, *(("--cpu",) if gpus == 0 else ()), *(("--multi_gpu",) if gpus > 1 else ()))
 

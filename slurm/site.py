@@ -154,7 +154,8 @@ class Site(Section):
 def resources_of(site: Site, job: str) -> Resources:
     """A job's resources: as we think, as the site says for all jobs, as it says for this one."""
     found: Resources = Jobs.model_fields[job].default
-    for given in (site.jobs.default, getattr(site.jobs, job)):
+    for name in (name for name in ("default", job) if name in site.jobs.model_fields_set):
+        given: Resources = getattr(site.jobs, name)
         found = found.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
     return found
 

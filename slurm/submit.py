@@ -165,7 +165,7 @@ def _numbers(numbers: Mapping[str, str]) -> str:
 
 
 def _refuse_queued(submission: Submission, jobs: Sequence[Job]) -> None:
-    names = {submission.job_name(job) for job in jobs}
+    names = [submission.job_name(job) for job in jobs]
     listed = _slurm(["squeue", "--me", "--noheader", f"--name={','.join(names)}", "--format=%i %j"], dict(os.environ))
     if listed.returncode:
         raise UserError(f"squeue: {listed.stderr.strip()}")

@@ -1,0 +1,62 @@
+"""The site file: what is wrong in it is said by its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchet.errors import UserError
+from slurm.site import Resources, Site, load_site, resources_of
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("partiton: gpu", "partiton: unknown key (did you mean 'partition'?)"),
+        ("jobs: {trian: {}}", "jobs.trian: unknown key (did you mean 'train'?)"),
+        ("jobs: {train: {memroy: 3G}}", "jobs.train.memroy: unknown key (did you mean 'memory'?)"),
+        ("jobs: {train: {time: 24:00:00}}", "jobs.train.time: Value error, put the time in quotes"),
+        ("jobs: {train: {time: 1 day}}", "jobs.train.time: Value error, expected a time such as"),
+        ("jobs: {train: {memory: '64'}}", "jobs.train.memory: "),
+        ("jobs: {train: {time: '10:00'}}", "jobs.train.time: 10:00 is within twice signal_seconds (300)"),
+        ("environment: {HF_TOKEN: abc}", "HF_TOKEN looks like a secret"),
+        ("gpu_option: --gres=gpu:a100", "write {count} where the number of GPUs belongs"),
+        ("accelerate: gone.yaml", "accelerate: gone.yaml is not there"),
+        ("apptainer: {image: gone.sif}", "apptainer.image: gone.sif is not there"),
+        ("apptainer: {binds: [/scratch]}", "apptainer.image: Field required"),
+        ("- a list", "a config is a mapping"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_site(path)
+    assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_missing_site_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        load_site(tmp_path / "gone.yaml")
+
+
+def test_a_jobs_resources_are_its_own_then_the_sites_then_ours() -> None:
+    jobs = {"default": {"cpus": 3, "memory": "1G"}, "merge": {"memory": "2G"}}
+    merge = resources_of(Site.model_validate({"jobs": jobs}), "merge")
+    assert (merge.memory, merge.cpus, merge.time, merge.gpus) == ("2G", 3, "04:00:00", 0)
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("01:30:00", 5400),
+        ("2-00", 172800),
+        ("1-12:30", 131400),
+        ("1-00:00:30", 86430),
+    ],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
+    assert Resources(time=text).seconds == seconds

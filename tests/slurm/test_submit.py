@@ -1,0 +1,240 @@
+"""python -m slurm: what would be submitted, and what is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_slurm import ROOT, Slurm, changed
+
+sys.path.insert(0, str(ROOT / "tests" / "system"))  # where it lives
+from experiment import make_experiment
+
+JUDGED = {"weights": {"correctness": 1.0}, "judge": "agent"}
+VLLM = {"agent": {"path": "org/agent", "engine": "vllm"}, "judge": {"path": "org/judge", "engine": "vllm"}}
+SERVED = {"models": VLLM, "rewards": JUDGED | {"judge": "judge"}, "evaluation": {"scores": ["f1", "correctness"]}}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    for name in [name for name in os.environ if name.startswith("RATCHET_")]:
+        monkeypatch.delenv(name)
+    return Slurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config; its folder's name has a blank and a per cent sign."""
+    folder = tmp_path_factory.mktemp("slurm") / "50% off"
+    folder.mkdir()
+    return make_experiment(folder, questions=2)
+
+
+def options_of(call: Any) -> dict[str, str]:
+    """Those of sbatch, before the script."""
+    words = call[0][: call[0].index(str(ROOT / "slurm" / "job.sh"))]
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def command_of(call: Any) -> list[str]:
+    words: list[str] = call[0]
+    return words[words.index(str(ROOT / "slurm" / "job.sh")) + 1 :]
+
+
+def submitted(slurm: Slurm, *arguments: str | Path) -> dict[str, Any]:
+    """The calls of sbatch, by the job's name without the run's."""
+    done = slurm.command(*arguments)
+    assert done.returncode == 0, done.stderr
+    return {options_of(call)["--job-name"].rpartition(".")[2]: call for call in slurm.calls}
+
+
+def test_a_chain_waits_step_by_step_and_each_step_has_its_own_resources(slurm: Slurm, experiment: Path) -> None:
+    site = slurm.site("partition: gpu\njobs:\n  default: {cpus: 3}\n  train: {gpus: 2, memory: 99G, partition: big}\n")
+    config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
+    calls = submitted(slurm, "chain", "--config", config, "--site", site)
+    assert list(calls) == ["index", "manifest", "sample", "rewards", "train", "evaluate", "report"]
+    options = {name: options_of(call) for name, call in calls.items()}
+    waits = [options[name].get("--dependency", "") for name in calls]
+    assert waits == ["", *(f"afterok:{number}" for number in range(100, 106))]
+    assert options["index"]["--array"] == "0-7" and "--array" not in options["sample"]
+    assert {name: found["--cpus-per-task"] for name, found in options.items()} == dict.fromkeys(calls, "3")
+    train = options["train"]
+    assert (train["--mem"], train["--partition"], train["--gres"]) == ("99G", "big", "gpu:2")
+    assert options["sample"]["--partition"] == "gpu"
+    # The scripted engine opens no model.
+    assert [name for name in calls if "--gres" in options[name]] == ["train"]
+    command = command_of(calls["train"])
+    assert command[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
+    assert "--multi_gpu" in command and "--num_processes=2" in command and str(ROOT / "train.py") in command
+    assert {found["--signal"] for found in options.values()} == {"B:USR1@300"}
+    assert all({"--requeue", "--kill-on-invalid-dep", "--export"} <= found.keys() for found in options.values())
+
+
+def agent(config: Path, **keys: Any) -> dict[str, Any]:
+    models: dict[str, Any] = yaml.safe_load(config.read_text())["models"]
+    return {"agent": models["agent"] | keys}
+
+
+def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, experiment: Path) -> None:
+    serve = {"replicas": 2, "tensor_parallel": 2}
+    config = changed(experiment, slurm.folder / "config.yaml", **SERVED)
+    data = yaml.safe_load(config.read_text())
+    data["models"]["judge"]["serve"] = serve
+    config.write_text(yaml.safe_dump(data))
+    calls = submitted(slurm, "chain", "--config", config)
+    assert list(calls)[-4:] == ["train", "evaluate-sample", "evaluate", "report"]
+    served = {
+        name: command[command.index("--models") + 1]
+        for name, call in calls.items()
+        if "serve" in (command := command_of(call))
+    }
+    assert served == {"sample": "agent", "rewards": "judge", "evaluate-sample": "agent", "evaluate": "judge"}
+    gpus = {name: options_of(call).get("--gres", "") for name, call in calls.items()}
+    assert (gpus["sample"], gpus["rewards"], gpus["evaluate"]) == ("gpu:1", "gpu:4", "gpu:4")
+
+
+def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: Slurm, experiment: Path) -> None:
+    """Blanks, quotes and what a shell would take for its own, in paths, overrides, set-up and options."""
+    site = slurm.site(
+        "setup: |\n  echo \"it's $HOME\" `date`\n  source 'a b'\nmodules: [a/1, b]\n"
+        "environment: {CACHE: '/x y/$USER'}\noptions: ['--comment=two words; $(date)']\n"
+    )
+    asked = ["chain", "--config", experiment, "--set", "rewards.weights={f1: 2.0}", "--site", site]
+    mail = ["--", "--mail-user=me & you"]
+    slurm.command(*asked, *mail)
+    submitted_calls = slurm.calls
+    slurm.forget()
+    shown = slurm.command(*asked, "--dry-run", *mail)
+    assert shown.returncode == 0 and slurm.calls == []
+    assert (ROOT / "slurm" / "job.sh").read_text().splitlines()[-1] in shown.stdout
+    ran = subprocess.run(["bash", "-eu", "-c", shown.stdout], check=True, capture_output=True, text=True)
+    assert slurm.calls == submitted_calls and not ran.stderr
+    arguments, environment = submitted_calls[3]
+    assert "rewards.weights={f1: 2.0}" in arguments and "--mail-user=me & you" in arguments
+    assert "--comment=two words; $(date)" in arguments
+    assert environment["RATCHET_SETUP"].splitlines()[0] == 'echo "it\'s $HOME" `date`'
+    assert (environment["RATCHET_MODULES"], environment["CACHE"]) == ("a/1 b", "/x y/$USER")
+
+
+def test_what_is_printed_says_how_to_watch_and_cancel_and_where_the_logs_are(slurm: Slurm, experiment: Path) -> None:
+    done = slurm.command("index", "--config", experiment, "--tasks", "3")
+    assert done.stdout.splitlines()[-2:] == ["watch:  squeue --jobs 100,101", "cancel: scancel 100 101"]
+    shard, manifest = slurm.calls
+    assert options_of(shard)["--array"] == "0-2" and command_of(shard)[-2:] == ["--job", "@TASK@/3"]
+    log = options_of(manifest)["--output"]
+    assert log.endswith("/50%% off/run/slurm/manifest-%j.out")  # SLURM reads %% as %
+    assert Path(log.replace("%%", "%")).parent.is_dir()
+
+
+def test_what_is_in_the_queue_already_is_not_submitted_twice(slurm: Slurm, experiment: Path) -> None:
+    slurm.program(
+        "squeue", '#!/bin/sh\ncase "$*" in *--me*--name=50-off.run.index,*) echo 77_3 50-off.run.index;; esac\n'
+    )
+    done = slurm.command("index", "--config", experiment)
+    assert done.returncode == 2 and "in the queue already, as 77_3" in done.stderr and slurm.calls == []
+    assert slurm.command("index", "--config", experiment, "--again").returncode == 0
+
+
+def test_a_refusal_halfway_names_what_was_submitted(slurm: Slurm, experiment: Path) -> None:
+    site = slurm.site("jobs: {sample: {options: [--refused]}}")
+    done = slurm.command("chain", "--config", experiment, "--site", site)
+    assert done.returncode == 2 and len(slurm.calls) == 2
+    assert "refused sample: sbatch: error: invalid partition" in done.stderr and "scancel 100 101" in done.stderr
+
+
+def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(slurm.folder))
+    done = slurm.command("index", "--config", experiment)
+    assert done.returncode == 2 and "squeue: cannot run" in done.stderr and "--dry-run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "job, sections, message",
+    [
+        ("sample", {}, "the index is not built; `python -m slurm index --config"),
+        ("rewards", {}, "no trajectories; `python -m slurm sample --config"),
+        ("train", {}, "nothing is selected"),
+        ("evaluate", {}, "there is no adapter"),
+        ("selftrain", {"rounds": {"cuont": 2}}, "cuont: unknown key (did you mean 'count'?)"),
+        ("selftrain", {"system": {"name": "mrga"}}, "did you mean 'mrag'?"),
+        ("selftrain", {"questions": {s: {"path": "gone.jsonl"} for s in ("train", "dev", "test")}}, "gone.jsonl"),
+        (
+            "selftrain",
+            {"models": {"agent": {"path": "/nowhere/model"}}},
+            "models.agent.path: /nowhere/model is not there",
+        ),
+        ("index", {"index": {"url": "http://127.0.0.1:1"}}, "the index is another machine's"),
+        ("sweep", {"sweep": {"measure": "beauty"}}, "sweep.measure: 'beauty' does not choose"),
+    ],
+)
+def test_what_would_fail_later_is_refused_now(
+    slurm: Slurm, experiment: Path, job: str, sections: dict[str, Any], message: str
+) -> None:
+    config = changed(experiment, slurm.folder / "config.yaml", **sections)
+    for flags in ([], ["--dry-run"]):
+        done = slurm.command(job, "--config", config, *flags)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert slurm.calls == []
+
+
+def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
+    """Right down to the call of apptainer, through slurm/job.sh."""
+    image = slurm.folder / "my image.sif"
+    image.touch()
+    site = slurm.site(
+        f"apptainer: {{image: '{image}', binds: ['/scratch:/s'], options: [--cleanenv]}}\n"
+        "jobs: {selftrain: {gpus: 1}}\n"
+    )
+    call = submitted(slurm, "selftrain", "--config", experiment, "--site", site)["selftrain"]
+    words = slurm.folder / "words"
+    slurm.program("apptainer", f"#!/bin/sh\nfor word; do echo \"$word\"; done > '{words}'\n")
+    script = [str(ROOT / "slurm" / "job.sh"), *command_of(call)]
+    subprocess.run(["bash", *script], check=True, capture_output=True, cwd=options_of(call)["--chdir"])
+    assert words.read_text().splitlines() == [
+        "exec",
+        "--nv",
+        f"--bind={ROOT}",
+        "--bind=/scratch:/s",
+        f"--pwd={ROOT}",
+        "--cleanenv",
+        str(image),
+        "python",
+        str(ROOT / "selftrain.py"),
+        "--config",
+        str(experiment),
+    ]
+
+
+def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, experiment: Path) -> None:
+    found = [path for path in ("ddp.yaml", "fsdp.yaml") if (ROOT / "configs" / "accelerate" / path).exists()]
+    file = ROOT / "configs" / "accelerate" / found[0]
+    processes = yaml.safe_load(file.read_text())["num_processes"]
+    config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
+    site = slurm.site(f"accelerate: {file}\n")
+    call = submitted(slurm, "chain", "--config", config, "--site", site)["train"]
+    assert options_of(call)["--gres"] == f"gpu:{processes}"
+    assert command_of(call)[3:6] == ["--config_file", str(file), f"--num_processes={processes}"]
+    slurm.forget()
+    call = submitted(slurm, "selftrain", "--config", config, "--site", site)["selftrain"]
+    assert command_of(call)[-2:] == ["--accelerate", str(file)] and options_of(call)["--gres"] == f"gpu:{processes}"
+
+
+def test_the_example_site_file_is_one(slurm: Slurm, experiment: Path) -> None:
+    example = ROOT / "slurm" / "site.example.yaml"
+    calls = submitted(slurm, "chain", "--config", experiment, "--site", example)
+    sample = options_of(calls["sample"])
+    assert sample["--array"] == "0-3" and sample["--account"] == "my-project" and sample["--time"] == "12:00:00"
+    assert options_of(calls["index"])["--array"] == "0-15%8" and options_of(calls["index"])["--partition"] == "cpu"
+    commented = re.sub(
+        r"^# (?=apptainer|  image|  binds|python|accelerate|qos|constraint|options)",
+        "",
+        example.read_text(),
+        flags=re.M,
+    )
+    assert len(yaml.safe_load(commented)) == len(yaml.safe_load(example.read_text())) + 6
