@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("action", nargs="?", choices=("run", "status"), default="run", metavar="status")
     add_config_arguments(parser)
     parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
+    parser.add_argument("--until", type=int, metavar="N", help="stop after round N (default: after the last)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args()
     if options.accelerate and not Path(options.accelerate).is_file():
@@ -54,13 +55,16 @@ def main() -> None:
     else:
         run = open_run(experiment.config)
         with Lease(run.path / LEASE, "this run"):
-            loop(experiment)
+            loop(experiment, options.until)
 
 
-def loop(experiment: Experiment) -> None:
-    """Run every stage that is not done."""
+def loop(experiment: Experiment, until: int | None = None) -> None:
+    """Run every stage that is not done; with `until`, of the rounds up to that one."""
     began, total = time.monotonic(), len(list(stages_of(experiment)))
     for number, stage in enumerate(stages_of(experiment), 1):
+        if until is not None and stage.round > until:
+            print(f"\nround {until} is done; without --until, the same command goes on")
+            return
         spent = duration(time.monotonic() - began)
         title = f"{number}/{total} {named(experiment, stage)}"
         digests = Digests(experiment.run)
