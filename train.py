@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ratchet.command import config_of, config_parser, run_command
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.files import write_json
+from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 
 
@@ -41,9 +43,19 @@ def main() -> None:
 
 def train(config: Config, number: int, start: Path | None = None) -> None:
     """Train round `number`, from the adapter in folder `start` if there is one; see the top of this file."""
-    from training.prepare import kept_of, prepare_rows
+    from training.prepare import kept_of
 
-    kept_of(config, RunFolder(config.folder).round(number))  # says what is missing before torch is loaded
+    folder = RunFolder(config.folder).round(number)
+    kept_of(config, folder)  # says what is missing before torch is loaded
+    # One process of several is the writer; it has the lease before it looks at what there is.
+    is_writer = os.environ.get("RANK", "0") == "0"
+    with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
+        _train(config, number, start)
+
+
+def _train(config: Config, number: int, start: Path | None) -> None:
+    from training.prepare import prepare_rows
+
     warnings = [warning for member in load_members(config).values() for warning in guard(member)]
 
     import torch

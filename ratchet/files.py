@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import json
 import os
+import secrets
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,7 +29,8 @@ R = TypeVar("R", bound=BaseModel)
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a whole file: readers see the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Random: two machines that write one folder may use the same process number.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
@@ -58,9 +60,8 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lease = Lease(path.with_name(f".{path.name}.lease"), str(path))
+        self._lease.take()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lease.take()
             # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
             self._file = path.open("ab+", buffering=0)
             self._cut_torn_tail()

@@ -71,12 +71,19 @@ class Lease:
         self._is_lost = False
 
     def take(self) -> None:
-        """OSError where the file system refuses."""
+        """UserError, also where the file system refuses."""
         until = time.monotonic() + self._wait
         is_told = False
         while True:
             mine = _this_process()
-            holder = self._claim(mine)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                holder = self._claim(mine)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path}: cannot write ({error.strerror or error}); make room or mend the folder's "
+                    "permissions, then run the same command again"
+                ) from error
             if holder is None:
                 break
             left = until - time.monotonic()

@@ -14,9 +14,9 @@ from evaluation.results import TRAINED, Results, read_results
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import read_segments
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.trajectories import read_trajectories
 from report.rounds import RoundNumbers, gather_rounds, read_selection
 from report.training import LogLine, TrainedRows, read_trained, read_training_log
 from rewards.store import stored_scores
@@ -274,19 +274,9 @@ def _stream(
             kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
 
     for source in sources:
-        done: set[str] = set()
-        failed: dict[str, Trajectory] = {}
-        for trajectory in read_segments(source.folder, Trajectory):
-            if trajectory.key in done or (source.keys is not None and trajectory.key not in source.keys):
-                continue
-            if trajectory.status == "failed":
-                failed[trajectory.key] = trajectory
-                continue
-            done.add(trajectory.key)
-            failed.pop(trajectory.key, None)
-            take(source, trajectory)
-        for trajectory in failed.values():
-            take(source, trajectory)
+        for trajectory in read_trajectories(source.folder):
+            if source.keys is None or trajectory.key in source.keys:
+                take(source, trajectory)
     order = [source.arm for source in sources]
     for found in kept.values():
         found.sort(key=lambda item: (order.index(item[0]), item[1].sample))

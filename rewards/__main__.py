@@ -22,13 +22,15 @@ from questions.load import load_questions
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config, ScoreName
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_segments, write_json
+from ratchet.files import write_json
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from ratchet.trajectories import read_trajectories
 from rewards.scoring import check_known, score_trajectories, unfinished
 from rewards.selection import check_weights, select
 from rewards.store import stored_scores
 from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
+from sampling.pool import planned_keys
 
 
 def main() -> None:
@@ -160,13 +162,16 @@ def load_trajectories(
 
     A paper-sized round has gigabytes of token ids and logged documents; what is left fits a laptop.
     """
-    found: dict[str, Trajectory] = {}
-    for trajectory in read_segments(round_folder.trajectories, Trajectory):
-        found.setdefault(trajectory.key, slim(trajectory))
+    found = {t.key: slim(t) for t in read_trajectories(round_folder.trajectories)}
     command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
     if not found:
         raise UserError(f"{round_folder.trajectories}: no trajectories; sample them first: `{command}`")
     check_known({question.id for question in questions}, found.values())
+    planned = planned_keys(config, questions, round_folder.trajectories)
+    if planned is not None:  # the folder may hold more, such as those of an index that was changed since
+        found = {key: found[key] for key in planned if key in found}
+        if not found:
+            raise UserError(f"{round_folder.trajectories}: none of what is to be sampled is there yet: `{command}`")
     missing = len(questions) * config.sampling.samples - len(found)
     if missing > 0:
         print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)

@@ -15,6 +15,7 @@ from inference.engines import close_engines, open_engines
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
+from ratchet.lease import Lease
 from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
@@ -74,12 +75,13 @@ def score_trajectories(
     work = {trajectory.key: trajectory for trajectory in trajectories}
     check_known(by_id, work.values())
     found: Scores = {}
-    for name in names:
-        if name in RULES:
-            found |= _by_rule(name, by_id, work, folder)
     judged = [name for name in names if name in JUDGED]
-    if judged:
-        found |= _by_judge(config, judged, by_id, work, folder)
+    with Lease(folder / ".lease", f"the scores in {folder}"):
+        for name in names:
+            if name in RULES:
+                found |= _by_rule(name, by_id, work, folder)
+        if judged:
+            found |= _by_judge(config, judged, by_id, work, folder)
     return found
 
 

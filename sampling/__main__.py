@@ -1,4 +1,10 @@
-"""python -m sampling --config X.yaml: sample the training questions of a round."""
+"""Sample the training questions of a round.
+
+    python -m sampling --config X [--round 1] [--adapter DIR] [--part K/N]
+
+With --part, N commands share the questions, on one machine or on many: each writes a file of its own. Without it,
+whatever is missing is sampled, whoever sampled the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from agents.episode import Setting
 from questions.guard import guard
 from questions.load import load_questions
 from ratchet.command import config_of, config_parser, run_command
+from ratchet.errors import UserError
 from ratchet.records import content_key
 from ratchet.runfolder import open_run
 from sampling.pool import Pass, policy_name, sample, stored
@@ -20,11 +27,21 @@ def seed_of(seed: int, number: int) -> int:
     return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
 
 
+def parse_part(text: str) -> tuple[int, int]:
+    """'3/8' as (3, 8)."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise UserError(f"--part {text}: expected K/N with K from 0 to N-1, such as 0/4, 1/4, 2/4 and 3/4")
+    return int(part), int(parts)
+
+
 def main() -> None:
     parser = config_parser("python -m sampling", "sample the training questions of a round")
     parser.add_argument("--round", type=int, default=1, help="the round's number (default 1)")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
+    parser.add_argument("--part", metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)")
     arguments = parser.parse_args()
+    part, parts = parse_part(arguments.part) if arguments.part else (0, 1)
     config = config_of(arguments)
     for warning in guard(config):
         print(warning, file=sys.stderr)
@@ -38,11 +55,12 @@ def main() -> None:
         policy=policy_name(Path(arguments.adapter) if arguments.adapter else None),
     )
     config = config.model_copy(update={"seed": seed_of(config.seed, arguments.round)})
-    made = Pass(config.system, setting, questions, config.sampling.samples, folder)
+    segment = f"part-{part}-of-{parts}.jsonl" if arguments.part else "part-0.jsonl"
+    made = Pass(config.system, setting, questions[part::parts], config.sampling.samples, folder, segment=segment)
     [keys] = sample(config, [made], "sampling")
     counts = Counter(t.status for t in stored(folder, keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
-    print(f"{len(keys)} trajectories of {len(questions)} questions in {folder}: {states}")
+    print(f"{len(keys)} trajectories of {len(made.questions)} questions in {folder}: {states}")
 
 
 if __name__ == "__main__":

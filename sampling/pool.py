@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from ratchet.files import Segment, read_segments, write_json
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.tasks import together
+from ratchet.trajectories import read_trajectories
 from retrieval.index import Retriever
 from retrieval.opening import open_index
 
@@ -44,6 +46,8 @@ class Pass:
     folder: Path
     group: int = 0
     """Passes of a lower group are begun first: those of one adapter together, where a server holds only a few."""
+    segment: str = "part-0.jsonl"
+    """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
 
 
 @dataclass(frozen=True)
@@ -181,17 +185,23 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                     "models": models,
                     "index": retriever.digest,
                     "sources": {name: source.digest for name, source in reach.sources.items()},
+                    "looks_in": looks_in,
                     "setting": asdict(made.setting),
                     "seed": config.seed,
                 },
             )
+            seen = _sizes(made.folder)
             done = finished(made.folder)
-            left = [(number, job) for number, job in enumerate(jobs) if job.key not in done]
-            if left:
-                segment = stack.enter_context(Segment(made.folder / "part-0.jsonl"))
-                missing += [
-                    ((made.group, n // made.samples), Task(job, system, made.setting, segment)) for n, job in left
-                ]
+            if all(job.key in done for job in jobs):
+                continue
+            segment = stack.enter_context(Segment(made.folder / made.segment))
+            if _sizes(made.folder) != seen:  # while we waited for the file, its writer went on
+                done = finished(made.folder)
+            missing += [
+                ((made.group, n // made.samples), Task(job, system, made.setting, segment))
+                for n, job in enumerate(jobs)
+                if job.key not in done
+            ]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
@@ -200,14 +210,30 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     return [[job.key for job in jobs] for jobs in planned]
 
 
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}
+
+
+def planned_keys(config: Config, questions: Sequence[Question], folder: Path) -> list[str] | None:
+    """Keys of the trajectories that the folder was last sampled for; it may hold others, such as another adapter's.
+
+    None where the folder does not say, as it was sampled by an older version.
+    """
+    try:
+        made = json.loads((folder / "provenance.json").read_bytes())
+        models, looks_in, seed = made["models"], made["looks_in"], made["seed"]
+        setting = Setting(**made["setting"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    jobs = plan_jobs(questions, config.sampling.samples, seed, config.system, setting, models, looks_in)
+    return [job.key for job in jobs]
+
+
 def stored(folder: Path, keys: Sequence[str]) -> list[Trajectory]:
     """The trajectories of these keys in their order, as far as they are there, without their conversations.
 
-    Where one was tried again after a failure, the later try. Conversations are most of a trajectory's size, and
-    neither scores nor measures look at them.
+    Conversations are most of a trajectory's size, and neither scores nor measures look at them.
     """
-    wanted, found = set(keys), dict[str, Trajectory]()
-    for trajectory in read_segments(folder, Trajectory):
-        if trajectory.key in wanted and (trajectory.status != "failed" or trajectory.key not in found):
-            found[trajectory.key] = trajectory.model_copy(update={"conversations": ()})
+    wanted = set(keys)
+    found = {t.key: t.model_copy(update={"conversations": ()}) for t in read_trajectories(folder) if t.key in wanted}
     return [found[key] for key in keys if key in found]

@@ -15,9 +15,8 @@ from inference.chat import load_tokenizer
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.trajectories import read_trajectories
 from training.prepare import prepare_rows
 from training.rows import check_rows, table_rows
 from training.show import render_row, summary
@@ -54,9 +53,7 @@ def show_row(config: Config, number: int, row: int, role: str | None) -> None:
         raise UserError(f"--row {row}: the rows are numbered 0 to {len(table) - 1}")
     shown = next(table_rows(table.slice(row, 1)))
     stored = {
-        t.key: t
-        for t in read_segments(folder.trajectories, Trajectory)
-        if t.key == shown.trajectory and t.status != "failed"
+        t.key: t for t in read_trajectories(folder.trajectories) if t.key == shown.trajectory and t.status != "failed"
     }
     conversation = stored[shown.trajectory].conversations[shown.conversation]
     model = config.models[config.training.model]
@@ -70,9 +67,7 @@ def sum_up(config: Config, number: int) -> None:
     rows, _ = prepare_rows(config, folder)
     print(summary(rows.table, rows.left_out))
     trained = set(rows.table["trajectory"].to_pylist())
-    stored = {
-        t.key: t for t in read_segments(folder.trajectories, Trajectory) if t.key in trained and t.status != "failed"
-    }
+    stored = {t.key: t for t in read_trajectories(folder.trajectories) if t.key in trained and t.status != "failed"}
     actions = check_rows(table_rows(rows.table), stored)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Selection, Trajectory, content_key
+from ratchet.records import Selection, content_key
 from ratchet.runfolder import RoundFolder
+from ratchet.trajectories import read_trajectories
 from training.rows import RowsFile, build_rows, check_rows, missing, read_rows, rows_source, rows_table, write_rows
 
 FORM = 1
@@ -92,7 +92,7 @@ def _build(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple
     wanted = set(kept)
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
-    for trajectory in read_segments(folder.trajectories, Trajectory):
+    for trajectory in read_trajectories(folder.trajectories):
         if trajectory.key in wanted and trajectory.status != "failed":
             rows, left_out = build_rows([trajectory], [trajectory.key], max_length)
             check_rows(rows, {trajectory.key: trajectory})

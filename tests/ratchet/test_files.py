@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import resource
 import signal
 import subprocess
 import sys
@@ -85,13 +85,14 @@ def test_a_full_disk_is_a_clear_message(tmp_path: Path) -> None:
 def test_an_atomic_write_leaves_the_old_file_when_it_cannot_finish(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_atomic(path, "old")
-    if os.geteuid() == 0:
-        path.with_name(f".x.json.{os.getpid()}.tmp").mkdir()
-    else:
-        tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="cannot write"):
-        write_atomic(path, "new")
-    assert path.read_text() == "old"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, limits[1]))
+    try:
+        with pytest.raises(UserError, match="cannot write"):
+            write_atomic(path, "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
 @pytest.mark.parametrize(("text", "message"), [("{}\n{nope\n", ":2: not valid JSON"), ("[1]\n", ":1: expected a")])
