@@ -13,6 +13,9 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RoundFolder, RunFolder
 from sampling.pool import policy_name
 
+WITHIN = 0.9
+"""How much of a round the checkpoints within it take up on a curve; its adapter, one of them, stands at its end."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -92,7 +95,7 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
                     str(run.path),
                     number,
                     step,
-                    number - 1 + step / last,
+                    number - 1 + WITHIN * step / last,
                 )
         yield Checkpoint(f"{name}-round-{number}", folder.adapter, final, str(run.path), number, None, float(number))
 

@@ -47,14 +47,15 @@ class Row:
 
 
 def rows_of(results: SweepResults, stage: str) -> dict[str, list[Row]]:
-    """By question set, those that have a finished cell."""
+    """By question set, those that have a finished cell: system by system."""
     chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
     rows: dict[str, list[Row]] = {}
     for asked in results.sets:
-        for cell in results.cells:
-            if cell.split == asked.name and cell.stage == stage:
-                is_chosen = (cell.system, cell.checkpoint) in chosen
-                rows.setdefault(asked.name, []).append(_row(cell, asked.measure, is_chosen))
+        cells = [cell for cell in results.cells if cell.split == asked.name and cell.stage == stage]
+        if cells:
+            cells.sort(key=lambda cell: list(results.systems).index(cell.system))
+            marks = [(cell.system, cell.checkpoint) in chosen for cell in cells]
+            rows[asked.name] = [_row(cell, asked.measure, mark) for cell, mark in zip(cells, marks, strict=True)]
     return rows
 
 

@@ -144,7 +144,7 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
     found = [(one.name, one.round, one.step, one.place) for one in plan.checkpoints]
     assert found == [
         ("base", 0, None, 0.0),
-        ("run-round-1-step-5", 1, 5, 0.5),
+        ("run-round-1-step-5", 1, 5, 0.45),
         ("run-round-1", 1, None, 1.0),  # checkpoint-10 is the same adapter
         ("run-round-2", 2, None, 2.0),
     ]

@@ -27,6 +27,9 @@ from ratchet.records import ModelCall, Trajectory
 
 SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}
 
+RESAMPLES = 2000
+"""More than there are ways to flip the signs of ten differences: the test is exact."""
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prices={"agent": {"prompt": 2.0, "new": 10.0}},
     )
     with pytest.MonkeyPatch.context() as patched:
-        assert run(patched, path) == 0
+        assert run(patched, path, "--set", f"evaluation.resamples={RESAMPLES}") == 0
     return path
 
 
@@ -58,7 +61,7 @@ def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finish
         )
         assert cell.difference is not None and cell.difference.p is not None
         assert cell.difference.mean == pytest.approx(float(np.mean(second - first)))
-        assert cell.difference.p == pytest.approx(exact.pvalue, abs=0.08), "ours draws 200 of the flips"
+        assert cell.difference.p == pytest.approx(exact.pvalue)
     # Holm by hand: the smallest times 7, the next times 6, never below the one before.
     ordered = sorted(others, key=lambda cell: cell.difference.p if cell.difference and cell.difference.p else 0.0)
     least = 0.0
@@ -162,12 +165,6 @@ def test_a_look_that_is_cut_short_counts(tmp_path: Path, monkeypatch: pytest.Mon
 HOSTILE = ('=HYPERLINK("x")', "a,b", 'say "hi"', "<script>alert(1)</script>", "-1+2", "@x", "two\nlines")
 
 
-def hostile(results: SweepResults, name: str) -> SweepResults:
-    """With that name for every checkpoint and every set."""
-    text = results.model_dump_json().replace("run-round-1", json.dumps(name)[1:-1])
-    return SweepResults.model_validate_json(text.replace('"dev"', json.dumps(name)).replace("no_retrieval", "x"))
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_csv_is_well_formed_and_holds_no_formula(finished: Path, name: str) -> None:
     results = results_of(finished)
@@ -225,7 +222,7 @@ def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
     curve = results_of(finished).curves[0]
     assert [(p.checkpoint, p.place) for p in curve.points] == [
         ("base", 0.0),
-        ("run-round-1-step-5", 0.5),
+        ("run-round-1-step-5", 0.45),
         ("run-round-1", 1.0),
         ("run-round-2", 2.0),
     ]

@@ -1,0 +1,95 @@
+"""A sweep as a user runs it: several processes at once, one of them killed, and the tables of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from experiment import ROOT, command, environment, make_experiment
+
+from evaluation.sweep.command import sweep
+from evaluation.sweep.records import SweepResults
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+
+
+def add_adapters(run: Path) -> None:
+    """Two rounds' adapters: the script does not look at them, but its seeds do."""
+    for number in (1, 2):
+        adapter = run / f"round-{number}" / "adapter"
+        adapter.mkdir(parents=True)
+        (adapter / "adapter_config.json").write_text("{}")
+        (adapter / "adapter_model.safetensors").write_text(f"weights {number}")
+
+
+def outcome(run: Path) -> dict[str, object]:
+    """What a sweep came to, without how long it took and where."""
+    results = SweepResults.model_validate_json((run / "sweep" / "sweep.json").read_bytes())
+    cells = {
+        f"{cell.stage} {cell.arm.policy}": (
+            cell.arm.statuses,
+            {name: found for name, found in cell.arm.measures.items() if name != "seconds"},
+            cell.difference,
+            cell.p_holm,
+        )
+        for cell in results.cells
+    }
+    return {**cells, "choice": [choice.policy for choice in results.choices], "missing": results.missing}
+
+
+@pytest.mark.slow
+def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) -> None:
+    config = make_experiment(tmp_path, delay=0.1)
+    built = command("-m", "index_build", "--config", str(config))
+    assert built.returncode == 0, built.stdout
+    calm, noisy = tmp_path / "calm", tmp_path / "noisy"
+    add_adapters(calm)
+    add_adapters(noisy)
+    whole = command("-m", "evaluation", "sweep", "--config", str(config), "--set", f"run={calm}")
+    assert whole.returncode == 0, whole.stdout
+
+    arguments = ["--config", str(config), "--set", f"run={noisy}"]
+    parts = [
+        subprocess.Popen(
+            [sys.executable, "-m", "evaluation", "sweep", "cell", part, *arguments],
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for part in ("0/2", "1/2")
+    ]
+    try:
+        victim = noisy / "sweep" / "cells" / "noisy-round-1"
+        deadline = time.monotonic() + 90
+        while not any(path.stat().st_size for path in victim.rglob("part-*.jsonl")):
+            assert time.monotonic() < deadline and parts[1].poll() is None, "the second part never began"
+            time.sleep(0.02)
+        os.killpg(parts[1].pid, signal.SIGKILL)
+        assert [process.wait() for process in parts] == [0, -signal.SIGKILL]
+    finally:
+        for process in parts:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    with pytest.raises(SystemExit) as early:
+        sweep(["merge", *arguments])
+    assert early.value.code == 1
+    assert outcome(noisy)["missing"] == ("noisy-round-1/mrag/dev: not all sampled",)
+    again = command("-m", "evaluation", "sweep", *arguments)
+    assert again.returncode == 0, again.stdout
+    assert outcome(noisy) == outcome(calm)
+    every = list(trajectories(noisy))
+    assert len(every) == len(set(every)), "nothing was sampled twice"
+    assert set(every) == set(trajectories(calm)), "nothing was lost"
+
+
+def trajectories(run: Path) -> list[str]:
+    folders = {path.parent for path in (run / "sweep" / "cells").rglob("part-*.jsonl")}
+    return [t.key for folder in folders for t in read_segments(folder, Trajectory)]
