@@ -10,9 +10,11 @@ adapter is there and was made of the same rows, model and settings, it does noth
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
+import signal
 import sys
 from collections import Counter
 from contextlib import nullcontext
@@ -27,8 +29,18 @@ from ratchet.files import write_json
 from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_launcher() -> None:
+    """`accelerate launch` of one process does not pass SIGTERM on; so let the system send us one when it has ended."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None and any(name.startswith("ACCELERATE_") for name in os.environ):
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
 
 def main() -> None:
+    end_with_launcher()
     parser = config_parser("train.py", "Train a LoRA adapter on a round's kept trajectories.")
     parser.add_argument("--round", type=int, default=1, help="the round to train (default 1)")
     parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="train this adapter on, not a new one")

@@ -7,7 +7,6 @@ agents and judge are never up together unless one stage asks both.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -132,7 +131,7 @@ def training(experiment: Experiment, number: int, origin: int | None) -> Stage:
     """`origin`: the round whose adapter is trained on, if any is."""
     config, folder = experiment.config, experiment.run.round(number)
     start = experiment.run.round(origin).adapter if origin and rounds_of(config).start == "promoted" else None
-    command = (*_launch(experiment), TRAIN, *experiment.arguments, "--round", str(number))
+    command = (*_trainer(experiment), *experiment.arguments, "--round", str(number))
     reads: dict[str, Artefact] = {}
     for name, member in load_members(config).items():
         one = RoundFolder(member.folder / folder.path.name) if name else folder
@@ -253,13 +252,8 @@ def _settings(config: Config, *sections: str) -> Known:
     return Known(content_key("settings", config.model_dump(mode="json", include=set(sections))))
 
 
-def _launch(experiment: Experiment) -> list[str]:
-    launch = [*MODULE, "accelerate.commands.launch"]
-    if experiment.accelerate:
-        return [*launch, "--config_file", experiment.accelerate]
-    launch += ["--num_processes=1", "--num_machines=1", "--dynamo_backend=no", "--mixed_precision=no"]
-    launch.append(f"--num_cpu_threads_per_process={os.cpu_count()}")
-    import torch
-
-    wants_cpu = experiment.config.models[experiment.config.training.model].device == "cpu"
-    return [*launch, "--cpu"] if wants_cpu or not torch.cuda.is_available() else launch
+def _trainer(experiment: Experiment) -> tuple[str, ...]:
+    """What runs train.py. One process needs no launcher, which would not pass a signal on to it."""
+    if experiment.accelerate is None:
+        return (sys.executable, TRAIN)
+    return (*MODULE, "accelerate.commands.launch", "--config_file", experiment.accelerate, TRAIN)
