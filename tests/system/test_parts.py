@@ -1,0 +1,128 @@
+"""One round's questions shared by several commands: every trajectory counts once, whoever sampled it and how often."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from pathlib import Path
+
+import pytest
+from experiment import make_experiment
+
+from ratchet.command import run_command
+from ratchet.config import load_config
+from ratchet.files import read_segments, write_jsonl
+from ratchet.records import Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from report.gather import gather
+from training.prepare import prepare_rows
+
+QUESTIONS, SAMPLES = 8, 4
+
+
+class Lab:
+    """An experiment whose index is built, and its commands."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.config = make_experiment(folder, QUESTIONS)
+        self._patch, self._capsys = monkeypatch, capsys
+        self.run("index_build")
+
+    def run(self, module: str, *words: str, run: str = "run") -> tuple[int, str]:
+        """(exit status, everything printed) of `python -m MODULE WORDS`, in the run folder of this name."""
+        place = f"run={self.config.parent / run}"
+        self._patch.setattr("sys.argv", [module, "--config", str(self.config), "--set", place, *words])
+        status = 0
+        try:
+            run_command(importlib.import_module(f"{module}.__main__").main)
+        except SystemExit as end:
+            status = int(str(end.code))
+        said = self._capsys.readouterr()
+        return status, said.out + said.err
+
+    def round(self, run: str = "run") -> RoundFolder:
+        return RunFolder(self.config.parent / run).round(1)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lab:
+    return Lab(tmp_path, monkeypatch, capsys)
+
+
+def on_disk(path: Path) -> list[Trajectory]:
+    return list(read_segments(path, Trajectory))
+
+
+def answers(folder: Path) -> dict[str, tuple[str, str]]:
+    return {t.key: (t.status, t.answer) for t in on_disk(folder)}
+
+
+def test_parts_together_are_the_whole_and_each_samples_only_its_own(lab: Lab) -> None:
+    parts = lab.round().trajectories
+    counts = []
+    for part in (2, 0, 1):
+        status, said = lab.run("sampling", "--part", f"{part}/3")
+        assert status == 0, said
+        counts.append(len(on_disk(parts)))
+    assert counts == [2 * SAMPLES, 5 * SAMPLES, 8 * SAMPLES]
+    assert len(list(parts.glob("*.jsonl"))) == 3
+    assert len(answers(parts)) == QUESTIONS * SAMPLES
+
+    assert lab.run("sampling")[0] == 0
+    assert len(on_disk(parts)) == QUESTIONS * SAMPLES, "what others sampled is sampled again"
+    (parts / "part-1-of-3.jsonl").unlink()
+    assert lab.run("sampling", "--part", "0/2")[0] == lab.run("sampling")[0] == 0
+    assert len(on_disk(parts)) == QUESTIONS * SAMPLES
+
+    assert lab.run("sampling", run="whole")[0] == 0
+    assert answers(lab.round("whole").trajectories) == answers(parts)
+
+
+@pytest.mark.parametrize("part", ["3/3", "x/3", "1", "-1/3", "0/0"])
+def test_a_part_that_is_none_is_refused(lab: Lab, part: str) -> None:
+    status, said = lab.run("sampling", f"--part={part}")
+    assert status == 2 and f"--part {part}: expected K/N" in said
+
+
+def test_what_was_sampled_twice_counts_once_everywhere(lab: Lab) -> None:
+    assert lab.run("sampling")[0] == 0
+    twice = lab.round("twice").trajectories
+    shutil.copytree(lab.round().trajectories, twice)
+    found = on_disk(twice)
+    # Another writer's copies, as an engine that never says the same twice would make them, and one that it lost.
+    copies = [t.model_copy(update={"answer": "another", "conversations": ()}) for t in found[1:]]
+    lost = found[0].model_copy(update={"status": "failed", "error": "the server went away"})
+    write_jsonl(twice / "part-9-of-9.jsonl", copies)
+    write_jsonl(twice / "part--1.jsonl", [lost])  # read before the try that went well
+
+    for run in ("run", "twice"):
+        status, said = lab.run("rewards", run=run)
+        assert status == 0, said
+    once, again = lab.round(), lab.round("twice")
+    assert again.selection.read_text() == once.selection.read_text()
+    for path in once.scores.glob("*.jsonl"):
+        assert sorted((again.scores / path.name).read_text().split("\n")) == sorted(path.read_text().split("\n"))
+
+    config = load_config(str(lab.config))
+    rows = [prepare_rows(config, folder)[0] for folder in (once, again)]
+    assert rows[0].digest == rows[1].digest
+    pages = [gather(config, folder, 1) for folder in (once, again)]
+    assert pages[0].tallies == pages[1].tallies
+    assert pages[0].sampled is not None and pages[1].sampled is not None
+    assert pages[0].sampled.trajectories == pages[1].sampled.trajectories
+
+
+def test_scores_and_selection_are_of_what_the_round_was_last_sampled_for(lab: Lab) -> None:
+    assert lab.run("sampling")[0] == 0
+    folder = lab.round().trajectories
+    older = [t.model_copy(update={"key": f"old{i}"}) for i, t in enumerate(on_disk(folder))]
+    write_jsonl(folder / "older.jsonl", older)
+    assert lab.run("rewards")[0] == 0
+    scored = "".join(path.read_text() for path in lab.round().scores.glob("*.jsonl"))
+    assert older[3].key not in scored
+    assert older[3].key not in lab.round().selection.read_text()
+
+    for path in folder.glob("part*.jsonl"):
+        path.unlink()
+    status, said = lab.run("rewards")
+    assert status == 2 and "none of what is to be sampled is there yet" in said
