@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from conftest import ROOT, VLLM
 
 from ratchet.config import ModelConfig
+
+ROOT = Path(__file__).parent.parent
+VLLM = ROOT / ".venv-vllm" / "bin" / "python"
 
 KEY = "RATCHET_API_KEY"
 
 
 def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, Any]:
-    """The section of a config for a model that vLLM's CPU build serves."""
-    # All cores: one of two would be kept free otherwise.
-    cores = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+    """The section of a config for a model that vLLM's CPU build serves.
+
+    vLLM leaves one core free: on a machine with two its threads do not wait for each other while other tests run.
+    """
     return {
         "path": path,
         "engine": "vllm",
@@ -32,13 +35,13 @@ def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, An
         "device": "cpu",
         "max_context": max_context,
         "send_seed": False,
-        "serve": {"python": str(VLLM), "kv_gb": 0.5, "ready_timeout": 300.0, "environment": cores} | serve,
+        "serve": {"python": str(VLLM), "kv_gb": 0.5, "ready_timeout": 400.0} | serve,
     }
 
 
 @contextmanager
 def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> Iterator[ModelConfig]:
-    """A server of the model at `path`; its key is in this process's environment meanwhile, where clients look for it."""
+    """A server of the model at `path`. Its key is in our own environment meanwhile, where clients look for it."""
     model = vllm_model(path, max_context, **serve)
     config = folder / "served.yaml"
     splits = {split: {"path": "unused"} for split in ("train", "dev", "test")}
