@@ -25,8 +25,7 @@ LOOK_AGAIN = 5.0
 TRIES_BEFORE_FIRST = 3
 HOW_TO_START = (
     "start one with `python -m inference serve`, or with: vllm serve MODEL --host 127.0.0.1 "
-    "--enable-prompt-tokens-details --structured-outputs-config.backend xgrammar "
-    "--structured-outputs-config.disable_any_whitespace true"
+    "--enable-prompt-tokens-details --structured-outputs-config.backend xgrammar"
 )
 
 logger = logging.getLogger(__name__)

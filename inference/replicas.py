@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
-from inference.connection import Broken, ServerLost
+from inference.connection import HOW_TO_START, Broken, ServerLost
 from inference.engine import Completion, Message, SamplingParams
 from inference.http import HttpEngine, Stats
 from inference.retry import Backoff
@@ -122,7 +122,7 @@ class ReplicaEngine:
             absent = await together([greet(replica) for replica in self.replicas])
             problems = [error for error in absent if error]
             if len(problems) == len(self.replicas):
-                raise UserError("none of the servers is there:\n" + "\n".join(map(str, problems)))
+                raise UserError("\n".join([*map(_reason, problems), f"That is all of them; {HOW_TO_START}"]))
             for replica, error in zip(self.replicas, absent, strict=True):
                 if error:
                     self._lose(replica, error)
@@ -165,9 +165,13 @@ class ReplicaEngine:
 
     def _lose(self, replica: Replica, error: Exception) -> None:
         if replica.lost_until <= _now():
-            reason = str(error).splitlines()[0]
-            logger.warning("its trajectories go elsewhere for %g s: %s", TRY_AGAIN, reason)
+            logger.warning("%s; its trajectories go elsewhere for %g s", _reason(error), TRY_AGAIN)
         replica.lost_until = _now() + TRY_AGAIN
+
+
+def _reason(error: Exception) -> str:
+    """Without what to do about it."""
+    return str(error).splitlines()[0].split(";")[0]
 
 
 def _now() -> float:

@@ -5,7 +5,9 @@ Fields were read from vLLM 0.32's own protocol (entrypoints/openai/completion) a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -104,12 +106,26 @@ def token_request(
     if send_seed:
         body["seed"] = params.seed
     if params.schema is not None:
-        # Endless whitespace in the JSON is prevented by the server's own flags (`HOW_TO_START` in inference/http.py):
-        # vLLM accepts disable_any_whitespace here too, and ignores it.
-        body["structured_outputs"] = {"json": params.schema}
+        body["structured_outputs"] = {"grammar": schema_grammar(json.dumps(params.schema))}
     if params.logprobs:
         body["logprobs"] = 0  # none of the alternatives, only the sampled tokens
     return body
+
+
+@lru_cache(maxsize=256)
+def schema_grammar(schema: str) -> str:
+    """A JSON schema as the grammar that the in-process engine uses, in xgrammar's own notation.
+
+    A schema itself is compiled by vLLM in another way: either with white space anywhere, which small models fill an
+    answer with, or (--structured-outputs-config.disable_any_whitespace) with none even where JSON usually has some:
+    {"a":1}. Under another grammar the same model says other things. Raises UserError.
+    """
+    import xgrammar
+
+    try:
+        return str(xgrammar.Grammar.from_json_schema(schema, any_whitespace=False))
+    except RuntimeError as error:
+        raise UserError(f"this JSON schema cannot constrain decoding: {error}: {schema}") from error
 
 
 def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:

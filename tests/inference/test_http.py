@@ -1,6 +1,7 @@
 """vLLM over HTTP: ids both ways, adapters, wrong settings; and servers that speak text."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from inference.adapters import adapter_digest
 from inference.dialogue import Dialogue
 from inference.engine import EngineError, Message, SamplingParams
 from inference.engines import open_engine
+from inference.wire import schema_grammar
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 
@@ -39,14 +41,20 @@ async def test_everything_about_sampling_is_sent(world: World) -> None:
         "max_tokens": 9,
         "seed": 2**62 + 1,
         "stop_token_ids": [world.end],
-        "structured_outputs": {"json": SCHEMA},
+        "structured_outputs": {"grammar": schema_grammar(json.dumps(SCHEMA))},
         "return_token_ids": True,
     }
     assert expected.items() <= body.items()
     # or the server would take them from the model's generation_config.json
     neutral = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     assert neutral.items() <= body.items()
+    assert '"\\"a\\"" ": "' in body["structured_outputs"]["grammar"], "the in-process engine's white space"
     assert completion.logprobs == tuple(-0.5 * i for i in range(len(completion.ids)))
+
+
+async def test_a_schema_that_is_none_is_named(world: World) -> None:
+    with pytest.raises(UserError, match="cannot constrain decoding"):
+        await world.ask(SamplingParams(temperature=0, schema={"type": "nonsense"}))
 
 
 async def test_a_begun_answer_goes_on_with_a_log_probability_for_every_token(world: World) -> None:
@@ -188,6 +196,12 @@ async def test_an_adapter_that_the_server_ignores_is_refused(world: World, tmp_p
     assert (await world.ask(adapter=str(untrained))).text == "harbour", "before its first step it equals the base"
 
 
+async def test_a_server_that_mixes_an_adapter_into_the_base_is_refused(world: World, tmp_path: Path) -> None:
+    world.server.mixes = True
+    with pytest.raises(UserError, match=r"mixes them up within one batch.*serve\.adapters"):
+        await world.ask(adapter=str(adapter(tmp_path / "one")))
+
+
 async def test_an_adapter_that_the_server_does_not_list_is_refused(world: World, tmp_path: Path) -> None:
     world.server.faults = [Fault(raw="Success, says a server that loads nothing")]
     with pytest.raises(UserError, match=r"does not list it as ratchet-\w+; it lists \['tiny'\]"):
@@ -213,7 +227,7 @@ async def test_a_server_that_has_forgotten_an_adapter_gets_it_again_once(world: 
 async def test_an_adapter_that_is_forgotten_again_and_again_is_an_error(world: World, tmp_path: Path) -> None:
     folder = str(adapter(tmp_path / "one"))
     await world.ask(adapter=folder)
-    passes, forgotten = [Fault()] * 4, Fault(404, "The model does not exist")  # loading and checking are 4 requests
+    passes, forgotten = [Fault()] * 5, Fault(404, "The model does not exist")  # loading and checking are 5 requests
     world.server.faults = [forgotten, *[*passes, forgotten] * 3]
     with pytest.raises(UserError, match=r"(?s)404.*served_name"):
         await world.ask(adapter=folder)

@@ -105,6 +105,7 @@ async def test_malformed_json(world: World) -> None:
 
 async def test_requests_in_flight_are_limited(server: Server, folder: str) -> None:
     world = World(server, folder, concurrency=2)
+    server.pause = 0.2
     await asyncio.gather(*(world.ask() for _ in range(8)))
     assert len(server.asked()) == 8
     assert server.most_at_once == 2

@@ -60,7 +60,9 @@ class Server(ThreadingHTTPServer):
         """What happens to a body where no fault is left."""
         self.adapters: dict[str, str] = {}
         self.lora = True
-        self.ignores_adapters = False
+        self.ignores_adapters = self.mixes = False
+        self.probes = 0
+        """Adapters that are being asked right now."""
         self.key = ""
         self.window = 1000
         self.ids: list[int] = []
@@ -69,6 +71,7 @@ class Server(ThreadingHTTPServer):
         self.patch: dict[str, Any] = {}
         """Overrides in an answer, by field: 'choice.token_ids', 'usage.prompt_tokens' and so on."""
         self.at_once = self.most_at_once = 0
+        self.pause = 0.01
         self.lock = threading.Lock()
 
     @property
@@ -176,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.at_once += 1
             server.most_at_once = max(server.most_at_once, server.at_once)
-        time.sleep(0.01)
+        time.sleep(server.pause)
         with server.lock:
             server.at_once -= 1
         if not self._known(body["model"]):
@@ -212,8 +215,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _probe(self, body: Any) -> None:
         """The fixed prompt of inference/adapter_check.py."""
-        changed = body["model"] in self.server.adapters and not self.server.ignores_adapters
-        logprobs = {"tokens": [" that"], "token_logprobs": [-0.25 if changed else -0.5]}
+        server, named = self.server, body["model"] in self.server.adapters
+        with server.lock:
+            server.probes += named
+        time.sleep(0.02)
+        changed = (named and not server.ignores_adapters) or (server.mixes and server.probes > 0)
+        time.sleep(0.02)
+        with server.lock:
+            server.probes -= named
+        logprobs = {"tokens": [" that"], "token_logprobs": [(-2.5 if named else -1.5) if changed else -0.5]}
         self._send(200, {"choices": [{"text": " that", "logprobs": logprobs}]})
 
     def _chat(self, body: Any) -> None:
