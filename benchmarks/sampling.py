@@ -1,6 +1,6 @@
 """The sampling pool against a barrier of fixed batches, on the same engine and the same work, in one run.
 
-    python benchmarks/sampling.py [--config configs/demo.yaml] [--questions 20] [--places 32] [--json FILE]
+    python benchmarks/sampling.py [--config configs/demo.yaml] [--questions 10] [--places 16] [--json FILE]
     python benchmarks/sampling.py --url http://127.0.0.1:8000/v1      a vLLM server, with VLLM_SERVER_DEV_MODE=1
 
 benchmarks/sampling_barriers.py has the three ways to run: the pool; fixed batches, as published code has them; and
@@ -174,8 +174,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the sampling pool against a barrier of fixed batches")
     parser.add_argument("--config", default="configs/demo.yaml")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--questions", type=int, default=20, help="training questions, the first ones (default 20)")
-    parser.add_argument("--places", type=int, default=32, help="width of the pool, size of a batch (default 32)")
+    parser.add_argument("--questions", type=int, default=10, help="training questions, the first ones (default 10)")
+    parser.add_argument("--places", type=int, default=16, help="width of the pool, size of a batch (default 16)")
     parser.add_argument("--repetitions", type=int, default=2, help="of each way (default 2)")
     parser.add_argument("--url", help="a vLLM server that serves the config's models, in place of their engines")
     parser.add_argument("--json", help="write every run's numbers to this file")

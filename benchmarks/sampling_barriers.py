@@ -40,34 +40,18 @@ class Gauge:
 
 
 class Lockstep:
-    """A barrier before and after every step of a batch: calls wait until all trajectories that are left have one."""
+    """The barrier of a batch: the calls of a step begin when every trajectory that is left has one."""
 
     def __init__(self, trajectories: int) -> None:
         self._left = trajectories
         self._waiting: list[asyncio.Future[None]] = []
-        self._answers: list[asyncio.Future[None]] = []
-        """Calls that are done and wait for the others of their step."""
-        self._running = 0
-        """Calls of the step that are not done."""
 
-    async def begin(self) -> None:
+    async def step(self) -> None:
         """Return when the step begins."""
         begun = asyncio.get_running_loop().create_future()
         self._waiting.append(begun)
         self._begin_if_all_wait()
         await begun
-
-    async def end(self) -> None:
-        """Return when every call of the step is answered."""
-        answer = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
-        self._running -= 1
-        if self._running == 0:
-            answers, self._answers = self._answers, []
-            for one in answers:
-                one.set_result(None)
-            self._begin_if_all_wait()
-        await answer
 
     def leave(self) -> None:
         """A trajectory is over."""
@@ -76,9 +60,8 @@ class Lockstep:
 
     def _begin_if_all_wait(self) -> None:
         # A trajectory with several calls at once counts more than once; its step then begins the earlier.
-        if self._running == 0 and self._waiting and len(self._waiting) >= self._left:
+        if len(self._waiting) >= self._left:
             waiting, self._waiting = self._waiting, []
-            self._running = len(waiting)
             for one in waiting:
                 one.set_result(None)
 
@@ -98,14 +81,12 @@ class Watched:
         messages: Sequence[Message] = (),
     ) -> Completion:
         if self._lockstep:
-            await self._lockstep.begin()
+            await self._lockstep.step()
         self._gauge.change(+1)
         try:
             return await self._engine.generate(prompt, params, adapter, messages)
         finally:
             self._gauge.change(-1)
-            if self._lockstep:
-                await self._lockstep.end()
 
     async def close(self) -> None:
         await self._engine.close()

@@ -25,7 +25,8 @@ from report.gather import Gathered, gather
 from report.ledger import ledger_view
 from report.page import render
 from report.plots import learning_curve
-from report.rounds import RoundNumbers, gather_rounds, numbers_on_disk
+from report.rounds import RoundNumbers, gather_rounds, losses, numbers_on_disk
+from report.training import LogLine
 from rounds.records import Entry, Promotion
 
 Rounds = tuple[Config, RunFolder, Gathered, str]
@@ -64,6 +65,12 @@ def test_what_a_round_sampled_kept_and_learnt(rounds: Rounds) -> None:
         assert f"32 {sum(every) / len(every):.3f}" in words_of(rounds[3]), "trajectories, mean reward"
         kept = sum(bool(choice.kept) for choice in n.selection.questions)
         assert f"{kept} of 8 {n.losses[0]:.2f} → {n.losses[1]:.2f} {n.parse_rate:.2f}" in words_of(rounds[3])
+
+
+def test_losses_are_means_of_a_tenth_of_the_steps() -> None:
+    log = [LogLine(step=i, loss=float(i)) for i in range(20)]
+    assert losses([*log, LogLine(step=20, dev_loss=9.0)]) == (0.5, 18.5)
+    assert losses(log[:1]) == (0.0, 0.0) and losses([LogLine(step=0)]) is None
 
 
 def test_the_curve_draws_promoted_ones_filled_and_others_hollow(rounds: Rounds) -> None:
