@@ -39,7 +39,7 @@ def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str,
 def to_do(stage: Stage, known: Latest, digests: Digests) -> str | None:
     """Why a stage has to be run; None where it is done. A stage that leaves nothing is run for what it shows."""
     entry = known.get((stage.round, stage.title))
-    if entry is None or not stage.writes:
+    if entry is None or not stage.writes or stage.writes.keys() != entry.outputs.keys():
         return "not done yet"
     if changed := _changed(entry.inputs, digests_of(stage.reads, digests)):
         return f"made of other {changed}"

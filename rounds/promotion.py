@@ -52,13 +52,11 @@ def last_promoted(run: RunFolder, before: int) -> int | None:
 
 
 def kept_any(folder: RoundFolder) -> bool:
-    """Whether a round's selection kept a trajectory to train on; True before there is one."""
-    if not folder.selection.exists():
-        return True
+    """Whether a round's selection kept a trajectory to train on; True before there is one that can be read."""
     try:
         return bool(Selection.model_validate_json(folder.selection.read_bytes()).kept)
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{folder.selection}: cannot read ({error}); select again: `python -m rewards`") from error
+    except (OSError, ValidationError):
+        return True
 
 
 def decide(difference: Difference, level: float, measure: str) -> tuple[bool, str]:

@@ -84,6 +84,13 @@ def test_what_leaves_nothing_is_run_for_what_it_shows(run: RunFolder) -> None:
     assert reason(run, one) == "not done yet"
 
 
+def test_a_stage_that_left_less_than_it_should_is_not_done(run: RunFolder) -> None:
+    one = stage(run)
+    (run.round(1).trajectories / "part-0.jsonl").unlink()
+    done(run, one)
+    assert reason(run, one) == "not done yet"
+
+
 def test_a_torn_last_line_is_a_stage_that_is_not_done(run: RunFolder) -> None:
     done(run, stage(run))
     with run.ledger.open("a") as file:

@@ -81,6 +81,9 @@ def test_a_damaged_promotion_is_named(tmp_path: Path) -> None:
 def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path).round(1)
     assert kept_any(folder), "before there is a selection, a candidate is taken for granted"
+    folder.path.mkdir()
+    folder.selection.write_text("damaged")
+    assert kept_any(folder), "and the training says what is wrong"
     for kept in ((), ("k",)):
         choice = QuestionChoice(question_id="q", kept=kept, reason="", rewards={"k": 1.0})
         write_json(folder.selection, Selection(weights={}, rule={}, questions=(choice,)).model_dump(mode="json"))

@@ -1,0 +1,106 @@
+"""Training an adapter on, as later rounds do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from world import make_run, tiny_model
+
+import train
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder, RunFolder
+from training.lora import add_lora, load_model, take_weights
+from training.watch import read_log
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFolder]:
+    folder = tmp_path_factory.mktemp("trained")
+    tiny_model(folder / "model")
+    _, config, round_folder = make_run(folder, max_steps=10, eval_steps=5, learning_rate=0.05)
+    train.train(config, 1)
+    return config, round_folder
+
+
+def second_round(config: Config, first: RoundFolder) -> RoundFolder:
+    """A second round that kept the same as the first."""
+    second = RunFolder(config.folder).round(2)
+    shutil.rmtree(second.path, ignore_errors=True)
+    shutil.copytree(first.trajectories, second.trajectories)
+    shutil.copy(first.selection, second.selection)
+    return second
+
+
+def log(folder: RoundFolder) -> list[dict[str, Any]]:
+    return read_log(folder.training / "log.jsonl")
+
+
+def test_the_second_round_goes_on_where_the_first_ended(
+    trained: tuple[Config, RoundFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, first = trained
+    second = second_round(config, first)
+    train.train(config, 2, first.adapter)
+    best = json.loads((first.adapter / "training.json").read_bytes())["dev_loss"]
+    assert log(first)[0]["dev_loss"] > best == pytest.approx(log(second)[0]["dev_loss"], rel=1e-5)
+    made_of = json.loads((second.adapter / "training.json").read_bytes())["made_of"]
+    assert len(made_of["starting adapter"]) == 16
+    assert "the adapter that it began with" in (second.adapter / "README.md").read_text()
+    train.train(config, 2, first.adapter)
+    assert "is complete" in capsys.readouterr().err
+    with pytest.raises(UserError, match="starting adapter"):
+        train.train(config, 2)  # not the same training without it
+
+
+def test_a_round_may_begin_anew(trained: tuple[Config, RoundFolder]) -> None:
+    config, first = trained
+    second = second_round(config, first)
+    train.train(config, 2)
+    assert log(second)[0]["dev_loss"] == pytest.approx(log(first)[0]["dev_loss"], rel=1e-5)
+
+
+def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
+    config, first = trained
+    model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=5)
+    take_weights(model, first.adapter)
+    theirs = load_file(first.adapter / "adapter_model.safetensors")
+    mine = {name.replace(".default", ""): value for name, value in model.state_dict().items() if "lora_" in name}
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ({"r": 2}, "r 4 there, 2 here"),
+        ({"alpha": 99}, "lora_alpha 8 there, 99 here"),
+        ({"targets": "q_proj"}, "which is not trained here; .* and 21 more"),
+    ],
+)
+def test_another_shape_is_refused_by_name(trained: tuple[Config, RoundFolder], lora: dict[str, Any], said: str) -> None:
+    config, first = trained
+    model = add_lora(load_model(config.models["agent"]), config.training.lora.model_copy(update=lora), seed=1)
+    with pytest.raises(UserError, match=said):
+        take_weights(model, first.adapter)
+
+
+def test_what_is_no_adapter_is_refused(trained: tuple[Config, RoundFolder], tmp_path: Path) -> None:
+    config, first = trained
+    model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=1)
+    with pytest.raises(UserError, match="cannot read this adapter"):
+        take_weights(model, tmp_path)
+    shutil.copytree(first.adapter, tmp_path / "cut")
+    weights = load_file(first.adapter / "adapter_model.safetensors")
+    name = sorted(weights)[0]
+    save_file({**weights, name: weights[name][:, :-1].contiguous()}, tmp_path / "cut" / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"is \(.*\) there, \(.*\) here"):
+        take_weights(model, tmp_path / "cut")
+    (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(UserError, match="cannot read this adapter"):
+        take_weights(model, tmp_path / "cut")
