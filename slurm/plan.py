@@ -19,7 +19,7 @@ from ratchet.config import JUDGED_SCORES, Config, load_members
 from ratchet.errors import UserError
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
-from rounds.promotion import kept_any, last_promoted
+from rounds.promotion import kept_any, last_promoted, read_promotion
 from rounds.settings import rounds_of
 from rounds.stages import TRAIN, Experiment, Stage, before_training, evaluating, promoting, reporting, training
 from slurm.site import Site, resources_of
@@ -81,6 +81,7 @@ def plan(job: str, request: Request) -> list[Job]:
     config = request.config
     if config.members and job not in ("train", "round", "selftrain"):
         raise UserError(f"{job}: this config's tasks are its members'; submit theirs, or `selftrain` for all of them")
+    _check_round(job, request)
     if job == "chain":
         return _chain(request)
     if job in ("round", "selftrain"):
@@ -234,11 +235,22 @@ def _has_index(config: Config) -> bool:
     return all(index.url or (Path(index.path) / MANIFEST).exists() for index in config.index.parts or (config.index,))
 
 
+def _check_round(job: str, request: Request) -> None:
+    """A round's adapter is decided on before the next one samples; only `round` and `selftrain` do both."""
+    count, before = rounds_of(request.config).count, request.round - 1
+    if not 1 <= request.round <= count:
+        raise UserError(f"--round {request.round}: rounds.count is {count}")
+    if job in ("sample", "train", "chain") and before and not read_promotion(request.experiment.run.round(before)):
+        raise UserError(f"--round {request.round}: round {before} is not decided yet; its promotion comes first")
+
+
 def _check_there(job: str, request: Request) -> None:
     """What a job reads that another one makes."""
     folder, shell = request.experiment.run.round(request.round), f"python -m slurm {{}} {' '.join(request.arguments)}"
     if job == "sample" and request.config.index.url is None and not _has_index(request.config):
-        raise UserError(f"{request.config.index.path}: the index is not built; `{shell.format('index')}` builds it")
+        raise UserError(
+            f"{request.config.index.path or 'index.parts'}: the index is not built; `{shell.format('index')}` builds it"
+        )
     if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):
         raise UserError(f"{folder.trajectories}: no trajectories; `{shell.format('sample')}` samples them")
     if job == "train" and not request.config.members:

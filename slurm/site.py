@@ -24,7 +24,8 @@ class Resources(Section):
     time: str = "24:00:00"
     """The time limit. A job that reaches it requeues itself, so it need not be enough for the whole work."""
     cpus: int = Field(8, gt=0)
-    memory: str = Field("32G", pattern=r"^\d+[KMGT]$")
+    memory: str = Field("32G", pattern=r"^(\d+[KMGT])?$")
+    """Empty: not asked for."""
     gpus: int | None = Field(None, ge=0)
     """Default: as many as the models of this job want by the config; none where they run on CPUs or are elsewhere."""
     tasks: int | None = Field(None, gt=0)

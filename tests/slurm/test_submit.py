@@ -183,6 +183,18 @@ def test_what_would_fail_later_is_refused_now(
     assert slurm.calls == []
 
 
+def test_a_round_comes_after_the_one_before_it_is_decided(slurm: Slurm, experiment: Path) -> None:
+    config = changed(experiment, slurm.folder / "config.yaml", rounds={"count": 3})
+    done = slurm.command("chain", "--config", config, "--round", "2")
+    assert done.returncode == 2 and "round 1 is not decided yet" in done.stderr
+    done = slurm.command("round", "--config", config, "--round", "4")
+    assert done.returncode == 2 and "rounds.count is 3" in done.stderr
+    calls = submitted(slurm, "round", "--config", config, "--round", "2")
+    assert command_of(calls["round"])[-2:] == ["--until", "2"]
+    calls = submitted(slurm, "chain", "--config", config)
+    assert "promote" in calls and "evaluate" not in calls
+
+
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
     """Right down to the call of apptainer, through slurm/job.sh."""
     image = slurm.folder / "my image.sif"

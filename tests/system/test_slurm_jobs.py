@@ -1,0 +1,127 @@
+"""Under a real SLURM: a round as one job, as a chain of jobs, and a sweep as an array give what the commands give."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment import command, environment, make_experiment
+from safetensors import safe_open
+from slurm_cluster import SlurmCluster
+
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+SITE = """
+partition: gpu
+jobs:
+  default: {time: "00:10:00", cpus: 2, memory: 1G, gpus: 0}
+  index: {tasks: 2}
+  sample: {tasks: 2}
+  merge: {gpus: 0}
+setup: export FROM_SITE=yes
+signal_seconds: 10
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with SlurmCluster() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment whose round was run without SLURM, in the run folder `plain`."""
+    folder = tmp_path_factory.mktemp("jobs of mine")
+    path = make_experiment(folder, questions=4)
+    (folder / "site.yaml").write_text(SITE)
+    done = command("selftrain.py", "--config", str(path), "--set", f"run={folder / 'plain'}")
+    assert done.returncode == 0, done.stdout
+    return path
+
+
+def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str) -> dict[str, int]:
+    """python -m slurm; the jobs' numbers by name."""
+    flags = [word for override in overrides for word in ("--set", override)]
+    site = str(config.parent / "site.yaml")
+    program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", site, *flags]
+    out = cluster.run(*program, env=environment())
+    return {name: int(number) for number, name in re.findall(r"^(\d+)  ([\w-]+)", out, flags=re.M)}
+
+
+def finish(cluster: SlurmCluster, jobs: dict[str, int], run: Path) -> None:
+    for number in jobs.values():
+        try:
+            cluster.wait(number, "COMPLETED", deadline=400)
+        except AssertionError as error:
+            logs = "\n".join(f"{path}:\n{path.read_text()[-3000:]}" for path in (run / "slurm").iterdir())
+            raise AssertionError(f"{error}\n{logs}") from None
+
+
+def outcome(folder: RoundFolder) -> dict[str, Any]:
+    """What a round came to, without where and how fast; every trajectory once."""
+    sampled = list(read_segments(folder.trajectories, Trajectory))
+    results = json.loads((folder.evaluation / "results.json").read_text())
+    with safe_open(folder.adapter / "adapter_model.safetensors", "numpy") as file:
+        weights = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+    return {
+        "trajectories": sorted((t.key, t.status, t.answer, [c.ids for c in t.conversations]) for t in sampled),
+        "selection": json.loads(folder.selection.read_text()),
+        "weights": weights,
+        "measures": [
+            {name: found for name, found in arm["measures"].items() if name != "seconds"} for arm in results["arms"]
+        ],
+    }
+
+
+def test_a_round_as_one_job_and_as_a_chain_of_jobs(cluster: SlurmCluster, config: Path) -> None:
+    plain = outcome(RunFolder(config.parent / "plain").round(1))
+    assert len(plain["trajectories"]) == 4 * 4
+    one, chain = config.parent / "one job", config.parent / "chain"
+    jobs = submit(cluster, "round", config, f"run={one}")
+    # The chain builds an index of its own, in two tasks, and samples in two.
+    shards = ["index.shard_documents=6", f"index.path={config.parent / 'index 2'}"]
+    chained = submit(cluster, "chain", config, f"run={chain}", *shards)
+    assert list(chained) == ["index", "manifest", "sample", "rewards", "train", "evaluate", "report"]
+    finish(cluster, jobs, one)
+    assert outcome(RunFolder(one).round(1)) == plain
+    finish(cluster, chained, chain)
+    sampled = RunFolder(chain).round(1).trajectories
+    assert len(list(sampled.glob("*.jsonl"))) == 2
+    assert len(outcome(RunFolder(chain).round(1))["trajectories"]) == 4 * 4
+    assert outcome(RunFolder(chain).round(1)) == plain
+    assert "<html" in RunFolder(chain).report.read_text()
+
+
+def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: SlurmCluster, config: Path) -> None:
+    run = f"run={config.parent / 'plain'}"
+    jobs = submit(cluster, "sweep", config, run)
+    assert list(jobs) == ["sweep", "merge", "test"]
+    finish(cluster, jobs, config.parent / "plain")
+    tables = config.parent / "plain" / "sweep"
+    by_jobs = measures(tables)
+    assert len(by_jobs) >= 3  # base, adapter and its checkpoints on dev, and the test
+    (tables / "test.json").unlink()
+    for record in tables.rglob("cells/**/*.json"):
+        record.unlink()
+    done = command("-m", "evaluation", "sweep", "--config", str(config), "--set", run)
+    assert done.returncode == 0, done.stdout
+    assert measures(tables) == by_jobs
+
+
+def measures(sweep: Path) -> dict[str, Any]:
+    cells = json.loads((sweep / "sweep.json").read_text())["cells"]
+    return {
+        f"{cell['stage']} {cell['checkpoint']}": {
+            name: found for name, found in cell["arm"]["measures"].items() if name != "seconds"
+        }
+        for cell in cells
+    }
