@@ -1,0 +1,173 @@
+"""Two rounds through the real command, killed on the way: what was promoted, what links to what, what is repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from experiment import ROOT, SCRIPT, command, environment, make_experiment, write_lines
+
+from inference.adapters import adapter_digest
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+from ratchet.runfolder import RunFolder
+from rounds.ledger import read_ledger
+from rounds.promotion import read_promotions
+from rounds.records import Entry
+
+ADAPTED = [
+    # With any adapter, the coordinator asks the answerer at once, who knows; base and adapter differ for sure.
+    {"prompt": "Choose who acts next", "match": "Question:", "adapted": True, "reply": '{"agent": "answerer"}'},
+    {"prompt": "Choose who acts next", "adapted": True, "reply": '{"agent": "finisher"}'},
+    {"prompt": "Answer the question", "adapted": True, "reply": '{"answer": "Ada Torrin"}'},
+]
+ROUND = ["sample", "score and select", "train", "promote"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rounds, finished, with a SIGKILL to all processes while the second samples and a SIGTERM while it trains."""
+    folder = tmp_path_factory.mktemp("rounds")
+    path = make_experiment(folder)
+    write_lines(folder / "script.jsonl", *({**rule, "delay": 0.1} for rule in ADAPTED), *SCRIPT)
+    settings = yaml.safe_load(path.read_text()) | {"rounds": {"count": 2}}
+    settings["training"]["max_steps"] = 30
+    path.write_text(yaml.safe_dump(settings))
+    run = RunFolder(folder / "run")
+
+    loop = begin(path)
+    wait_for(lambda: lines(run.round(2).trajectories / "part-0.jsonl") >= 3, loop)
+    os.killpg(loop.pid, signal.SIGKILL)
+    loop.wait()
+
+    loop = begin(path)
+    wait_for(lambda: lines(run.round(2).training / "log.jsonl") >= 1, loop)
+    loop.terminate()
+    assert loop.wait() == 143
+    assert not lines(run.round(2).promotion)
+
+    done = command("selftrain.py", "--config", str(path))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("done before") == 7, "index, round 1, and what round 2 had sampled and selected"
+    return path
+
+
+def begin(config: Path) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "selftrain.py", "--config", str(config)]
+    return subprocess.Popen(arguments, cwd=ROOT, env=environment(), start_new_session=True)
+
+
+def wait_for(holds: Any, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 240
+    while not holds():
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def entries(run: RunFolder) -> dict[tuple[int, str], Entry]:
+    return {(entry.round, entry.stage): entry for entry in read_ledger(run)}
+
+
+@pytest.mark.slow
+def test_an_adapter_is_promoted_that_is_better_and_the_next_is_not(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    first, second = read_promotions(run)
+    assert first.promoted and first.parent == "base" and first.difference.after == 1.0
+    assert first.candidate == adapter_digest(run.round(1).adapter)
+    assert not second.promoted and second.parent == first.candidate != second.candidate
+    assert second.difference.mean == 0.0 and second.base == first.base is not None
+    results = json.loads((run.round(2).evaluation / "results-dev.json").read_bytes())
+    assert [arm["name"] for arm in results["arms"]] == ["base", "parent", "adapter"]
+
+
+@pytest.mark.slow
+def test_the_second_round_samples_with_the_promoted_adapter_and_trains_it_on(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    first = adapter_digest(run.round(1).adapter)
+    sampled = list(read_segments(run.round(2).trajectories, Trajectory))
+    assert {t.policy for t in sampled} == {first}
+    assert len(sampled) == len({t.key for t in sampled}) == 8 * 4, "nothing was lost or repeated"
+    facts = json.loads((run.round(2).adapter / "training.json").read_bytes())
+    assert facts["made_of"]["starting adapter"] == first
+    assert f"(digest {first})" in (run.round(2).adapter / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    found = entries(run)
+    assert [*found] == [(1, "index"), *((n, s) for n in (1, 2) for s in ROUND), (1, "test"), (2, "report")]
+    for number in (1, 2):
+        sample, score, train, promote = (found[number, stage] for stage in ROUND)
+        assert sample.inputs["index"] == found[1, "index"].outputs["index"]
+        assert score.inputs["trajectories"] == sample.outputs["trajectories"]
+        assert train.inputs["selection"] == score.outputs["selection"]
+        assert promote.inputs["adapter"] == train.outputs["adapter"]
+        assert sample.facts["trajectories"] == 32 and score.facts["kept"] > 0
+    assert found[2, "sample"].inputs["adapter"] == found[1, "train"].outputs["adapter"]
+    assert found[2, "train"].inputs["adapter"] == found[2, "promote"].inputs["parent"]
+    assert found[1, "test"].inputs["adapter"] == found[1, "train"].outputs["adapter"], "the promoted one is tested"
+    assert not (run.round(2).evaluation / "results.json").exists(), "and no other"
+
+
+@pytest.mark.slow
+def test_what_is_known_on_dev_is_not_sampled_again(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    by_round = [
+        {t.key: t.seconds for t in read_segments(run.round(n).evaluation / arm / "dev", Trajectory)}
+        for n, arm in ((1, "base"), (2, "base"), (1, "adapter"), (2, "parent"))
+    ]
+    assert by_round[0] == by_round[1] and by_round[2] == by_round[3], "to the second of how long it took"
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_gone_through_without_a_stage(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    before = run.ledger.read_bytes()
+    again = command("selftrain.py", "--config", str(config))
+    assert again.returncode == 0 and again.stdout.count("done before") == 11
+    assert run.ledger.read_bytes() == before
+    status = command("selftrain.py", "status", "--config", str(config))
+    assert status.returncode == 0 and "All is done" in status.stdout
+    assert f"Stands now: {run.round(1).adapter}" in status.stdout and "Promoted: F1" in status.stdout
+
+
+@pytest.mark.slow
+def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    selection = run.round(2).selection
+    before = selection.read_bytes()
+    selection.write_bytes(before.replace(b"kept 1 of", b"kept 9 of"))
+    status = command("selftrain.py", "status", "--config", str(config))
+    assert "selection changed since it was done" in status.stdout
+    assert "goes on with 'score and select' of round 2" in status.stdout
+    again = command("selftrain.py", "--config", str(config))
+    assert again.returncode == 0, again.stdout
+    assert "score and select: again, selection changed since it was done" in again.stdout
+    assert selection.read_bytes() == before
+    assert Counter((e.round, e.stage) for e in read_ledger(run))[2, "score and select"] == 2
+    assert "selection" not in command("selftrain.py", "status", "--config", str(config)).stdout
+
+
+@pytest.mark.slow
+def test_one_question_is_traced_through_the_rounds(config: Path) -> None:
+    traced = command("-m", "rounds", "trace", "--config", str(config), "train-3")
+    assert traced.returncode == 0 and "round-1" in traced.stdout and "round-2" in traced.stdout
+    first = read_promotions(RunFolder(config.parent / "run"))[0].candidate
+    assert f"by {first}: finished 'Ada Torrin'  reward 1.000, kept" in traced.stdout
+    unknown = command("-m", "rounds", "trace", "--config", str(config), "train-99")
+    assert unknown.returncode == 2 and "'train-99'" in unknown.stdout
