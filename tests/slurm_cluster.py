@@ -179,7 +179,7 @@ class SlurmCluster:
         lines = self.run("scontrol", "show", "job", "--oneliner", str(job), check=False).splitlines()
         return [dict(pair.split("=", 1) for pair in line.split() if "=" in pair) for line in lines if "JobId=" in line]
 
-    def wait(self, job: int, *states: str, deadline: float = 60.0) -> list[dict[str, str]]:
+    def wait(self, job: int, *states: str, deadline: float = 180.0) -> list[dict[str, str]]:
         """Wait until every task of the job is in one of these states (default: any end); fails with its log."""
         wanted = states or ENDED
         until = time.monotonic() + deadline
