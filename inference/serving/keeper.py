@@ -44,7 +44,7 @@ def keep(supervisor: int, grace: float, command: list[str]) -> int:
     while server.poll() is None:
         if signal.sigwait(waited) == signal.SIGTERM:
             _end(server, grace)
-    _kill_rest(server.pid)
+    _kill_rest()
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
@@ -63,11 +63,9 @@ def _end(server: subprocess.Popen[bytes], grace: float) -> None:
         server.wait()
 
 
-def _kill_rest(session: int) -> None:
+def _kill_rest() -> None:
     """Kill what is left below this process, until nothing is: orphans become its children."""
     while True:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(session, signal.SIGKILL)
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)

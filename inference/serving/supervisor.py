@@ -80,8 +80,8 @@ class Supervisor:
         done = asyncio.create_task(self._command.wait())
         try:
             await self._first([done], watches)
-        except (UserError, ServingFailed) as error:
-            say(f"{error}\nstopping the command")
+        except (UserError, ServingFailed):
+            say("a server is gone for good; stopping the command")
             self._tell_command(signal.SIGTERM)
             await done
             raise

@@ -20,19 +20,19 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 
-QUESTIONS, SAMPLES = 6, 2
+QUESTIONS, SAMPLES = 4, 2
 
 
 def make_config(folder: Path, model: Path) -> Path:
     """The demo's, with few questions and short answers, and its model served by vLLM."""
     values = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text())
     values["run"], values["index"]["path"] = str(folder / "run"), str(folder / "index")
-    values["models"]["agent"] = vllm_model(str(model), max_context=1536, lora_rank=8) | {"timeout": 300.0}
+    values["models"]["agent"] = vllm_model(str(model), max_context=1536, lora_rank=8) | {"timeout": 400.0}
     values["questions"]["train"]["rows"] = [0, QUESTIONS]
     values["system"]["settings"]["max_calls"] = 3
-    values["system"]["roles"]["default"]["max_tokens"] = 32
-    # Four at a time, so that there is a middle.
-    values["sampling"] = {"samples": SAMPLES, "temperature": 0.7, "concurrency": 4}
+    values["system"]["roles"]["default"]["max_tokens"] = 24
+    # Three at a time, so that there is a middle.
+    values["sampling"] = {"samples": SAMPLES, "temperature": 0.7, "concurrency": 3}
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(values))
     return path
@@ -69,12 +69,12 @@ def test_a_server_killed_in_the_middle_of_sampling(smollm2: Path, tmp_path: Path
         stderr=(tmp_path / "errors").open("w"),
     )
     try:
-        wait_for(lambda: len(list(read_segments(one.trajectories, Trajectory))) >= 2, process, 200)
+        wait_for(lambda: len(list(read_segments(one.trajectories, Trajectory))) >= 2, process, 500)
         log = run.path / "servers" / "agent-1.log"
         port = int(re.findall(r"--port (\d+)", log.read_text())[-1])
         kill_tree(port)
         before = {t.key for t in read_segments(one.trajectories, Trajectory)}
-        out, _ = process.communicate(timeout=300)
+        out, _ = process.communicate(timeout=600)
     finally:
         process.terminate()
         process.communicate(timeout=60)
