@@ -128,6 +128,26 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     assert read_results(results_path(folder, config, "test")) == results
 
 
+def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder = opened(config_path)
+    with pytest.raises(UserError, match="base/test: this arm was not sampled yet"):
+        comparing.evaluate(config, folder, 1, ["test"], folder.adapter, sampled=True)
+    comparing.run_arms(config, folder, ["test"], folder.adapter, parent=folder.adapter)
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    [results] = comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
+    assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
+    assert tabulate(config, folder, 1, "test") == results, "the parent stays in the table"
+    (folder.adapter / "adapter_model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
+        comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
+
+
 def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     config, folder = opened(config_path)
     whole = evaluate(config, folder, 1, "test", folder.adapter)
