@@ -1,0 +1,220 @@
+"""The arithmetic of scale: by hand on real models' shapes, against what a training step allocates, and as a command."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+
+from inference.footprint import footprint
+from ratchet.config import LoraConfig
+from ratchet.errors import UserError
+from ratchet.files import write_json, write_jsonl
+from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
+from slurm.scale import main
+from slurm.sizes import Shape, Step, shape_of
+from training.lora import add_lora
+
+
+def sizes(folder: Path, shape: dict[str, Any]) -> tuple[Shape, Any]:
+    path = save_shape(folder, shape)
+    return shape_of(AutoConfig.from_pretrained(path)), footprint(path, None, "bfloat16")
+
+
+def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
+    """The paper's: LoRA of rank 16, one row of 16,000 tokens at a time, bfloat16."""
+    shape, size = sizes(tmp_path, QWEN25_7B)
+    assert shape == Shape(28, 3584, 18944, 3584, 512, 152064)
+    one = Step(number_bytes=2, rank=16).memory(shape, size, 16_000, 2_000)
+    assert one.weights == 7_615_616_512 * 2
+    # A layer's inputs and outputs: q and o 7168 each, k and v 4096 each, gate, up and down 22528 each.
+    assert one.adapter == 16 * 16 * 28 * (2 * 7168 + 2 * 4096 + 3 * 22528)
+    assert one.residuals == 28 * 16_000 * 3584 * 2
+    assert one.layer == 16_000 * (
+        2 * (4 * 18944 + 5 * 3584 + 2 * 3584 + 2 * 512) + 12 * 3584 + 2 * 2 * 18944 + 2 * 18944 + 8 * 3584
+    )
+    assert one.head == 2 * 2000 * 32_768 + 2000 * 3584 * 6
+    assert one.total == one.weights + one.adapter + one.residuals + one.layer == pytest.approx(25.3e9, rel=0.01)
+
+
+def test_what_fits_a_gpu_and_what_sharding_saves(tmp_path: Path) -> None:
+    fits = {}
+    for name, shape in (("7b", QWEN25_7B), ("14b", QWEN25_14B), ("10b", FALCON3_10B)):
+        form, size = sizes(tmp_path / name, shape)
+        step = Step(number_bytes=2, rank=16)
+        fits[name] = most = step.most_tokens(form, size, 80e9)
+        assert step.memory(form, size, most, most).total <= 80e9 < step.memory(form, size, most + 1, most + 1).total
+        assert step.most_tokens(form, size, 10e9) == 0
+        sharded = Step(number_bytes=2, rank=16, shards=8).memory(form, size, 16_000, 16_000)
+        alone = step.memory(form, size, 16_000, 16_000)
+        assert sharded.weights == alone.weights // 8 + 2 * alone.weights // form.layers
+        assert sharded.activations == alone.activations
+        kept = Step(number_bytes=2, rank=16, checkpointing=False).memory(form, size, 16_000, 16_000)
+        assert kept.total > 80e9 > alone.total
+    assert fits["7b"] > fits["10b"] > fits["14b"] > 16_000
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes that all tensors had together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.known: Any = weakref.WeakSet()
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage not in self.known:
+            self.known.add(storage)
+            self.now += storage.nbytes()
+            self.most = max(self.most, self.now)
+            weakref.finalize(storage, self.remove, storage.nbytes())
+
+    def remove(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        return out
+
+
+def allocated(config: Qwen2Config, dtype: torch.dtype, tokens: int, learnt: int, checkpointing: bool) -> int:
+    """The peak of two training steps, as training/trainer.py computes them on a CPU."""
+    model = add_lora(AutoModelForCausalLM.from_config(config, dtype=dtype), LoraConfig(), 0).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    optimiser = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad])
+    ids = torch.zeros((1, tokens), dtype=torch.long)
+    positions = torch.arange(tokens - learnt, tokens)
+    peak = Peak()
+    for weight in model.parameters():
+        peak.add(weight.data)
+    with peak:
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                logits = model(input_ids=ids, use_cache=False, logits_to_keep=positions).logits
+                loss = cross_entropy(logits.flatten(0, 1).float(), ids[0, :learnt], reduction="sum")
+            del logits
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    return peak.most
+
+
+@pytest.mark.parametrize(
+    ("inner", "vocabulary", "learnt", "dtype", "checkpointing"),
+    [
+        (1024, 500, 50, "float32", True),
+        (1024, 500, 50, "bfloat16", True),
+        (512, 500, 50, "bfloat16", False),
+        (512, 20_000, 400, "float32", True),
+    ],
+)
+def test_the_formula_against_what_a_step_allocates(
+    inner: int, vocabulary: int, learnt: int, dtype: str, checkpointing: bool, tmp_path: Path
+) -> None:
+    config = Qwen2Config(
+        hidden_size=256,
+        intermediate_size=inner,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=vocabulary,
+        tie_word_embeddings=False,
+    )
+    config.save_pretrained(tmp_path)
+    kind = getattr(torch, dtype)
+    step = Step(number_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
+    memory = step.memory(shape_of(config), footprint(str(tmp_path), None, dtype), 800, learnt)
+    there = allocated(config, kind, 800, learnt, checkpointing)
+    assert 0.95 < memory.total / there < 1.2
+
+
+def trajectory(number: int) -> Trajectory:
+    call = ModelCall(
+        role="answerer", conversation=0, start=2, end=22, text="x", parse="free", finish_reason="stop",
+        prompt_tokens=2, new_tokens=20, at=0.0, seconds=4.0,
+    )  # fmt: skip
+    spans = (Span(start=0, end=2, author="user"), Span(start=2, end=22, author="assistant", sampled=True))
+    talk = Conversation(role="answerer", model="agent", trainable=True, ids=(1,) * 22, spans=spans)
+    return Trajectory(
+        key=f"t{number}", question_id="q0", system="mrag", policy="base", sample=number, seed=0, status="finished",
+        answer="x", events=(call,), conversations=(talk,), seconds=5.0,
+    )  # fmt: skip
+
+
+def experiment(folder: Path) -> Path:
+    """A config with the shapes of the paper's agents and judge, and no weights, corpus or run."""
+    for name in ("train", "dev"):
+        write_jsonl(folder / f"{name}.jsonl", [Question(id=f"{name}{n}", text=f"Who is {n}?") for n in range(5)])
+    train, dev = ({"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev"))
+    config = {
+        "run": str(folder / "run"),
+        "models": {
+            "agent": {"path": save_shape(folder / "7b", QWEN25_7B), "engine": "vllm"},
+            "judge": {"path": save_shape(folder / "14b", QWEN25_14B), "engine": "vllm"},
+        },
+        "index": {"path": str(folder / "index")},
+        "questions": {"train": train, "dev": dev, "test": dev},
+        "sampling": {"samples": 4, "concurrency": 8},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_what_is_not_known_stays_a_letter_with_what_measures_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment(tmp_path)
+    main(["--config", str(path)])
+    said = capsys.readouterr().out
+    assert "index_build capacity" in said and "T new tokens each" in said and "D bytes" in said
+    assert "5 questions x 4 samples = 20 trajectories" in said
+    assert "5 questions x 4 samples x 2 scores (correctness, faithfulness) x 5 runs = 200 verdicts" in said
+    # 57,344 bytes a token x 32,000 tokens; the GPU less 3%, weights, two adapters and vLLM's own.
+    assert "57,344 bytes a token x 32,000 tokens (models.agent.max_context) = 1.8 GB" in said
+    assert "serve judge" in said and "DOES NOT FIT" not in said
+    main(["--config", str(path), "--gpu-gb", "24", "--gpus", "8"])
+    said = capsys.readouterr().out
+    assert "DOES NOT FIT a GPU of 24.0 GB: serve.tensor_parallel" in said
+    assert "DOES NOT FIT one GPU of 24.0 GB: fits with FSDP" in said
+
+
+def test_what_a_run_measured_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = experiment(tmp_path)
+    write_jsonl(tmp_path / "run" / "round-2" / "trajectories" / "a.jsonl", [trajectory(n) for n in range(10)])
+    write_json(tmp_path / "index" / "manifest.json", {"documents": 10})
+    (tmp_path / "index" / "postings").write_bytes(b"x" * 1_000_000)
+    (tmp_path / "run" / "round-2" / "training").mkdir()
+    (tmp_path / "run" / "round-2" / "training" / "log.jsonl").write_text('{"step": 1, "tokens_per_second": 77.0}\n{"st')
+    command = ["--config", str(path), "--questions", "1000", "--documents", "14_000_000", "--memory-gb", "100"]
+    main(command)
+    said = capsys.readouterr().out
+    # 200 tokens in 50 seconds of trajectories, 8 at a time: 32 a second. 80,000 tokens then take 2,500 s.
+    assert "4,000 x 20 new tokens (1.0 calls) each, as in this run / 32 a second (as in this run, if its 8" in said
+    assert "= 0.694 hours" in said and "77 tokens/s" in said
+    assert f"of 10 in this run) = {4000 * len(trajectory(0).model_dump_json() + ' ') / 1e9:.3f} GB" in said
+    bytes_there = sum(file.stat().st_size for file in (tmp_path / "index").iterdir())
+    assert f"one node holds {100e9 / (bytes_there / 10):,.0f} documents" in said
+    main([*command, "--tokens-per-second", "1000"])
+    assert "/ 1,000 a second (as you say) / 3600 = 0.0222 hours" in capsys.readouterr().out
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = experiment(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere: cannot tell its size"):
+        main(["--config", str(path), "--set", "models.judge.path=nowhere"])
