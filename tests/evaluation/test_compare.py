@@ -13,7 +13,7 @@ from tiny_index import tiny_index
 
 from evaluation import compare as comparing
 from evaluation.__main__ import main
-from evaluation.compare import arm_path, plan, read_arm, results_path
+from evaluation.compare import arm_path, plan, read_arm, results_path, scores_path
 from evaluation.results import (
     Difference,
     Results,
@@ -192,6 +192,24 @@ def test_the_command_prints_the_table_and_the_verdict(
     monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
     main()
     assert capsys.readouterr().out == first
+
+
+def test_sampling_and_scoring_can_be_done_apart(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evaluation", "sample", "--config", str(config_path)])
+    main()
+    assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
+    config, folder = opened(config_path)
+    assert not scores_path(folder, "test").exists() and not results_path(folder, config, "test").exists()
+
+    async def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a stored trajectory was sampled again")
+
+    monkeypatch.setattr(ScriptedEngine, "generate", refuse)
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
+    main()
+    assert "No clear difference. F1 0.50 -> 0.50" in capsys.readouterr().out
 
 
 def test_no_adapter_is_said_and_the_base_alone_can_be_measured(

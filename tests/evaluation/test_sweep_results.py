@@ -17,7 +17,6 @@ from evaluation.__main__ import main
 from evaluation.sweep.choice import choose
 from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
-from evaluation.sweep.records import SweepResults
 from evaluation.sweep.settings import Price
 from evaluation.sweep.spreadsheet import HEADINGS, as_csv, disarmed
 from evaluation.sweep.table import print_sweep
