@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evaluation.results import BASE, TRAINED, read_results
+from evaluation.results import BASE, PARENT, TRAINED, read_results
 from ratchet.records import Selection
 from rounds.artefacts import Adapter, Artefact, File, Lines, count_lines
 from rounds.records import Promotion
@@ -67,5 +67,5 @@ def _training(folder: Path) -> dict[str, Any]:
 def _results(path: Path) -> dict[str, Any]:
     results = read_results(path)
     assert results is not None
-    means = {name: arm.measures[results.primary].mean for name in (BASE, TRAINED) if (arm := results.arm(name))}
+    means = {name: arm.measures[results.primary].mean for name in (BASE, PARENT, TRAINED) if (arm := results.arm(name))}
     return {"measure": results.primary, **means, "verdict": results.verdict}

@@ -54,10 +54,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loop.terminate()
     assert loop.wait() == 143
     assert not lines(run.round(2).promotion)
+    status = command("selftrain.py", "status", "--config", str(path)).stdout
+    assert "It goes on with 'train' of round 2" in status and "step" in status and "At work" not in status
 
     done = command("selftrain.py", "--config", str(path))
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("done before") == 7, "index, round 1, and what round 2 had sampled and selected"
+    assert done.stdout.count(": done before") == 7, "index, round 1, and what round 2 had sampled and selected"
     return path
 
 
@@ -139,7 +141,7 @@ def test_a_finished_run_is_gone_through_without_a_stage(config: Path) -> None:
     run = RunFolder(config.parent / "run")
     before = run.ledger.read_bytes()
     again = command("selftrain.py", "--config", str(config))
-    assert again.returncode == 0 and again.stdout.count("done before") == 11
+    assert again.returncode == 0 and again.stdout.count(": done before") == 11
     assert run.ledger.read_bytes() == before
     status = command("selftrain.py", "status", "--config", str(config))
     assert status.returncode == 0 and "All is done" in status.stdout
@@ -168,6 +170,6 @@ def test_one_question_is_traced_through_the_rounds(config: Path) -> None:
     traced = command("-m", "rounds", "trace", "--config", str(config), "train-3")
     assert traced.returncode == 0 and "round-1" in traced.stdout and "round-2" in traced.stdout
     first = read_promotions(RunFolder(config.parent / "run"))[0].candidate
-    assert f"by {first}: finished 'Ada Torrin'  reward 1.000, kept" in traced.stdout
+    assert f"by {first}: finished 'Ada Torrin'  reward 0.800, kept" in traced.stdout
     unknown = command("-m", "rounds", "trace", "--config", str(config), "train-99")
     assert unknown.returncode == 2 and "'train-99'" in unknown.stdout
