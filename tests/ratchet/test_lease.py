@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ratchet import lease
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.lease import STALE, Lease
@@ -60,10 +61,8 @@ def rewrite(path: Path, **changes: Any) -> None:
 
 def elsewhere(path: Path, age: float = 0.0, **changes: Any) -> None:
     """A lease that a process of another machine holds, touched `age` seconds ago."""
-    lease = Lease(path, "the thing")
-    lease.take()
-    text = path.read_text()
-    lease.release()
+    with Lease(path, "the thing"):
+        text = path.read_text()
     path.write_text(text)
     rewrite(path, **{"token": "other", "host": "node7", "machine": "node7", **changes})
     os.utime(path, (time.time() - age, time.time() - age))
@@ -205,6 +204,40 @@ def test_of_many_takers_of_a_dead_lease_one_at_a_time_has_it(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["go"]
 
 
+def test_a_taker_that_is_overtaken_while_it_looks_does_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ".lease"
+    elsewhere(path, age=2 * STALE)
+    first, judge = Lease(path, "it"), lease._is_gone
+
+    def overtaken(path: Path, holder: lease.Holder, mine: lease.Holder) -> bool:
+        is_gone = judge(path, holder, mine)
+        monkeypatch.setattr(lease, "_is_gone", judge)
+        first.take()
+        return is_gone
+
+    monkeypatch.setattr(lease, "_is_gone", overtaken)
+    with pytest.raises(UserError), Lease(path, "it"):
+        pass
+    first.beat()
+    first.check()
+    first.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_takers_the_second_leaves_it_to_the_first_unless_that_was_killed(tmp_path: Path) -> None:
+    path, claim = tmp_path / ".lease", tmp_path / ".lease.other"
+    elsewhere(path, age=2 * STALE)
+    claim.touch()
+    with pytest.raises(UserError), Lease(path, "it"):
+        pass
+    os.utime(claim, (1.0, 1.0))
+    with Lease(path, "it", wait=10.0):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_holder_that_finds_another_in_its_lease_stops_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / ".lease"
     with holder(path) as process:
@@ -217,10 +250,10 @@ def test_a_holder_that_finds_another_in_its_lease_stops_with_the_reason(tmp_path
 
 
 def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path) -> None:
-    path, lease = tmp_path / "s.jsonl", tmp_path / ".s.jsonl.lease"
+    path = tmp_path / "s.jsonl"
     with Segment(path) as segment:
         segment.append(Note(role="r", text="mine", at=0.0))
-        rewrite(lease, token="other", host="node7")
+        rewrite(tmp_path / ".s.jsonl.lease", token="other", host="node7")
         segment._lease._seen -= STALE  # as after a long pause: looked at before the write, not after
         with pytest.raises(UserError, match="away for too long"):
             segment.append(Note(role="r", text="too late", at=0.0))
@@ -239,10 +272,10 @@ def test_a_lease_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest
 
 def test_a_forked_child_neither_releases_nor_beats(tmp_path: Path) -> None:
     path = tmp_path / ".lease"
-    with Lease(path, "it") as lease:
+    with Lease(path, "it") as held:
         child = os.fork()
         if child == 0:
-            lease.release()
+            held.release()
             os._exit(0)
         os.waitpid(child, 0)
         assert path.exists()
