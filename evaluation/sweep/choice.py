@@ -51,7 +51,7 @@ def _sentence(
     ahead = f"{gap:.3f} ahead of {runner_up}" if gap >= 0.0005 else f"level with {runner_up}, which comes later"
     return (
         f"{text}, {ahead}. The best of {len(means)} looks better on the questions that chose it than it is, here by "
-        f"about {optimism:.3f} (bootstrap): only the test sets tell how good it is."
+        f"{optimism:.3f} or more (bootstrap): only the test sets tell how good it is."
     )
 
 
@@ -59,7 +59,7 @@ def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resampl
     """How far the best checkpoint of a resample of the questions is, on that resample, above its mean on all of them.
 
     That is the bootstrap's picture of how far the best one here is above its mean on all questions there could be
-    (Efron 1983, of error rates).
+    (Efron 1983, of error rates), and rather too small: resamples keep the differences that chance made.
     """
     rng = np.random.default_rng(seed)
     sets = [sign * np.array(values, dtype=np.float64) for values in zip(*columns, strict=True)]  # checkpoint x question

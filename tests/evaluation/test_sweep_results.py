@@ -86,15 +86,15 @@ def test_the_choice_is_the_best_mean_on_dev_alone(finished: Path) -> None:
 
 
 def test_ties_go_to_the_first_and_the_choice_says_how_far_it_leads() -> None:
-    policies = {"base": "base", "a": "1", "b": "2"}
-    columns = {"base": [[0.0, 1.0], [0.5]], "a": [[1.0, 1.0], [0.5]], "b": [[1.0, 1.0], [0.5]]}
+    policies = {"base": "base", "a": "1", "later": "2"}
+    columns = {"base": [[0.0, 1.0], [0.5]], "a": [[1.0, 1.0], [0.5]], "later": [[1.0, 1.0], [0.5]]}
     chosen = choose("mrag", columns, policies, "f1", 100, 0)
-    assert (chosen.checkpoint, chosen.runner_up, chosen.margin) == ("a", "b", 0.0)
+    assert (chosen.checkpoint, chosen.runner_up, chosen.margin) == ("a", "later", 0.0)
     assert chosen.mean == pytest.approx(0.75), "each set weighs alike"
-    assert "level with b" in chosen.sentence
-    columns["b"] = [[1.0, 1.0], [0.9]]
+    assert "level with later" in chosen.sentence
+    columns["later"] = [[1.0, 1.0], [0.9]]
     chosen = choose("mrag", columns, policies, "f1", 100, 0)
-    assert chosen.checkpoint == "b" and "0.200 ahead of a" in chosen.sentence
+    assert chosen.checkpoint == "later" and "0.200 ahead of a" in chosen.sentence
     assert choose("mrag", columns, policies, "failed", 100, 0).checkpoint == "base", "of failures, the fewest"
 
 
@@ -108,7 +108,7 @@ def test_the_best_of_equal_ones_is_known_to_be_too_good() -> None:
         assert chosen.optimism is not None
         gaps.append(chosen.mean - truth)
         told.append(chosen.optimism)
-    assert np.mean(told) == pytest.approx(np.mean(gaps), rel=0.5), "the bootstrap's guess is of the right size"
+    assert 0.6 * np.mean(gaps) < np.mean(told) < 1.1 * np.mean(gaps), "the bootstrap's guess is of the right size"
     alone = choose("s", {"a": [[1.0, 0.0]], "b": [[0.0, 0.0]]}, {"a": "1", "b": "2"}, "em", 100, 0)
     assert alone.optimism is not None and alone.optimism < np.mean(told) + 0.1
 
