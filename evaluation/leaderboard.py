@@ -128,7 +128,8 @@ def _digests(run: Path) -> dict[str, str]:
     path = run / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
-        return {name: facts["digest"] for name, facts in manifest["questions"].items()}
+        facts = manifest["questions"].items()  # early runs kept the file's digest alone: not which rows were chosen
+        return {name: of_set["digest"] for name, of_set in facts if isinstance(of_set, dict)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error!r}); leave this run out, or restore the file") from error
 
@@ -172,7 +173,9 @@ def print_leaderboard(runs: Sequence[Path], out: TextIO | None = None) -> None:
     for run in runs:
         found = entries(run)
         if not found:
-            console.print(f"{run}: not evaluated on a test set yet", markup=False)
+            console.print(
+                f"{run}: no result on a test set, or a manifest that does not say which questions it has", markup=False
+            )
         for entry in found:
             groups.setdefault((entry.digest, entry.measure), []).append(entry)
     for group in groups.values():
