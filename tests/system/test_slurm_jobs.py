@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from experiment import command, environment, make_experiment
 from safetensors import safe_open
 from slurm_cluster import SlurmCluster
@@ -42,6 +43,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment whose round was run without SLURM, in the run folder `plain`."""
     folder = tmp_path_factory.mktemp("jobs of mine")
     path = make_experiment(folder, questions=4)
+    data = yaml.safe_load(path.read_text())
+    data["index"]["shard_documents"] = 6
+    path.write_text(yaml.safe_dump(data))
     (folder / "site.yaml").write_text(SITE)
     done = command("selftrain.py", "--config", str(path), "--set", f"run={folder / 'plain'}")
     assert done.returncode == 0, done.stdout
@@ -88,8 +92,7 @@ def test_a_round_as_one_job_and_as_a_chain_of_jobs(cluster: SlurmCluster, config
     one, chain = config.parent / "one job", config.parent / "chain"
     jobs = submit(cluster, "round", config, f"run={one}")
     # The chain builds an index of its own, in two tasks, and samples in two.
-    shards = ["index.shard_documents=6", f"index.path={config.parent / 'index 2'}"]
-    chained = submit(cluster, "chain", config, f"run={chain}", *shards)
+    chained = submit(cluster, "chain", config, f"run={chain}", f"index.path={config.parent / 'index 2'}")
     assert list(chained) == ["index", "manifest", "sample", "rewards", "train", "evaluate", "report"]
     finish(cluster, jobs, one)
     assert outcome(RunFolder(one).round(1)) == plain
@@ -112,6 +115,10 @@ def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: 
     (tables / "test.json").unlink()
     for record in tables.rglob("cells/**/*.json"):
         record.unlink()
+    merge = [sys.executable, "-m", "evaluation", "sweep", "--config", str(config), "--set", run, "merge"]
+    job = cluster.submit("--partition=gpu", "--mem=1G", "slurm/job.sh", *merge)  # by hand, without a site file
+    cluster.wait(job, "FAILED", deadline=400)
+    assert "base/mrag/dev" in cluster.log(job) and "the command ended with status 1" in cluster.log(job)
     done = command("-m", "evaluation", "sweep", "--config", str(config), "--set", run)
     assert done.returncode == 0, done.stdout
     assert measures(tables) == by_jobs
