@@ -24,7 +24,7 @@ flags = dict(zip(sys.argv[1:], sys.argv[2:]))
 plan = json.load(open(folder + "/behaviour.json"))
 starts = [name for name in os.listdir(folder) if name.startswith("start-")]
 does = plan[min(len(starts), len(plan) - 1)]
-engine = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600"], start_new_session=True)
+engine = subprocess.Popen(["sh", "-c", "trap '' TERM; exec sleep 600"], start_new_session=True)
 start = {"argv": sys.argv, "key": os.environ.get("VLLM_API_KEY"), "pids": [os.getpid(), engine.pid]}
 name = folder + "/start-%02d.json" % len(starts)
 json.dump(start, open(name + ".part", "w"))
