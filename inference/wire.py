@@ -89,6 +89,8 @@ def token_request(
     Every sampling setting that a model's generation_config.json may set is sent: the server would otherwise apply
     those (Qwen2.5: top_k 20, repetition_penalty 1.05) and sample another distribution than the other engines.
     """
+    if params.schema is not None and params.logprobs:
+        raise EngineError("vLLM gives log-probabilities under the grammar, not the model's own; ask for one of the two")
     body: dict[str, Any] = {
         "model": model,
         "prompt": list(prompt),
