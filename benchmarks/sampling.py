@@ -200,6 +200,7 @@ def main() -> None:
                 measured, made = measure(config, questions, way, Path(folder) / f"{number}-{way}")
                 runs.append(measured)
                 keys.append(made)
+                print(f"{way}: {measured.per_hour:,.0f} trajectories an hour, {measured.seconds:,.0f} s", flush=True)
     if any(made != keys[0] for made in keys):
         raise AssertionError("the ways did not do the same work")
     print(table(runs))
