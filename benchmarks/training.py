@@ -15,6 +15,11 @@ Model FLOP utilisation = model FLOPs a second / the device's peak, where model F
 
 Work done again by gradient checkpointing counts for nothing, as is usual for MFU (with it the hardware does about
 half as much more). Peaks are the vendors' dense bf16 figures; on a CPU no utilisation is given.
+
+`computed_gib` is what `python -m slurm scale` computes for this step (slurm/sizes.py), beside what was there: on a GPU
+torch's peak, on a CPU how much the process grew while it built the model and trained. On a CPU set MALLOC_MMAP_THRESHOLD_
+and MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed (1.67 GiB instead of 0.78). With smollm2-135m:
+0.78 there, 0.72 computed (--length 1024); 1.25 and 1.20 (and --learnt 1); 1.23 and 1.22 (512 --no-checkpointing).
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import shlex
 import sys
 import tempfile
@@ -35,8 +41,10 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
+from inference.footprint import footprint
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.records import TokenRow
+from slurm.sizes import Step, shape_of
 from training.lora import add_lora, compute_type
 from training.rows import rows_table
 from training.trainer import RowTrainer, quiet, trainer_config
@@ -97,6 +105,7 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     model = ModelConfig(path=arguments.shape)
     dtype = compute_type(model)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    before = resident()
     with torch.device(device):
         base = AutoModelForCausalLM.from_config(shape, dtype=dtype)
     training = TrainingConfig(
@@ -135,9 +144,24 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         "tokens_per_second": round(speed, 1),
         "model_tflops_per_second": float(f"{speed * flops / 1e12:.3g}"),
         "mfu": round(speed * flops / 1e12 / peak, 3) if peak else None,
-        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device == "cuda" else None,
+        "peak_gib": round((torch.cuda.max_memory_allocated() if device == "cuda" else resident() - before) / 2**30, 2),
+        "computed_gib": round(computed(arguments, shape, dtype, rows) / 2**30, 2),
         "seconds": round(spent, 1),
     }
+
+
+def resident() -> int:
+    """The most bytes of main memory that this process had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def computed(arguments: argparse.Namespace, shape: Any, dtype: torch.dtype, rows: list[TokenRow]) -> int:
+    step = Step(dtype.itemsize, LoraConfig().r, arguments.checkpointing, tiled_head=torch.cuda.is_available())
+    with tempfile.TemporaryDirectory() as name:
+        shape.save_pretrained(name)
+        size = footprint(name, None, str(dtype).removeprefix("torch."))
+    learnt = max(sum(row.loss_mask) for row in rows) * arguments.micro_batch
+    return step.memory(shape_of(shape), size, arguments.length * arguments.micro_batch, learnt).total
 
 
 def make_rows(arguments: argparse.Namespace, vocabulary: int) -> list[TokenRow]:

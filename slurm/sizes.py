@@ -11,10 +11,12 @@ weights (h hidden, f inner, q and k widths of queries and keys, L layers, V word
     or the head  whichever is larger, as they are not held together. On a GPU the head is computed in tiles:
                  4096 x 32768 x b + m x h x (4 + b); on a CPU in one piece: 12 x m x V
 
-Without gradient checkpointing every layer keeps what the backward pass needs, instead of its input alone. Counted
-against what a step allocates (tests/slurm/test_scale.py does so on a small model; two layers as wide as Qwen2.5-7B's by
-hand): the activations are 4 to 15% above what was there, float32 and bfloat16, all of it on a CPU. On a GPU
-`benchmarks/training.py` prints this number beside torch's peak; no GPU was at hand, and its allocator adds some.
+Without gradient checkpointing every layer keeps what the backward pass needs, instead of its input alone.
+
+Against what steps allocate, counted tensor by tensor on a CPU: the activations are 4 to 15% more than was there, in
+float32 and bfloat16, on two layers as wide as Qwen2.5-7B's and on SmolLM2's shape (tests/slurm/test_scale.py counts a
+small model). The process itself took 1 to 8% more than this whole sum (`benchmarks/training.py` prints both). No GPU was
+at hand: there its allocator and the CUDA context, about 1 GB, come on top.
 """
 
 from __future__ import annotations
