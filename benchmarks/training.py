@@ -17,9 +17,9 @@ Work done again by gradient checkpointing counts for nothing, as is usual for MF
 half as much more). Peaks are the vendors' dense bf16 figures; on a CPU no utilisation is given.
 
 `computed_gib` is what `python -m slurm scale` computes for this step (slurm/sizes.py), beside what was there: on a GPU
-torch's peak, on a CPU how much the process grew while it built the model and trained. On a CPU set MALLOC_MMAP_THRESHOLD_
-and MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed (1.67 GiB instead of 0.78). With smollm2-135m:
-0.78 there, 0.72 computed (--length 1024); 1.25 and 1.20 (and --learnt 1); 1.23 and 1.22 (512 --no-checkpointing).
+torch's peak, on a CPU how much the process grew while it built the model and trained (set MALLOC_MMAP_THRESHOLD_ and
+MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed: 1.67 GiB instead of 0.78). With smollm2-135m 0.78
+was there and 0.72 computed for --length 1024, 1.25 and 1.20 with --learnt 1, 1.23 and 1.22 for 512 --no-checkpointing.
 """
 
 from __future__ import annotations

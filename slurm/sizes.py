@@ -13,10 +13,10 @@ weights (h hidden, f inner, q and k widths of queries and keys, L layers, V word
 
 Without gradient checkpointing every layer keeps what the backward pass needs, instead of its input alone.
 
-Against what steps allocate, counted tensor by tensor on a CPU: the activations are 4 to 15% more than was there, in
-float32 and bfloat16, on two layers as wide as Qwen2.5-7B's and on SmolLM2's shape (tests/slurm/test_scale.py counts a
-small model). The process itself took 1 to 8% more than this whole sum (`benchmarks/training.py` prints both). No GPU was
-at hand: there its allocator and the CUDA context, about 1 GB, come on top.
+Against what steps allocate, counted tensor by tensor on a CPU: the activations computed are more than those there by 4%
+(bfloat16) and 5% (float32) on two layers as wide as Qwen2.5-7B's, and by 15% on SmolLM2-135M (float32);
+tests/slurm/test_scale.py counts a small model. The process itself took 1 to 8% more than this whole sum
+(`benchmarks/training.py` prints both). No GPU was at hand: there an allocator's gaps and the CUDA context come on top.
 """
 
 from __future__ import annotations
