@@ -11,7 +11,7 @@ from typing import Any
 from inference.adapter_check import check_adapter
 from inference.adapters import load_request
 from inference.chat import ChatFormat, load_tokenizer
-from inference.connection import HOW_TO_START, Connection, Refused
+from inference.connection import Connection, Refused
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.retry import TRANSIENT, Backoff
 from inference.wire import (
@@ -25,8 +25,6 @@ from inference.wire import (
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import content_key
-
-__all__ = ["HOW_TO_START", "HttpEngine", "Stats"]
 
 RELOADS = 3
 """How often one request has its adapter loaded anew: a restarted server has forgotten it."""

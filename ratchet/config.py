@@ -52,7 +52,7 @@ class ModelConfig(Section):
     timeout: float = Field(600.0, gt=0)
     """Seconds that one request may take."""
     concurrency: int = Field(64, gt=0)
-    """http: requests in flight at once."""
+    """http: requests in flight at once, at each server."""
     send_seed: bool = True
     """http: seed every request. Off for vLLM on a CPU, where a seeded request with chunked prefill kills the server."""
     script: str | None = None

@@ -178,7 +178,7 @@ async def test_a_server_that_stays_away_ends_the_command_when_the_time_is_over(s
     began = time.monotonic()
     with pytest.raises(ServerLost, match=r"(?s)no server answers.*timeout: 0\.6 s.*run the same command again"):
         await world.ask()
-    assert 0.4 < time.monotonic() - began < 2
+    assert 0.3 < time.monotonic() - began < 5
 
 
 async def test_503_and_broken_connections_are_waited_out_too(world: World) -> None:
@@ -191,7 +191,7 @@ async def test_503_and_broken_connections_are_waited_out_too(world: World) -> No
 async def test_a_request_that_breaks_its_connection_while_others_are_answered_fails_alone(
     server: Server, folder: str
 ) -> None:
-    world = World(server, folder, timeout=0.4)
+    world = World(server, folder, timeout=1.0)
     await world.ask()
 
     def drop_long_ones(body: dict[str, Any]) -> Fault | None:
