@@ -87,7 +87,13 @@ def out_of_time(site: Site) -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(site: Site, out_of_time: int) -> dict[str, Any]:
+def twice(site: Site) -> list[int]:
+    """The same job, submitted twice at once; also begun early."""
+    return [site.submit("twice", settings=("sampling.concurrency=3",)) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(site: Site, out_of_time: int, twice: list[int]) -> dict[str, Any]:
     site.cluster.wait(site.submit("undisturbed"), "COMPLETED")
     return site.result("undisturbed")
 
@@ -106,12 +112,14 @@ def test_a_preempted_job_goes_on_where_it_was(site: Site, undisturbed: dict[str,
     assert site.sampled("preempted")[: len(before)] == before, "what was done is done again"
 
 
-def test_of_a_job_that_was_submitted_twice_one_writes_at_a_time(site: Site, undisturbed: dict[str, Any]) -> None:
-    jobs = [site.submit("twice"), site.submit("twice")]
-    for job in jobs:
+def test_of_a_job_that_was_submitted_twice_one_writes_at_a_time(
+    site: Site, undisturbed: dict[str, Any], twice: list[int]
+) -> None:
+    for job in twice:
         site.cluster.wait(job, "COMPLETED")
-    waited = ["waiting for " in site.cluster.log(job) for job in jobs]
-    assert sorted(waited) == [False, True], [site.cluster.log(job) for job in jobs]
+    segment = site.round("twice").trajectories / "part-0.jsonl"
+    waited = [f"waiting for {segment}" in site.cluster.log(job) for job in twice]
+    assert sorted(waited) == [False, True], [site.cluster.log(job) for job in twice]
     assert site.result("twice") == undisturbed
 
 
