@@ -58,6 +58,6 @@ def lost_processes() -> Iterator[None]:
             raise
         raise UserError(
             f"another process of this training ended or does not answer ({str(error).splitlines()[0][:160]}). Why is "
-            "in its own output, here or in the log of its machine: an error, or a kill, as for too much memory. Run the same "
-            "command again: it goes on from the last checkpoint"
+            "in its own output, here or in the log of its machine: an error, or a kill, as for too much memory. Run "
+            "the same command again: it goes on from the last checkpoint"
         ) from error
