@@ -48,7 +48,7 @@ slurm:
 
 # Two processes: most tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/engines
 	$(BIN)/ruff check .

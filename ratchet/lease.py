@@ -9,7 +9,7 @@ away, unless the holder is certainly gone:
 A file with a lease needs no lock of the file system, which network file systems have not, or only on one machine.
 
 A holder that was away for too long (a paused machine, a lost network) and finds another's name in its lease must stop:
-`check` raises, and the beat interrupts the process.
+`check` raises, and the beat interrupts the process. A lease that was deleted is put back.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Lease:
         self.path, self.what = path, what
         self._wait = _default_wait() if wait is None else wait
         self._token = ""
+        self._text = b""
         self._pid = 0
         self._seen = 0.0
         self._is_lost = False
@@ -97,7 +98,8 @@ class Lease:
                 print(f"waiting for {self.what}, which is held by {holder}", file=sys.stderr, flush=True)
                 is_told = True
             time.sleep(min(0.5, left))
-        self._token, self._pid, self._seen, self._is_lost = mine.token, mine.pid, time.monotonic(), False
+        self._token, self._text = mine.token, mine.model_dump_json().encode()
+        self._pid, self._seen, self._is_lost = mine.pid, time.monotonic(), False
         _heart.add(self)
 
     def _claim(self, mine: Holder) -> Holder | None:
@@ -141,7 +143,7 @@ class Lease:
             return ""
         return (
             f"{self.path}: this process was away for too long and the lease on {self.what} went to "
-            f"{_read(self.path) or 'nobody (it was deleted)'}. It stops here; what it finished before is kept."
+            f"{_read(self.path) or 'another one'}. It stops here; what it finished before is kept."
         )
 
     def beat(self) -> None:
@@ -149,9 +151,11 @@ class Lease:
         now = time.monotonic()
         try:
             holder = _read(self.path)
-            if holder is not None and holder.token == self._token:
-                os.utime(self.path)
+            if holder is None and self.path.parent.exists() and not _create(self.path, self._text):
+                holder = _read(self.path)  # deleted, and taken by another before we could put it back
+            if holder is None or holder.token == self._token:
                 self._seen = now
+                os.utime(self.path)  # not there where the whole folder was deleted: then there is nothing to keep
             else:
                 self._is_lost = True
         except OSError:

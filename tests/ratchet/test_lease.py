@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,6 +259,23 @@ def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path
         with pytest.raises(UserError, match="away for too long"):
             segment.append(Note(role="r", text="too late", at=0.0))
     assert [note.text for note in read_segment(path, Note)] == ["mine"]
+
+
+def test_a_lease_that_was_deleted_is_put_back_unless_another_took_it(tmp_path: Path) -> None:
+    path = tmp_path / "run" / ".lease"
+    with Lease(path, "it") as mine:
+        path.unlink()
+        mine.beat()
+        with pytest.raises(UserError, match="another process is writing"), Lease(path, "it"):
+            pass
+        shutil.rmtree(path.parent)
+        mine.beat()
+        mine.check()
+        assert not path.parent.exists(), "a folder that was deleted stays away"
+        with Lease(path, "it"):
+            mine.beat()
+            with pytest.raises(UserError, match="the lease on it went to"):
+                mine.check()
 
 
 def test_a_lease_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
