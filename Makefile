@@ -46,9 +46,9 @@ slurm:
 	command -v slurmctld munged sbatch slurmd > /dev/null || \
 		{ apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends munge slurmctld slurmd slurm-client; }
 
-# Two processes: most tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
+# Three processes, since many tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/engines
 	$(BIN)/ruff check .

@@ -32,16 +32,16 @@ def missing_for(mark: str) -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run here and say why. Continuous integration has everything: there the same is an error."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what cannot run here and say why. Continuous integration has everything: there the same is a failure."""
     for mark in ("model", "vllm", "cluster"):
-        marked = [item for item in items if mark in item.keywords]
-        reason = missing_for(mark) if marked else ""
-        if reason and os.environ.get("RATCHET_CI"):
-            raise pytest.UsageError(f"{len(marked)} tests cannot run: {reason}")
-        for item in marked if reason else []:
-            item.add_marker(pytest.mark.skip(reason=reason))
-    # Files with long tests first, so that two processes end at about the same time.
+        if mark in item.keywords and (reason := missing_for(mark)):
+            (pytest.fail if os.environ.get("RATCHET_CI") else pytest.skip)(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests first, so that processes that share the tests end at about the same time."""
     long = {item.path for item in items if {"vllm", "cluster", "slow"} & set(item.keywords)}
     items.sort(key=lambda item: item.path not in long)
 
