@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,10 @@ def build_with_workers(
     with ProcessPoolExecutor(
         min(workers, len(pieces)), context, initializer=_start, initargs=(done, os.getpid())
     ) as pool:
-        left: set[Future[None]] = {pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces}
+        left: set[Future[None]] = set()
         try:
+            with _ctrl_c_waits():
+                left.update(pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces)
             while left:
                 finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
                 _drain(done, progress)
@@ -64,6 +67,21 @@ def build_with_workers(
     _drain(done, progress)
 
 
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Hear Ctrl-C only after the block. Processes that start in it never do, not even while they import: we stop them."""
+    heard: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))  # for our threads, which do not block
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # what the processes inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _drain(done: Any, progress: Progress) -> None:
     while True:
         try:
@@ -75,7 +93,6 @@ def _drain(done: Any, progress: Progress) -> None:
 def _start(done: Any, parent: int) -> None:
     global _done
     _done = done
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
     # Linux kills us when the parent goes; elsewhere a killed parent's workers finish their shard first.
     with_prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if with_prctl is not None:

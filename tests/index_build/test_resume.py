@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -253,12 +253,23 @@ def run(config: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+def workers_are_importing(parent: int, _: Path) -> bool:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    started = [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return any("_pydantic_core" in Path(f"/proc/{child}/maps").read_text() for child in started)
+
+
+def workers_are_building(_: int, target: Path) -> bool:
+    return any(path.stat().st_size for path in target.glob("shards/.*.building/texts.utf8"))
+
+
 @pytest.mark.slow
-def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", [workers_are_importing, workers_are_building])
+def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, moment: Callable[[int, Path], bool]) -> None:
     config = write_config(tmp_path, [write_documents(tmp_path / "d.jsonl", corpus(8000, words=100))], **SMALL)
     process = run(config, "--workers", "2", "--set", "index.shard_documents=4000")
     deadline = time.monotonic() + 60
-    while not any(path.stat().st_size for path in tmp_path.glob("index/shards/.*.building/texts.utf8")):
+    while not moment(process.pid, tmp_path / "index"):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
