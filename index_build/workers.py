@@ -69,9 +69,9 @@ def build_with_workers(
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Hear Ctrl-C only after the block. Processes that start in it never do, not even while they import: we stop them."""
+    """Hear Ctrl-C only after the block. Processes that start in it never hear it, from the first moment."""
     heard: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))  # for our threads, which do not block
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))  # our threads do not block
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # what the processes inherit
     try:
         yield

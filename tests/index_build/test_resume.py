@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -253,30 +253,35 @@ def run(config: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def workers_are_importing(parent: int, _: Path) -> bool:
+def importing(parent: int) -> list[int]:
+    """The workers that import our modules."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     started = [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    return any("_pydantic_core" in Path(f"/proc/{child}/maps").read_text() for child in started)
-
-
-def workers_are_building(_: int, target: Path) -> bool:
-    return any(path.stat().st_size for path in target.glob("shards/.*.building/texts.utf8"))
+    return [int(child) for child in started if "_pydantic_core" in Path(f"/proc/{child}/maps").read_text()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [workers_are_importing, workers_are_building])
-def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, moment: Callable[[int, Path], bool]) -> None:
+@pytest.mark.parametrize("workers", ["importing", "building"])
+def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: str) -> None:
     config = write_config(tmp_path, [write_documents(tmp_path / "d.jsonl", corpus(8000, words=100))], **SMALL)
     process = run(config, "--workers", "2", "--set", "index.shard_documents=4000")
+    building = tmp_path / "index" / "shards"
     deadline = time.monotonic() + 60
-    while not moment(process.pid, tmp_path / "index"):
+    while not (
+        importing(process.pid)
+        if workers == "importing"
+        else any(path.stat().st_size for path in building.glob(".*.building/texts.utf8"))
+    ):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
+    for worker in importing(process.pid):  # the worker's turn comes first
+        os.kill(worker, signal.SIGINT)
+    time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
     _, errors = process.communicate(timeout=30)
     wait_until_gone(process.pid)
     assert process.returncode == 130 and "run the same command again" in errors and "Traceback" not in errors
-    assert not list(tmp_path.glob("index/shards/[0-9]*"))
+    assert not list(building.glob("[0-9]*"))
 
 
 def wait_for_shards(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
