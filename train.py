@@ -88,7 +88,8 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     from inference.local.model import model_fingerprint
     from training.adapter import check_same, publish
     from training.checkpoints import BestAdapter
-    from training.data import loss_tokens, row_lengths, split_rows
+    from training.data import loss_tokens, row_lengths
+    from training.rows import split_rows
     from training.trainer import quiet, total_steps
 
     quiet()

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from agents.acting import Setting
 from evaluation.complementarity import complementarity
 from evaluation.metrics import Scores
@@ -35,7 +33,7 @@ from questions.guard import check_adapter
 from questions.load import load_questions
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import write_json
+from ratchet.files import read_record, write_json
 from ratchet.records import Question, Record, Trajectory
 from ratchet.runfolder import RoundFolder
 from rewards.store import stored_scores
@@ -189,12 +187,7 @@ def tabulate(config: Config, folder: RoundFolder, number: int, splits: Sequence[
 def read_arm(folder: RoundFolder, name: str, split: str) -> ArmRecord | None:
     """Which trajectories make up an arm; None before it was run to its end."""
     path = arm_path(folder, name, split).with_suffix(".json")
-    if not path.exists():
-        return None
-    try:
-        return ArmRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged; delete it and run `python -m evaluation` again") from error
+    return read_record(path, ArmRecord, "delete it and run `python -m evaluation` again")
 
 
 def arm_trajectories(folder: RoundFolder, record: ArmRecord, split: str) -> list[Trajectory]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -26,8 +25,11 @@ from evaluation.suite import print_wide
 from evaluation.sweep.records import SweepResults
 from evaluation.table import difference as shown_difference
 from evaluation.table import estimate as shown_estimate
+from evaluation.table import mean as shown_mean
 from ratchet.command import wide_console
 from ratchet.errors import UserError
+from ratchet.files import read_record
+from ratchet.runfolder import RunFolder
 
 WIDTH = 150
 COSTS = {"calls": "calls", "searches": "searches", "prompt_tokens": "tokens in", "new_tokens": "tokens out"}
@@ -97,10 +99,9 @@ def entries(run: Path) -> list[Entry]:
 def _of_rounds(run: Path) -> Iterator[Entry]:
     """A later round's results come after an earlier one's."""
     digests = _digests(run)
-    numbers = sorted(int(n) for path in run.glob("round-*") if (n := path.name.removeprefix("round-")).isdigit())
     trained: dict[str, Entry] = {}
-    for number in numbers:
-        for path in sorted((run / f"round-{number}" / "evaluation").glob("results*.json")):
+    for folder in RunFolder(run).rounds():
+        for path in sorted(folder.evaluation.glob("results*.json")):
             results = read_results(path)
             if results is None or results.split not in digests or results.split in ("train", "dev"):
                 continue
@@ -113,7 +114,7 @@ def _of_rounds(run: Path) -> Iterator[Entry]:
                 title=results.title or results.split,
                 digest=digests[results.split],
                 measure=results.primary,
-                what=f"round {number}" if arm.name == TRAINED else BASE,
+                what=f"round {folder.number}" if arm.name == TRAINED else BASE,
                 arm=arm,
                 base=results.arms[0].measures.get(results.primary),
                 questions=results.questions,
@@ -135,15 +136,10 @@ def _digests(run: Path) -> dict[str, str]:
 
 
 def _of_sweep(run: Path) -> Iterator[Entry]:
-    path = run / "sweep" / "sweep.json"
-    if not path.exists():
+    way_out = "make it again with `python -m evaluation sweep merge`"
+    results = read_record(run / "sweep" / "sweep.json", SweepResults, way_out)
+    if results is None:
         return
-    try:
-        results = SweepResults.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: not a sweep's result; make it again with `python -m evaluation sweep merge`"
-        ) from error
     arms = {f"{cell.checkpoint}/{cell.system}/{cell.split}": cell.arm for cell in results.cells}
     for cell in results.cells:
         if not cell.tested:
@@ -217,11 +213,6 @@ def _table(group: Sequence[Entry]) -> Table:
             shown_estimate(found, entry.measure),
             "" if entry is first else shown_difference(gap, entry.measure),
             shown_estimate(entry.base, entry.measure),
-            *(_cost(entry.arm, name) for name in COSTS),
+            *(shown_mean(entry.arm.measures.get(name), name) for name in COSTS),
         )
     return table
-
-
-def _cost(arm: Arm, name: str) -> str:
-    found = arm.measures.get(name)
-    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from evaluation.complementarity import Complementarity
 from evaluation.metrics import BY_NAME, MATCHES, MEASURES, Scores, Values, by_question
 from evaluation.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
 from evaluation.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
+from ratchet.files import read_record, write_atomic
 from ratchet.records import Question, Record, Trajectory
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
@@ -253,12 +252,4 @@ def write_results(path: Path, results: Results) -> None:
 
 def read_results(path: Path) -> Results | None:
     """The stored results, or None when there are none yet."""
-    if not path.exists():
-        return None
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise UserError(
-            f"{path}: not an evaluation result ({problem['msg']}); make it again with `python -m evaluation table`"
-        ) from error
+    return read_record(path, Results, "make it again with `python -m evaluation table`")

@@ -94,14 +94,31 @@ def kind_table(results: Results, trained: Arm | None) -> Table:
     return table
 
 
+def number(value: float | None, digits: int, sign: bool = False) -> str:
+    if value is None:
+        return "-"
+    value = round(value, digits) + 0.0  # no minus sign on a rounded zero
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def interval(found: Estimate | Difference, digits: int) -> str:
+    """'[0.310, 0.520]'; empty where there is none, or all values were equal."""
+    if found.low is None or found.high is None or found.low == found.high:
+        return ""
+    return f"[{number(found.low, digits)}, {number(found.high, digits)}]"
+
+
+def mean(found: Estimate | None, name: str) -> str:
+    return number(found.mean if found else None, BY_NAME[name].digits)
+
+
 def estimate(found: Estimate | None, name: str) -> str:
     """'0.412 [0.310, 0.520]' as rich markup, '-' where there is no value."""
     if found is None or found.mean is None:
         return "-"
     digits = BY_NAME[name].digits
-    if found.low is None or found.high is None or found.low == found.high:
-        return f"{found.mean:.{digits}f}"
-    return f"{found.mean:.{digits}f} [dim]\\[{found.low:.{digits}f}, {found.high:.{digits}f}][/dim]"
+    between = interval(found, digits)
+    return number(found.mean, digits) + (f" [dim]{escape(between)}[/dim]" if between else "")
 
 
 def difference(found: Difference | None, name: str) -> str:
@@ -109,9 +126,7 @@ def difference(found: Difference | None, name: str) -> str:
     if found is None or found.mean is None:
         return "-"
     digits = BY_NAME[name].digits
-    text = f"{round(found.mean, digits) + 0.0:+.{digits}f}"  # + 0.0: no minus sign on a rounded zero
-    if found.low is not None and found.high is not None and found.low != found.high:
-        text += f" \\[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    text = f"{number(found.mean, digits, sign=True)} {escape(interval(found, digits))}".rstrip()
     better = BY_NAME[name].better
     if not found.clear or not better:
         return text
@@ -119,6 +134,8 @@ def difference(found: Difference | None, name: str) -> str:
 
 
 def p_value(found: Difference | None) -> str:
-    if found is None or found.p is None:
-        return "-"
-    return "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+    return "-" if found is None or found.p is None else p_text(found.p)
+
+
+def p_text(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -12,7 +12,6 @@ one that finds all shards built writes the manifest, and so does running the com
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 from index_build.build import build_index, remove_documents
 from index_build.plan import read_plan
 from inference.chat import load_tokenizer
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import config_of, config_parser, part_of_work, run_command
 from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
@@ -48,7 +47,7 @@ def build(arguments: list[str], add: bool = False) -> None:
         parser.add_argument("sources", nargs="+", help="JSONL or Parquet files or folders of texts to add")
     parser.add_argument("--workers", type=int, default=1, help="processes that build shards side by side (default: 1)")
     parser.add_argument(
-        "--job", type=_job, metavar="I/N", help="build only every N-th shard from I on, as one of N jobs"
+        "--job", type=part_of_work, metavar="K/N", help="build only every N-th shard from K on, as one of N jobs"
     )
     parser.add_argument(
         "--replace", action="store_true", help="where an added document has an older one's id, remove the older one"
@@ -73,13 +72,6 @@ def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:
     known = [source.path for source in read_plan(Path(index.path)).sources]
     more = [path for source in sources if (path := str(Path(source))) not in known]
     return index.model_copy(update={"documents": (*known, *more)})
-
-
-def _job(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 0 <= I < N, such as 0/10")
-    return int(number), int(count)
 
 
 def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds: float) -> None:

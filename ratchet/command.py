@@ -40,6 +40,35 @@ def config_of(arguments: argparse.Namespace) -> Config:
     return load_config(arguments.config, arguments.overrides)
 
 
+def whole(text: str) -> int:
+    """An argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
+    try:
+        number = int(text.replace(",", ""))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of 1 or more, such as 14_000_000")
+    return number
+
+
+def positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return number
+
+
+def part_of_work(text: str) -> tuple[int, int]:
+    """(K, N) of an argument K/N: every N-th piece of some work, from the K-th on."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected K/N with K from 0 to N-1, such as 0/4")
+    return int(part), int(parts)
+
+
 def wide_console(width: int, out: TextIO | None = None) -> Console:
     """For tables: as wide as the terminal, or `width` columns where the output goes elsewhere."""
     console = Console(file=out or sys.stdout, highlight=False)

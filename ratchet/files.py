@@ -139,6 +139,18 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
             ) from error
 
 
+def read_record(path: Path, kind: type[R], way_out: str) -> R | None:
+    """The record that a JSON file holds; None where there is no file. Raises UserError that ends with the way out."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror})") from error
+    except ValidationError as error:
+        raise UserError(f"{path}: not a {kind.__name__} ({error.errors()[0]['msg']}); {way_out}") from error
+
+
 def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
     """Records of one segment; a torn last line is skipped, any other damage is an error."""
     if not path.exists():

@@ -18,8 +18,10 @@ from pydantic import ValidationError
 
 from ratchet.config import Config, SplitConfig
 from ratchet.errors import UserError
-from ratchet.files import write_atomic, write_json
+from ratchet.files import read_record, write_atomic, write_json
+from ratchet.records import Selection
 
+ROUND = "round-"
 SPLITS = ("train", "dev", "test")
 LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep")
 MACHINE = {"url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
@@ -32,6 +34,10 @@ class RoundFolder:
     """runs/<name>/round-<n>: trajectories, scores, selection, rows, adapter and evaluation of one round."""
 
     path: Path
+
+    @property
+    def number(self) -> int:
+        return int(self.path.name.removeprefix(ROUND))
 
     @property
     def trajectories(self) -> Path:
@@ -66,6 +72,10 @@ class RoundFolder:
         """Whether the round's adapter took its parent's place."""
         return self.path / "promotion.json"
 
+    def read_selection(self) -> Selection | None:
+        """None before trajectories were selected. Raises UserError for a damaged file."""
+        return read_record(self.selection, Selection, "make it again with `python -m rewards`")
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -94,7 +104,12 @@ class RunFolder:
         return self.path / "nuggets"
 
     def round(self, number: int) -> RoundFolder:
-        return RoundFolder(self.path / f"round-{number}")
+        return RoundFolder(self.path / f"{ROUND}{number}")
+
+    def rounds(self) -> list[RoundFolder]:
+        """Those that are there, in order."""
+        numbers = (path.name.removeprefix(ROUND) for path in self.path.glob(f"{ROUND}*"))
+        return [self.round(number) for number in sorted(int(n) for n in numbers if n.isdecimal())]
 
 
 def open_run(config: Config) -> RunFolder:

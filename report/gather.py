@@ -17,7 +17,7 @@ from ratchet.errors import UserError
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.trajectories import read_trajectories
-from report.rounds import RoundNumbers, gather_rounds, read_selection
+from report.rounds import RoundNumbers, gather_rounds
 from report.training import LogLine, TrainedRows, read_trained, read_training_log
 from rewards.store import stored_scores
 from rounds.ledger import read_ledger
@@ -120,7 +120,7 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
     rounds = gather_rounds(config, RunFolder(config.folder))
     split, results = _results(config, folder)
     questions = _questions(config, split, missing)
-    selection = read_selection(folder.selection)
+    selection = folder.read_selection()
     if selection is None:
         missing.append("No selection yet: run `python -m rewards`.")
     tallies: list[Tally] = []

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from pydantic import ValidationError
 
 from evaluation.compare import results_path
 from evaluation.metrics import BY_NAME
 from evaluation.results import BASE, TRAINED, Estimate, Results, read_results
 from evaluation.table import p_value
 from ratchet.config import Config
-from ratchet.errors import UserError
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.numbers import interval, number
@@ -56,12 +52,7 @@ class RoundNumbers:
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
     """Rounds that have anything."""
-    found = [
-        int(path.name.removeprefix("round-"))
-        for path in run.path.glob("round-*")
-        if path.name.removeprefix("round-").isdecimal() and any(path.iterdir())
-    ]
-    return sorted(found)
+    return [folder.number for folder in run.rounds() if any(folder.path.iterdir())]
 
 
 def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
@@ -73,7 +64,7 @@ def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
         rounds.append(
             RoundNumbers(
                 number=n,
-                selection=read_selection(folder.selection),
+                selection=folder.read_selection(),
                 losses=losses(read_training_log(folder.training / "log.jsonl")),
                 results=read_results(results_path(folder, config, split)),
                 promotion=promotion,
@@ -88,15 +79,6 @@ def _final(config: Config, folder: RoundFolder, judged_on: str) -> str:
         return ""
     results = read_results(results_path(folder, config, config.evaluation.split))
     return f"on {results.split}: {results.verdict}" if results else ""
-
-
-def read_selection(path: Path) -> Selection | None:
-    if not path.exists():
-        return None
-    try:
-        return Selection.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: not a selection; make it again with `python -m rewards`") from error
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:

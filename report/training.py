@@ -14,6 +14,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segment
 from ratchet.records import Selection
+from training.rows import split_rows
 
 
 class LogLine(BaseModel):
@@ -69,8 +70,6 @@ def read_trained(
         keys = file.read(columns=["trajectory"])
         held_out: set[str] = set()
         if all(key in question_of for key in keys["trajectory"].to_pylist()):
-            from training.data import split_rows  # late: it imports torch
-
             _, dev = split_rows(keys, question_of, config.training.dev_fraction, config.seed)
             held_out = set(dev["trajectory"].to_pylist())
         for batch in file.iter_batches(columns=["trajectory", "conversation", "loss_mask"], batch_size=64):

@@ -17,8 +17,7 @@ from evaluation.results import BASE, PARENT, TRAINED, Difference, Results, compa
 from inference.adapters import adapter_digest
 from questions.load import load_questions
 from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.records import Promotion
@@ -29,21 +28,12 @@ SPLIT = "dev"
 
 def read_promotion(folder: RoundFolder) -> Promotion | None:
     """What was decided on a round; None before."""
-    try:
-        return Promotion.model_validate_json(folder.promotion.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise UserError(
-            f"{folder.promotion}: cannot read ({error}); delete it, and `python selftrain.py` decides again"
-        ) from error
+    return read_record(folder.promotion, Promotion, "delete it, and `python selftrain.py` decides again")
 
 
 def read_promotions(run: RunFolder) -> list[Promotion]:
     """What was decided, in the order of the rounds."""
-    folders = (RoundFolder(path) for path in run.path.glob("round-*"))
-    found = [promotion for folder in folders if (promotion := read_promotion(folder)) is not None]
-    return sorted(found, key=lambda promotion: promotion.round)
+    return [promotion for folder in run.rounds() if (promotion := read_promotion(folder)) is not None]
 
 
 def last_promoted(run: RunFolder, before: int) -> int | None:

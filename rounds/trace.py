@@ -14,7 +14,7 @@ from ratchet.command import wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segment
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.promotion import read_promotion
 
@@ -26,11 +26,11 @@ SHOWN = 100
 def print_trace(config: Config, question: str, out: TextIO | None = None) -> None:
     run = RunFolder(config.folder)
     console, found = wide_console(WIDTH, out), False
-    for path in sorted(run.path.glob("round-*"), key=lambda path: int(path.name.partition("-")[2])):
-        lines = list(trace(RoundFolder(path), question))
+    for folder in run.rounds():
+        lines = list(trace(folder, question))
         if lines:
             found = True
-            console.print(f"{path.name}", style="bold")
+            console.print(folder.path.name, style="bold")
         for line in lines:
             console.print(f"  {escape(line)}", soft_wrap=True)
     if not found:
@@ -43,8 +43,7 @@ def trace(folder: RoundFolder, question: str) -> Iterator[str]:
     rewards: dict[str, float | None] = {}
     kept: tuple[str, ...] = ()
     reason = "nothing was selected yet"
-    if folder.selection.exists():
-        selection = Selection.model_validate_json(folder.selection.read_bytes())
+    if selection := folder.read_selection():
         for choice in selection.questions:
             if choice.question_id == question:
                 rewards, kept, reason = choice.rewards, choice.kept, choice.reason

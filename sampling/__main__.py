@@ -15,8 +15,7 @@ from pathlib import Path
 from agents.episode import Setting
 from questions.guard import guard
 from questions.load import load_questions
-from ratchet.command import config_of, config_parser, run_command
-from ratchet.errors import UserError
+from ratchet.command import config_of, config_parser, part_of_work, run_command
 from ratchet.records import content_key
 from ratchet.runfolder import open_run
 from sampling.pool import Pass, policy_name, sample, stored
@@ -27,21 +26,15 @@ def seed_of(seed: int, number: int) -> int:
     return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
 
 
-def parse_part(text: str) -> tuple[int, int]:
-    """'3/8' as (3, 8)."""
-    part, _, parts = text.partition("/")
-    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
-        raise UserError(f"--part {text}: expected K/N with K from 0 to N-1, such as 0/4, 1/4, 2/4 and 3/4")
-    return int(part), int(parts)
-
-
 def main() -> None:
     parser = config_parser("python -m sampling", "sample the training questions of a round")
     parser.add_argument("--round", type=int, default=1, help="the round's number (default 1)")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
-    parser.add_argument("--part", metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)")
+    parser.add_argument(
+        "--part", type=part_of_work, metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)"
+    )
     arguments = parser.parse_args()
-    part, parts = parse_part(arguments.part) if arguments.part else (0, 1)
+    part, parts = arguments.part or (0, 1)
     config = config_of(arguments)
     for warning in guard(config):
         print(warning, file=sys.stderr)

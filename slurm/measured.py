@@ -11,7 +11,7 @@ from statistics import median
 from ratchet.config import Config
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.runfolder import RunFolder
 
 SAMPLE = 2000
 """Trajectories that are looked at."""
@@ -47,15 +47,9 @@ class Measured:
         return self.new_tokens * self.at_once / self.seconds
 
 
-def rounds(config: Config) -> list[RoundFolder]:
-    """The run's rounds, the latest first."""
-    numbers = (path.name.removeprefix("round-") for path in config.folder.glob("round-*"))
-    return [RunFolder(config.folder).round(n) for n in sorted((int(n) for n in numbers if n.isdecimal()), reverse=True)]
-
-
 def measure(config: Config) -> Measured | None:
     """Of the latest round that has trajectories; None where none has."""
-    for folder in rounds(config):
+    for folder in reversed(RunFolder(config.folder).rounds()):
         some = [one for one in islice(read_segments(folder.trajectories, Trajectory), SAMPLE) if one.status != "failed"]
         seconds, tokens = (sum(one.seconds for one in some), sum(c.new_tokens for one in some for c in one.model_calls))
         if seconds > 0 and tokens > 0:
@@ -72,7 +66,7 @@ def measure(config: Config) -> Measured | None:
 
 def training_speed(config: Config) -> float | None:
     """Tokens a second of the median step of the latest training; None where there is none."""
-    for folder in rounds(config):
+    for folder in reversed(RunFolder(config.folder).rounds()):
         log = folder.training / "log.jsonl"
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
         speeds = [s for line in lines if line.endswith("\n") and (s := json.loads(line).get("tokens_per_second"))]

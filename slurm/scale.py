@@ -6,12 +6,11 @@ speeds from the run folder or from you. What is not known stays a letter, with t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.command import config_of, config_parser
+from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import JUDGED_SCORES, Config, SplitConfig
 from ratchet.errors import UserError
 from slurm.measured import Measured, index_sizes, measure, training_speed
@@ -40,12 +39,12 @@ class Line:
 
 def main(arguments: Sequence[str]) -> None:
     parser = config_parser("python -m slurm scale", "What each step needs and where it stops fitting, with arithmetic.")
-    parser.add_argument("--gpu-gb", type=_positive, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)")
-    parser.add_argument("--gpus", type=_count, default=1, help="GPUs of a node (default: 1)")
-    parser.add_argument("--memory-gb", type=_positive, help="main memory of a node in 10^9 bytes")
-    parser.add_argument("--questions", type=_count, help="questions to sample (default: those of questions.train)")
-    parser.add_argument("--documents", type=_count, help="documents of the corpus (default: of the index there is)")
-    parser.add_argument("--tokens-per-second", type=_positive, help="new tokens that the agents' servers give together")
+    parser.add_argument("--gpu-gb", type=positive, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)")
+    parser.add_argument("--gpus", type=whole, default=1, help="GPUs of a node (default: 1)")
+    parser.add_argument("--memory-gb", type=positive, help="main memory of a node in 10^9 bytes")
+    parser.add_argument("--questions", type=whole, help="questions to sample (default: those of questions.train)")
+    parser.add_argument("--documents", type=whole, help="documents of the corpus (default: of the index there is)")
+    parser.add_argument("--tokens-per-second", type=positive, help="new tokens that the agents' servers give together")
     given = parser.parse_args(arguments)
     config = config_of(given)
     node = Node(given.gpu_gb * GB, given.gpus, given.memory_gb * GB if given.memory_gb else None)
@@ -83,23 +82,23 @@ def index_line(config: Config, node: Node, documents: int | None) -> Line:
 
 def serving_line(config: Config, name: str, node: Node) -> Line:
     from inference.footprint import DTYPE_BYTES, footprint
+    from inference.serving.plan import Serving
     from inference.serving.settings import serve_config
-    from inference.serving.split import ACTIVATIONS, CONTEXT, GRAPHS, SPARE
+    from inference.serving.split import ACTIVATIONS, CONTEXT, GRAPHS, SPARE, need
 
     model = config.models[name]
     if model.engine in ("openai", "scripted"):
         return Line(f"serve {name}", "elsewhere", f"engine: {model.engine}", ())
-    settings, size = serve_config(config, name), footprint(model.path, model.revision, model.dtype)
-    over = settings.tensor_parallel
-    adapters = settings.adapters * size.lora_parameters(settings.lora_rank or 0) * DTYPE_BYTES[model.dtype] // over
-    weights, token = size.weight_bytes // over, size.kv_bytes_per_token // min(over, size.kv_heads)
-    overhead = ACTIVATIONS + GRAPHS + CONTEXT
+    serving = Serving((name,), model, serve_config(config, name), model.concurrency)
+    size, over = footprint(model.path, model.revision, model.dtype), serving.settings.tensor_parallel
+    own, overhead = need(serving, 1, size), ACTIVATIONS + GRAPHS + CONTEXT
+    token = size.kv_bytes_per_token // min(over, size.kv_heads)
     one = token * model.max_context
-    room = node.gpu * (1 - SPARE) - weights - adapters - overhead
+    room = node.gpu * (1 - SPARE) - own.weights - own.adapters - overhead
     arithmetic = (
         f"weights {size.parameters:,} parameters x {DTYPE_BYTES[model.dtype]} bytes"
         + (f" / {over} GPUs" if over > 1 else "")
-        + f" = {_gb(weights)}; adapters {_gb(adapters)}; activations, CUDA graphs and context {_gb(overhead)}",
+        + f" = {_gb(own.weights)}; adapters {_gb(own.adapters)}; activations, CUDA graphs and context {_gb(overhead)}",
         f"keys and values {token:,} bytes a token x {model.max_context:,} tokens (models.{name}.max_context) = "
         f"{_gb(one)} a conversation; {model.concurrency} in flight: {_gb(one * model.concurrency)} if all were as long",
         f"left on a GPU of {_gb(node.gpu)} less {SPARE:.0%}: {_gb(room)} = {max(0, int(room // token)):,} tokens",
@@ -108,7 +107,7 @@ def serving_line(config: Config, name: str, node: Node) -> Line:
         limit = f"DOES NOT FIT a GPU of {_gb(node.gpu)}: serve.tensor_parallel, or a shorter max_context"
     else:
         limit = f"{int(room // one)} whole conversations at once on {f'{over} GPUs' if over > 1 else 'one GPU'}"
-    return Line(f"serve {name}", f"{_gb(weights + adapters + overhead + one)} a GPU", limit, arithmetic)
+    return Line(f"serve {name}", f"{_gb(own.fixed + CONTEXT + one)} a GPU", limit, arithmetic)
 
 
 def training_line(config: Config, node: Node) -> Line:
@@ -252,23 +251,3 @@ def _many(count: int | None, what: str) -> str:
 
 def _letter(count: int | None) -> str:
     return "Q" if count is None else f"{count:,}"
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text.replace(",", ""))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of 1 or more")
-    return number
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
-    return number

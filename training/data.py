@@ -1,8 +1,7 @@
-"""From rows to batches: the held-out split, the order of rows, and padding."""
+"""From rows to batches: the order of rows, and padding."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,29 +12,8 @@ import pyarrow.compute as pc
 import torch
 from torch.utils.data import Sampler
 
-FEWEST_QUESTIONS = 10
-"""With fewer questions a held-out loss says nothing and costs data that is missed."""
 IGNORED = -100
 """The label that the loss skips, as everywhere in transformers."""
-
-
-def split_rows(
-    table: pa.Table, question_of: Mapping[str, str], fraction: float, seed: int
-) -> tuple[pa.Table, pa.Table]:
-    """(train, dev) rows: a share `fraction` of the questions is held out, whole questions at a time.
-
-    Which ones is decided by a hash of seed and question id, so more rows or another order move no question from one
-    side to the other needlessly. `question_of` maps trajectory key to question id.
-    """
-    keys = table["trajectory"].to_pylist()
-    questions = sorted(
-        {question_of[key] for key in keys}, key=lambda q: hashlib.sha256(f"{seed}\0{q}".encode()).digest()
-    )
-    held = set(questions[: max(1, round(fraction * len(questions)))])
-    if fraction == 0 or len(questions) < FEWEST_QUESTIONS:
-        held = set()
-    is_dev = pa.array([question_of[key] in held for key in keys], type=pa.bool_())
-    return table.filter(pc.invert(is_dev)), table.filter(is_dev)
 
 
 def row_lengths(table: pa.Table) -> list[int]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
@@ -21,18 +19,11 @@ FORM = 1
 """Raise it when the same trajectories would give other rows, so that old rows.parquet files are made again."""
 
 
-def read_selection(path: Path) -> Selection:
+def kept_selection(folder: RoundFolder) -> Selection:
     """The round's selection. Raises UserError when there is none, or nothing was kept."""
-    try:
-        selection = Selection.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot read ({error.strerror}); select the round's trajectories first: `python -m rewards`"
-        ) from error
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: not a selection ({error.errors()[0]['msg']}); run `python -m rewards` again"
-        ) from error
+    path, selection = folder.selection, folder.read_selection()
+    if selection is None:
+        raise UserError(f"{path}: not there; select the round's trajectories first: `python -m rewards`")
     if not selection.kept:
         reasons = Counter(choice.reason for choice in selection.questions)
         shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
@@ -65,7 +56,7 @@ def kept_of(config: Config, folder: RoundFolder) -> list[Kept]:
         name: RoundFolder(member.folder / folder.path.name) if name else folder
         for name, member in load_members(config).items()
     }
-    return [Kept(name, one, read_selection(one.selection)) for name, one in folders.items()]
+    return [Kept(name, one, kept_selection(one)) for name, one in folders.items()]
 
 
 def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:

@@ -19,12 +19,15 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Conversation, TokenRow, Trajectory
 
+FEWEST_QUESTIONS = 10
+"""With fewer questions a held-out loss says nothing and costs data that is missed."""
 SCHEMA = pa.schema(
     [
         ("trajectory", pa.string()),
@@ -200,3 +203,22 @@ def read_rows(path: Path) -> RowsFile:
     if not table.schema.equals(SCHEMA) or rows_digest(table) != digest:
         raise UserError(f"{path}: the rows were changed; {way_out}")
     return RowsFile(table, digest, json.loads(metadata[b"left_out"]))
+
+
+def split_rows(
+    table: pa.Table, question_of: Mapping[str, str], fraction: float, seed: int
+) -> tuple[pa.Table, pa.Table]:
+    """(train, dev) rows: a share `fraction` of the questions is held out, whole questions at a time.
+
+    Which ones is decided by a hash of seed and question id, so more rows or another order move no question from one
+    side to the other needlessly. `question_of` maps trajectory key to question id.
+    """
+    keys = table["trajectory"].to_pylist()
+    questions = sorted(
+        {question_of[key] for key in keys}, key=lambda q: hashlib.sha256(f"{seed}\0{q}".encode()).digest()
+    )
+    held = set(questions[: max(1, round(fraction * len(questions)))])
+    if fraction == 0 or len(questions) < FEWEST_QUESTIONS:
+        held = set()
+    is_dev = pa.array([question_of[key] in held for key in keys], type=pa.bool_())
+    return table.filter(pc.invert(is_dev)), table.filter(is_dev)

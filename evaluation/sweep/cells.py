@@ -16,8 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from agents.acting import Setting
 from evaluation.compare import split_of, splits_of, title_of
 from evaluation.metrics import Scores
@@ -28,6 +26,7 @@ from questions.leakage import normalised
 from questions.load import load_split
 from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
+from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory, content_key
 from ratchet.runfolder import MACHINE
 from rewards.store import stored_scores
@@ -152,7 +151,7 @@ class Sweep:
 
     def look(self, cell: Cell) -> Seen:
         """How much of a cell is there, without a model."""
-        record = _read_record(cell.record)
+        record = read_record(cell.record, CellRecord, "delete it and run the sweep again: trajectories are kept")
         if record is None or record.plan != self.plan_of(cell):
             begun = any(path.stat().st_size for path in cell.folder.glob("*.jsonl"))
             return Seen("part", "not all sampled") if begun else Seen("missing")
@@ -165,15 +164,6 @@ class Sweep:
             return Seen("part", f"{lacking} of {len(record.keys) * len(names)} scores are missing", found, scores)
         failed = sum(trajectory.status == "failed" for trajectory in found)
         return Seen("done", f"{failed} failed" if failed else "", found, scores, failed)
-
-
-def _read_record(path: Path) -> CellRecord | None:
-    if not path.exists():
-        return None
-    try:
-        return CellRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged; delete it and run the sweep again: trajectories are kept") from error
 
 
 def plan_sweep(config: Config) -> Sweep:

@@ -78,8 +78,8 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
     """Round by round: the checkpoints within it, then its adapter, which one of them may equal."""
     name = run.path.resolve().name
     check_names("sweep.runs", [name])
-    for number in _rounds(run.path):
-        folder = run.round(number)
+    for folder in run.rounds():
+        number = folder.number
         if not is_adapter(folder.adapter):
             continue
         final = policy_name(folder.adapter)
@@ -98,11 +98,6 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
                     number - 1 + WITHIN * step / last,
                 )
         yield Checkpoint(f"{name}-round-{number}", folder.adapter, final, str(run.path), number, None, float(number))
-
-
-def _rounds(run: Path) -> list[int]:
-    found = (path.name.removeprefix("round-") for path in run.glob("round-*"))
-    return sorted(int(number) for number in found if number.isdigit())
 
 
 def _steps(training: Path) -> dict[int, Path]:

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from evaluation.metrics import BY_NAME
 from evaluation.sweep.cells import QuestionSet, Sweep
 from evaluation.sweep.records import Choice, Look, TestRecord
 from ratchet.errors import UserError
-from ratchet.files import write_atomic
+from ratchet.files import read_record, write_atomic
 
 Columns = Mapping[str, Sequence[Sequence[float]]]
 """By checkpoint, in the sweep's order: for each dev set the values of its questions, the same for every checkpoint."""
@@ -77,15 +76,8 @@ def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resampl
 
 
 def test_record(folder: Path) -> TestRecord:
-    path = _path(folder)
-    if not path.exists():
-        return TestRecord()
-    try:
-        return TestRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: damaged ({error.errors()[0]['msg']}); it says what was tested: restore it, do not delete it"
-        ) from error
+    way_out = "it says what was tested: restore it, do not delete it"
+    return read_record(_path(folder), TestRecord, way_out) or TestRecord()
 
 
 def _path(folder: Path) -> Path:

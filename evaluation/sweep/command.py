@@ -13,11 +13,10 @@ Without an action: every cell, the tables, and the test of what dev chose. On ma
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 
-from evaluation.sweep.cells import Cell, Sweep, plan_sweep
+from evaluation.sweep.cells import Sweep, plan_sweep
 from evaluation.sweep.choice import enter_looks, test_record
 from evaluation.sweep.merge import choices_of, merge, tested_cells
 from evaluation.sweep.page import render
@@ -25,7 +24,7 @@ from evaluation.sweep.records import SweepResults
 from evaluation.sweep.run import run_cells
 from evaluation.sweep.spreadsheet import as_csv
 from evaluation.sweep.table import print_sweep
-from ratchet.command import add_config_arguments, config_of
+from ratchet.command import add_config_arguments, config_of, part_of_work
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
@@ -36,7 +35,7 @@ def sweep(arguments: Sequence[str]) -> None:
         prog="python -m evaluation sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("action", nargs="?", choices=("all", "cells", "cell", "merge", "test"), default="all")
-    parser.add_argument("part", nargs="?", metavar="K/N", help="cell: which part of the cells")
+    parser.add_argument("part", nargs="?", type=part_of_work, metavar="K/N", help="cell: which part of the cells")
     add_config_arguments(parser)
     parser.add_argument(
         "--unscored", action="store_true", help="cell, test: sample, and leave the judge's work for later"
@@ -60,7 +59,8 @@ def sweep(arguments: Sequence[str]) -> None:
         return
     open_run(config)
     if options.action == "cell":
-        run_cells(plan, _part(plan.cells(), options.part), not options.unscored)
+        part, parts = options.part
+        run_cells(plan, plan.cells()[part::parts], not options.unscored)
         return
     if options.action == "all":
         run_cells(plan, plan.cells())
@@ -76,14 +76,6 @@ def sweep(arguments: Sequence[str]) -> None:
         if options.unscored:
             return
     _finish(plan)
-
-
-def _part(cells: Sequence[Cell], part: str) -> Sequence[Cell]:
-    """Every N-th cell from K on."""
-    found = re.fullmatch(r"(\d+)/(\d+)", part)
-    if not found or int(found[1]) >= int(found[2]):
-        raise UserError(f"{part}: a part is K/N with K from 0 to N - 1, such as 0/4")
-    return cells[int(found[1]) :: int(found[2])]
 
 
 def _blocked(plan: Sweep) -> list[str]:

@@ -13,6 +13,7 @@ from evaluation.metrics import BY_NAME
 from evaluation.results import Difference, Estimate
 from evaluation.suite import print_wide
 from evaluation.sweep.records import CellResult, SweepResults
+from evaluation.table import interval, mean, number, p_text
 from ratchet.command import wide_console
 
 WIDTH = 150
@@ -70,34 +71,16 @@ def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
         system=cell.system,
         checkpoint=cell.checkpoint,
         n=found.n,
-        mean=_number(found.mean, digits),
-        interval=_interval(found, digits),
-        difference=_number(difference.mean, digits, sign=True) if cell.difference else "",
-        difference_interval=_interval(difference, digits),
-        p="" if cell.p_holm is None else "<0.001" if cell.p_holm < 0.001 else f"{cell.p_holm:.3f}",
-        costs=tuple(_cost(cell, name) for name in COSTS),
+        mean=number(found.mean, digits),
+        interval=interval(found, digits),
+        difference=number(difference.mean, digits, sign=True) if cell.difference else "",
+        difference_interval=interval(difference, digits),
+        p="" if cell.p_holm is None else p_text(cell.p_holm),
+        costs=tuple(mean(cell.arm.measures.get(name), name) for name in COSTS),
         price="" if cell.price is None else f"{cell.price:.4g}",
         chosen=chosen,
         tone=tone,
     )
-
-
-def _number(value: float | None, digits: int, sign: bool = False) -> str:
-    if value is None:
-        return "-"
-    value = round(value, digits) + 0.0  # no minus sign on a rounded zero
-    return f"{value:{'+' if sign else ''}.{digits}f}"
-
-
-def _interval(found: Estimate | Difference, digits: int) -> str:
-    if found.low is None or found.high is None or found.low == found.high:
-        return ""
-    return f"[{_number(found.low, digits)}, {_number(found.high, digits)}]"
-
-
-def _cost(cell: CellResult, name: str) -> str:
-    found = cell.arm.measures.get(name)
-    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"
 
 
 def caption(results: SweepResults, stage: str) -> str:
@@ -120,9 +103,9 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
         if rows:
             print_wide(_table(results, stage, title, rows), out)
     for average in results.averages:
-        mean = f"{_number(average.estimate.mean, 3)} {_interval(average.estimate, 3)}"
+        found = f"{number(average.estimate.mean, 3)} {interval(average.estimate, 3)}"
         console.print(
-            f"mean over the {average.stage} sets, {average.system}, {average.checkpoint}: {mean}", markup=False
+            f"mean over the {average.stage} sets, {average.system}, {average.checkpoint}: {found}", markup=False
         )
     for line in (*(choice.sentence for choice in results.choices), *results.undecided, *results.notes):
         console.print(line, markup=False)

@@ -25,7 +25,7 @@ from index_build.capacity.search_rates import Disk, measure_disk, measure_search
 from index_build.chunks import Chunker
 from inference.chat import load_tokenizer
 from questions.load import load_questions
-from ratchet.command import config_of, config_parser
+from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import Config, IndexConfig, parse
 from ratchet.errors import UserError
 from ratchet.files import disk_error
@@ -36,26 +36,6 @@ from retrieval.words import Words
 QUERIES = 64
 
 
-def _count(text: str) -> int:
-    try:
-        number = int(text.replace(",", ""))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of 1 or more, such as 14_000_000")
-    return number
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
-    return number
-
-
 def parser_of() -> argparse.ArgumentParser:
     cores = usable_cores()
     parser = config_parser(
@@ -63,20 +43,18 @@ def parser_of() -> argparse.ArgumentParser:
         "Compute what indexing and serving a large corpus will take, from rates measured now on a small sample.",
     )
     add = parser.add_argument
-    add("--documents", type=_count, required=True, help="documents of the corpus, such as 14_000_000")
-    add(
-        "--chunks", type=_count, help="chunks of the corpus, where known (default: as many a document as in the sample)"
-    )
-    add("--sample", type=_count, default=200, help="documents of the config that are measured (default: 200)")
-    add("--jobs", type=_count, default=10, help="machines that build, each with one job (default: 10)")
-    add("--workers", type=_count, default=cores, help=f"processes of each job (default: the cores here, {cores})")
-    add("--memory-gb", type=_positive, default=64.0, help="memory of the machine that serves (default: 64)")
-    add("--threads", type=_count, default=cores, help=f"its search threads (default: the cores here, {cores})")
-    add("--disk-mb-per-s", type=_positive, help="how fast its disk reads (default: measured on this machine's)")
-    add("--encode-chunks-per-s", type=_positive, help="the encoder's rate on a job's machine (default: measured here)")
-    add("--postings-per-chunk", type=_positive, help="sparse: where the encoder is not here (default: measured)")
-    add("--vocabulary", type=_count, default=rates.LLAMA_3_VOCABULARY, help="sparse: as above (default: Llama 3's)")
-    add("--query-terms", type=_count, default=30, help="sparse: terms of a query, as above (default: 30)")
+    add("--documents", type=whole, required=True, help="documents of the corpus, such as 14_000_000")
+    add("--chunks", type=whole, help="chunks of the corpus, where known (default: as many a document as in the sample)")
+    add("--sample", type=whole, default=200, help="documents of the config that are measured (default: 200)")
+    add("--jobs", type=whole, default=10, help="machines that build, each with one job (default: 10)")
+    add("--workers", type=whole, default=cores, help=f"processes of each job (default: the cores here, {cores})")
+    add("--memory-gb", type=positive, default=64.0, help="memory of the machine that serves (default: 64)")
+    add("--threads", type=whole, default=cores, help=f"its search threads (default: the cores here, {cores})")
+    add("--disk-mb-per-s", type=positive, help="how fast its disk reads (default: measured on this machine's)")
+    add("--encode-chunks-per-s", type=positive, help="the encoder's rate on a job's machine (default: measured here)")
+    add("--postings-per-chunk", type=positive, help="sparse: where the encoder is not here (default: measured)")
+    add("--vocabulary", type=whole, default=rates.LLAMA_3_VOCABULARY, help="sparse: as above (default: Llama 3's)")
+    add("--query-terms", type=whole, default=30, help="sparse: terms of a query, as above (default: 30)")
     add("--json", action="store_true", help="print everything as JSON")
     return parser
 

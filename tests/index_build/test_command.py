@@ -75,7 +75,7 @@ def test_a_wrong_job_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         command("--config", config, f"--job={job}")
-    assert "expected I/N with 0 <= I < N, such as 0/10" in capsys.readouterr().err
+    assert "expected K/N with K from 0 to N-1, such as 0/4" in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import dumped_dom, needs_chromium
 from handmade_debate import claims, debate, make_debates, page
 from handmade_run import HOSTILE
 from test_page import Page
@@ -19,8 +17,6 @@ from report.gather import Gathered, Section, gather
 from report.page import render
 from report.verdicts import verdict_sets
 from report.view import make_view
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -138,19 +134,9 @@ class Rendered(HTMLParser):
             self.transcripts[-1][-1][-1] += data
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@needs_chromium
 def test_a_browser_shows_rounds_as_columns_and_steps_as_rows(gathered: tuple[Gathered, str], tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(gathered[1])
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}"]
-    done = subprocess.run(
-        [str(CHROMIUM), *options, "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    shown = Rendered(done.stdout)
+    shown = Rendered(dumped_dom(gathered[1], tmp_path))
     talk, steps = shown.transcripts
     assert talk[0] == ["", "round 1", "round 2"]
     assert [row[0] for row in talk[1:]] == ["rag", "search", "judge"]

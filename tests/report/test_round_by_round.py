@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from html import unescape
 from pathlib import Path
 
 import pytest
+from browser import dumped_dom, needs_chromium
 from handmade_rounds import digest, make_rounds
 from handmade_run import make_run
-from test_debates import CHROMIUM
 from test_page import Page
 
 from evaluation.results import Difference
@@ -178,24 +176,15 @@ def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
         path.write_text(before)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@needs_chromium
 def test_a_click_marks_the_same_content_everywhere(rounds: Rounds, tmp_path: Path) -> None:
     wanted = digest("trajectories", 2)
     click = f"<script>document.querySelector('[data-digest=\"{wanted}\"]').click()</script></body>"
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", rounds[3]).replace("</body>", click)
-    path = tmp_path / "report.html"
-    path.write_text(text)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}"]
-    done = subprocess.run(
-        [str(CHROMIUM), *options, "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    shown = Page(done.stdout)
+    dom = dumped_dom(text, tmp_path)
+    shown = Page(dom)
     lit = [attrs for _, attrs in shown.elements if " lit" in (attrs.get("class") or "")]
     assert len(lit) == 4 and {attrs["data-digest"] for attrs in lit} == {wanted}
     assert all(attrs["aria-pressed"] == "true" for attrs in lit)
-    assert "ledger tracing" in done.stdout
+    assert "ledger tracing" in dom
     assert "[object " not in shown.text, "nothing is shown as a programmer sees it"

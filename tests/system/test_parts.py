@@ -81,7 +81,7 @@ def test_parts_together_are_the_whole_and_each_samples_only_its_own(lab: Lab) ->
 @pytest.mark.parametrize("part", ["3/3", "x/3", "1", "-1/3", "0/0"])
 def test_a_part_that_is_none_is_refused(lab: Lab, part: str) -> None:
     status, said = lab.run("sampling", f"--part={part}")
-    assert status == 2 and f"--part {part}: expected K/N" in said
+    assert status == 2 and f"argument --part: {part!r}: expected K/N" in said
 
 
 def test_what_was_sampled_twice_counts_once_everywhere(lab: Lab) -> None:

@@ -17,19 +17,16 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
-from world import make_run
+from world import make_run, make_trainer
 
 import train
-from inference.chat import load_tokenizer
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from training.checkpoints import damage, seal
 from training.data import EpochSampler, with_blank
-from training.lora import add_lora, load_model
-from training.prepare import prepare_rows
 from training.processes import lost_processes
-from training.trainer import RowTrainer, trainer_config
-from training.watch import Watch, read_log
+from training.trainer import RowTrainer
+from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
@@ -130,12 +127,7 @@ def test_an_epoch_is_filled_up_with_the_blank_row_and_no_other() -> None:
 
 def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: Path) -> None:
     _, config, folder = make_run(tmp_path)
-    table = prepare_rows(config, folder)[0].table
-    agent = config.models["agent"]
-    settings = trainer_config(config.training, agent, tmp_path, len(table), 0, 1)
-    learner = add_lora(load_model(agent), config.training.lora, 0)
-    watch = Watch(tmp_path, 5, has_dev=False)
-    trainer = RowTrainer(learner, load_tokenizer(agent.path), settings, table, table.slice(0, 0), watch, resumed=False)
+    trainer, table = make_trainer(config, folder, tmp_path)
     blank = with_blank(table).slice(len(table)).to_pylist()
     row = table.slice(0, 1).to_pylist()
     for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # on a GPU it is TRL's

@@ -17,19 +17,18 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
-from world import make_run, tiny_model
+from world import make_run, make_trainer, tiny_model
 
 import train
-from inference.chat import load_tokenizer
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 from training.checkpoints import BestAdapter
-from training.data import epoch_order, row_lengths, split_rows
-from training.lora import add_lora, load_model
+from training.data import epoch_order, row_lengths
 from training.prepare import prepare_rows
-from training.trainer import RowTrainer, accumulation, report_to, total_steps, trainer_config
-from training.watch import Watch, read_log
+from training.rows import split_rows
+from training.trainer import RowTrainer, accumulation, report_to, total_steps
+from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
 
@@ -106,12 +105,7 @@ def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path) -> N
 
 def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
     config, folder = round_of(finished)
-    table = prepare_rows(config, folder)[0].table
-    agent = config.models["agent"]
-    settings = trainer_config(config.training, agent, tmp_path, len(table), 0, 1)
-    learner = add_lora(load_model(agent), config.training.lora, 0)
-    watch = Watch(tmp_path, 5, has_dev=False)
-    trainer = RowTrainer(learner, load_tokenizer(agent.path), settings, table, table.slice(0, 0), watch, resumed=False)
+    trainer, table = make_trainer(config, folder, tmp_path)
     inputs = trainer.data_collator(table.slice(0, 3).to_pylist())
     for count in (None, torch.tensor(100)):
         ours = trainer.compute_loss(trainer.model, dict(inputs), num_items_in_batch=count)

@@ -7,15 +7,32 @@ from pathlib import Path
 
 import torch
 import yaml
+from pyarrow import Table
 from tiny import tiny_format, tiny_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from inference.chat import load_tokenizer
 from inference.dialogue import Dialogue
 from inference.engine import Completion
 from ratchet.config import Config, load_config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from training.lora import add_lora, load_model
+from training.prepare import prepare_rows
+from training.trainer import RowTrainer, trainer_config
+from training.watch import Watch
+
+
+def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTrainer, Table]:
+    """A trainer before its first step, and the rows it is to train on."""
+    table = prepare_rows(config, folder)[0].table
+    agent = config.models["agent"]
+    settings = trainer_config(config.training, agent, out, len(table), 0, 1)
+    learner = add_lora(load_model(agent), config.training.lora, 0)
+    watch = Watch(out, 5, has_dev=False)
+    tokenizer = load_tokenizer(agent.path)
+    return RowTrainer(learner, tokenizer, settings, table, table.slice(0, 0), watch, resumed=False), table
 
 
 def tiny_model(folder: Path) -> Path:
