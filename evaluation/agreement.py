@@ -16,7 +16,6 @@ from itertools import combinations
 from statistics import fmean, stdev, variance
 
 from rich.table import Table
-from scipy.stats import rankdata
 
 from ratchet.records import Score
 
@@ -116,6 +115,8 @@ def krippendorff_alpha(units: Iterable[Sequence[float]], ordinal: bool) -> float
     paired = [unit for unit in units if len(unit) > 1]
     values = [value for unit in paired for value in unit]
     if ordinal:
+        from scipy.stats import rankdata  # late: half a second that other commands need not wait
+
         values = rankdata(values).tolist()
     if len(set(values)) < 2:
         return None

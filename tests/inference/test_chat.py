@@ -1,7 +1,10 @@
 """Chat formats: equal to the template on clean text, and impossible to forge with any other."""
 
 import copy
+import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tiny import tiny_tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from inference.chat import ChatFormat, load_tokenizer, render
 from ratchet.errors import UserError
@@ -225,7 +228,34 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
+def test_a_plain_tokenizer_is_loaded_without_torch(tmp_path: Path) -> None:
+    tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
+    says = "import sys; from inference.chat import load_tokenizer; load_tokenizer(sys.argv[1]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", says, tmp_path], capture_output=True, text=True, check=True)
+    assert "transformers" in done.stdout.split() and "torch" not in done.stdout.split()
+
+
+def assert_autos(folder: Path) -> None:
+    ours, autos = load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder)
+    assert type(ours) is type(autos) and ours.init_kwargs == autos.init_kwargs
+    assert ours.backend_tokenizer.to_str() == autos.backend_tokenizer.to_str()
+    assert ours.special_tokens_map == autos.special_tokens_map and ours.chat_template == autos.chat_template
+
+
+@pytest.mark.parametrize("kind", [None, "llama", "qwen2", "bert"])
+def test_the_tokenizer_is_the_one_that_transformers_chooses(tmp_path: Path, kind: str | None) -> None:
+    tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
+    if kind:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    assert_autos(tmp_path)
+
+
 # The real model
+
+
+@pytest.mark.model
+def test_the_real_tokenizer_is_the_one_that_transformers_chooses(smollm2: Path) -> None:
+    assert_autos(smollm2)
 
 
 @pytest.fixture(scope="module")
