@@ -135,7 +135,11 @@ class SlurmCluster:
         self._daemon("slurmctld", "-D")
         self._until(lambda: "UP" in self.run("scontrol", "ping", check=False), "the controller did not start")
 
-    def kill_controller(self) -> None:
+    def kill_controller(self, job: int) -> None:
+        """SIGKILL, after it has written this job down: it saves its state some seconds late, and would forget it."""
+        state, asked = self.folder / "state" / "job_state", time.time()
+        self.run("scontrol", "update", f"JobId={job}", "Comment=to be saved")
+        self._until(lambda: state.exists() and state.stat().st_mtime > asked, "the controller does not save its state")
         daemon = self._daemons.pop("slurmctld")
         daemon.kill()
         daemon.wait()

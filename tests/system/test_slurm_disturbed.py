@@ -138,9 +138,9 @@ def test_a_job_requeues_itself_before_its_time_limit(site: Site, undisturbed: di
 
 
 def test_a_job_outlives_its_controller(site: Site, undisturbed: dict[str, Any]) -> None:
-    job = site.submit("no controller")
+    job = site.submit("no controller", settings=("sampling.concurrency=2",))
     site.wait_for_some("no controller", job)
-    site.cluster.kill_controller()
+    site.cluster.kill_controller(job)
     before = len(site.sampled("no controller"))
     site.cluster.start_controller()
     site.cluster.wait(job, "COMPLETED")
