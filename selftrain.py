@@ -29,7 +29,7 @@ from ratchet.lease import Lease
 from ratchet.progress import duration
 from ratchet.runfolder import open_run
 from rounds.artefacts import Digests
-from rounds.ledger import digests_of, latest, record, to_do
+from rounds.ledger import digests_of, earlier_looks, latest, record, to_do
 from rounds.stages import Experiment, Stage, stages_of
 from rounds.status import LEASE, print_status
 
@@ -68,7 +68,8 @@ def loop(experiment: Experiment, until: int | None = None) -> None:
         spent = duration(time.monotonic() - began)
         title = f"{number}/{total} {named(experiment, stage)}"
         digests = Digests(experiment.run)
-        reason = to_do(stage, latest(experiment.run), digests)
+        known = latest(experiment.run)
+        reason = to_do(stage, known, digests)
         digests.save()
         if reason is None:
             print(f"== {title}: done before", flush=True)
@@ -76,6 +77,13 @@ def loop(experiment: Experiment, until: int | None = None) -> None:
         again = "" if reason == "not done yet" else f": again, {reason}"
         print(f"\n== {title}{again} ({spent} so far)", flush=True)
         inputs, at, start = digests_of(stage.reads, digests), datetime.now(UTC), time.monotonic()
+        if looks := earlier_looks(stage, inputs, known):
+            rounds = ", ".join(map(str, looks))
+            print(
+                f"warning: these test questions were asked before, with the adapter of round {rounds}; "
+                "what comes after such a look promises too much: report the first number, or take fresh questions",
+                flush=True,
+            )
         status = run_stage(stage.command)
         if status != 0:
             raise UserError(

@@ -15,7 +15,7 @@ from ratchet.runfolder import RunFolder
 from rounds.artefacts import Artefact, Digests
 from rounds.facts import facts_of
 from rounds.records import Entry
-from rounds.stages import Stage
+from rounds.stages import TEST, Stage
 
 Latest = Mapping[tuple[int, str], Entry]
 """By round and stage, the entry that counts."""
@@ -55,6 +55,17 @@ def broken(stage: Stage, entry: Entry, digests: Digests) -> str:
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return " and ".join(sorted(name for name in {*old, *new} if old.get(name) != new.get(name)))
+
+
+def earlier_looks(stage: Stage, inputs: Mapping[str, str], known: Latest) -> list[int]:
+    """Before a stage that tests: the other rounds whose adapters the same questions were tested with."""
+    return [
+        number
+        for (number, title), entry in known.items()
+        if stage.title.partition(":")[0] == title == TEST
+        and number != stage.round
+        and entry.inputs.get("questions") == inputs.get("questions")
+    ]
 
 
 def record(

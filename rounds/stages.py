@@ -22,6 +22,7 @@ from rounds.artefacts import Adapter, Artefact, File, Index, Known, Lines, Quest
 from rounds.promotion import SPLIT, kept_any, last_promoted
 from rounds.settings import rounds_of
 
+TEST = "test"
 TRAIN = str(Path(__file__).parents[1] / "train.py")
 MODULE = (sys.executable, "-m")
 
@@ -92,7 +93,7 @@ def stages_of(experiment: Experiment) -> Iterator[Stage]:
             yield training(experiment, number, origin)
         yield from promoting(experiment, number, origin, has_candidate)
     best = last_promoted(run, before=count + 1)
-    yield from evaluating(experiment, best or count, with_adapter=best is not None, title="test")
+    yield from evaluating(experiment, best or count, with_adapter=best is not None, title=TEST)
     yield reporting(experiment, count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections import defaultdict
 from html import unescape
@@ -162,6 +163,17 @@ def test_the_command_takes_the_last_round_that_has_anything(
     second = words_of(run.report.read_text())
     assert "run · round 2 · dev split, 40 questions" in second, "before test, what the round was judged by"
     assert "After all rounds, in round 3's folder, on test: The trained model is better. F1" in second
+
+
+def test_a_second_look_at_the_test_questions_is_told(rounds: Rounds) -> None:
+    config, run, _, text = rounds
+    assert "were looked at" not in words_of(text)
+    again = run.round(1).evaluation / "results.json"
+    shutil.copy(run.round(3).evaluation / "results.json", again)
+    try:
+        assert "looked at 2 times" in words_of(render(config, gather(config, run.round(3), 3)))
+    finally:
+        again.unlink()
 
 
 def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:

@@ -11,7 +11,7 @@ import pytest
 import rounds.artefacts
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests, File, Known, Lines, count_lines
-from rounds.ledger import digests_of, latest, read_ledger, record, to_do
+from rounds.ledger import digests_of, earlier_looks, latest, read_ledger, record, to_do
 from rounds.stages import Stage
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -53,6 +53,19 @@ def test_a_stage_is_done_when_its_entry_holds(run: RunFolder) -> None:
     [entry] = read_ledger(run)
     assert (entry.round, entry.stage, entry.facts) == (1, "sample", {"trajectories": 2})
     assert entry.began == "2026-01-02T03:04:05+00:00" and set(entry.outputs) == {"trajectories"}
+
+
+def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
+    def test(number: int, questions: str, title: str = "test") -> Stage:
+        return Stage(number, title, (), {"questions": Known(questions)}, {"evaluation": Known("e")})
+
+    def looks(one: Stage) -> list[int]:
+        return earlier_looks(one, digests_of(one.reads, Digests(run)), latest(run))
+
+    done(run, test(1, "q"))
+    done(run, test(1, "q", "promote"))
+    assert looks(test(3, "q")) == looks(test(3, "q", "test: sample")) == [1]
+    assert looks(test(1, "q")) == looks(test(3, "fresh")) == looks(test(3, "q", "promote")) == []
 
 
 def test_changed_inputs_and_outputs_are_named(run: RunFolder) -> None:
