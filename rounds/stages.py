@@ -8,7 +8,7 @@ agents and judge are never up together unless one stage asks both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def before_training(experiment: Experiment, number: int, origin: int | None) -> 
             (*MODULE, "rewards", *at, *empty),
             {**questions, **trajectories, "config": _settings(config, "rewards")},
             {"scores": Lines(folder.scores), "selection": File(folder.selection)},
-            _judge(config, set(config.rewards.weights)),
+            judge_of(config, config.rewards.weights),
         ),
     ]
     if number > 1 or config.index.url is not None:  # a search server's index was built where the server runs
@@ -209,9 +209,8 @@ def _measuring(
     writes: Mapping[str, Artefact],
 ) -> list[Stage]:
     """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together."""
-    models = experiment.config.models
-    judge = _judge(experiment.config, set(experiment.config.evaluation.scores))
-    if judge <= agents or not any(needs_server(name, models[name]) for name in agents | judge):
+    judge = judge_of(experiment.config, experiment.config.evaluation.scores)
+    if not apart(experiment.config, agents, judge):
         return [experiment.stage(number, title, command, reads, writes, agents | judge)]
     patterns = tuple(f"*/{split}/*.jsonl" for split in splits)
     answers: dict[str, Artefact] = {"trajectories": Lines(experiment.run.round(number).evaluation, patterns)}
@@ -243,9 +242,14 @@ def _shared_round(experiment: Experiment) -> list[Stage]:
     return [*stages, experiment.stage(1, "compare", compare, tables, {})]
 
 
-def _judge(config: Config, names: set[str]) -> set[str]:
+def judge_of(config: Config, names: Iterable[str]) -> set[str]:
     """The model that gives these scores, if any is judged."""
-    return {config.rewards.judge} if JUDGED_SCORES & names else set()
+    return {config.rewards.judge} if JUDGED_SCORES & set(names) else set()
+
+
+def apart(config: Config, agents: set[str], judge: set[str]) -> bool:
+    """Whether judging has a server of its own, which is not to be up beside the agents'."""
+    return not judge <= agents and any(needs_server(name, config.models[name]) for name in agents | judge)
 
 
 def _settings(config: Config, *sections: str) -> Known:

@@ -10,7 +10,8 @@ The commands of the main path as SLURM jobs. JOB is one of
     chain       all of a round as jobs that wait for each other, each with resources of its own
     round       all of a round in one job: servers are up only while a stage needs them, so one GPU is enough
     selftrain   every round, in one job
-    sweep       the cells of `python -m evaluation sweep` as an array, the tables, and the test of what they choose
+    sweep       the cells of `python -m evaluation sweep` as an array, the tables, and the test of what they choose;
+                a judge that is to be served scores in an array of its own, when the agents' servers are gone
 
 Before anything is submitted the config is checked, and that what a job reads is there. A job that is preempted or runs
 out of time goes on where it was (slurm/job.sh). --dry-run prints the submission as a shell script.

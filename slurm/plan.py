@@ -15,17 +15,28 @@ from agents.systems import models_of
 from evaluation.sweep.cells import plan_sweep
 from inference.addresses import needs_server
 from inference.serving.settings import serve_config
-from ratchet.config import JUDGED_SCORES, Config, load_members
+from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rounds.promotion import kept_any, last_promoted, read_promotion
 from rounds.settings import rounds_of
-from rounds.stages import TRAIN, Experiment, Stage, before_training, evaluating, promoting, reporting, training
+from rounds.stages import (
+    MODULE,
+    TRAIN,
+    Experiment,
+    Stage,
+    apart,
+    before_training,
+    evaluating,
+    judge_of,
+    promoting,
+    reporting,
+    training,
+)
 from slurm.site import Site, resources_of
 
 ROOT = Path(TRAIN).parent
-MODULE = (sys.executable, "-m")
 TASK = "@TASK@"
 """In a command: the number of the array's task (slurm/job.sh)."""
 JOBS = ("index", "sample", "rewards", "train", "evaluate", "round", "selftrain", "sweep", "chain")
@@ -43,7 +54,8 @@ class Job:
     """Of an array; 0: a single job."""
     after: str = ""
     """The job that it waits for."""
-    condition: Literal["afterok", "afterany"] = "afterok"
+    condition: Literal["afterok", "afterany", "aftercorr"] = "afterok"
+    """aftercorr: task by task, of an array that waits for an array."""
 
 
 @dataclass(frozen=True)
@@ -183,19 +195,25 @@ def _sweep(request: Request) -> list[Job]:
     sweep = (*MODULE, "evaluation", "sweep", *request.arguments)
     cells = len(found.cells())
     tasks = min(request.tasks("sweep", cells), cells)
-    models = models_of(found.systems.values()) | judge_of(config, config.evaluation.scores)
-    gpus = gpus_of(config, models)
-    served = sorted(name for name in models if needs_server(name, config.models[name]))
-    serve = (*MODULE, "inference", "serve", *request.arguments, "--models", ",".join(served), "--") if served else ()
-    jobs = [
-        Job("sweep", "sweep", (*serve, *sweep, "cell", f"{TASK}/{tasks}"), gpus, tasks),
-        Job("merge", "merge", (*sweep, "merge"), after="sweep", condition="afterany"),
-    ]
-    return [*jobs, Job("test", "sweep", (*serve, *sweep, "test"), gpus, after="merge")] if found.test else jobs
+    agents, judge = models_of(found.systems.values()), judge_of(config, config.evaluation.scores)
 
+    def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
+        served = sorted(one for one in models if needs_server(one, config.models[one]))
+        serve = (*MODULE, "inference", "serve", *request.arguments, "--models", ",".join(served), "--")
+        command = (*(serve if served else ()), *sweep, *words)
+        return Job(name, "sweep", command, gpus_of(config, models), tasks, after)
 
-def judge_of(config: Config, scores: Iterable[str]) -> set[str]:
-    return {config.rewards.judge} if JUDGED_SCORES & set(scores) else set()
+    def both(name: str, words: tuple[str, ...], tasks: int = 0, after: str = "") -> list[Job]:
+        """Sampled and scored: by one job, or by two where the judge is not to be up beside the agents."""
+        if not apart(config, agents, judge):
+            return [job(name, agents | judge, words, tasks, after)]
+        sampled = job(f"{name}-sample", agents, (*words, "--unscored"), tasks, after)
+        scored = job(name, judge, words, tasks, sampled.name)
+        return [sampled, replace(scored, condition="aftercorr") if tasks else scored]
+
+    run = both("sweep", ("cell", f"{TASK}/{tasks}"), tasks)
+    merge = Job("merge", "merge", (*sweep, "merge"), after="sweep", condition="afterany")
+    return [*run, merge, *(both("test", ("test",), after="merge") if found.test else [])]
 
 
 def gpus_of(config: Config, names: Iterable[str]) -> int:

@@ -155,7 +155,7 @@ def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> 
 def _line(submission: Submission, job: Job, numbers: Mapping[str, str]) -> str:
     number = numbers[job.name]
     array = f", {job.tasks} tasks" if job.tasks else ""
-    waits = {"afterok": "after", "afterany": "whatever becomes of"}[job.condition]
+    waits = {"afterok": "after", "afterany": "whatever becomes of", "aftercorr": "task by task after"}[job.condition]
     after = f", {waits} {numbers[job.after]}" if job.after else ""
     return f"{number}  {job.name}{array}{after}; log {submission.log(job, number + ('_*' if job.tasks else ''))}"
 

@@ -99,6 +99,19 @@ def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, e
     assert (gpus["sample"], gpus["rewards"], gpus["evaluate"]) == ("gpu:1", "gpu:4", "gpu:4")
 
 
+def test_a_sweep_whose_judge_has_a_server_samples_first_and_scores_task_by_task(slurm: Slurm, experiment: Path) -> None:
+    config = changed(experiment, slurm.folder / "config.yaml", **SERVED, sweep={"runs": []})
+    calls = submitted(slurm, "sweep", "--config", config, "--tasks", "2")
+    commands = {name: " ".join(command_of(call)) for name, call in calls.items()}
+    assert list(calls) == ["sweep-sample", "sweep", "merge", "test-sample", "test"]
+    waits = [options_of(call).get("--dependency", "") for call in calls.values()]
+    assert waits == ["", "aftercorr:100", "afterany:101", "afterok:102", "afterok:103"]
+    assert options_of(calls["sweep-sample"])["--array"] == options_of(calls["sweep"])["--array"]
+    served = {name: command.partition(" --models ")[2].split(" ")[0] for name, command in commands.items()}
+    assert served == {"sweep-sample": "agent", "sweep": "judge", "merge": "", "test-sample": "agent", "test": "judge"}
+    assert [name for name, command in commands.items() if "--unscored" in command] == ["sweep-sample", "test-sample"]
+
+
 def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: Slurm, experiment: Path) -> None:
     """Blanks, quotes and what a shell would take for its own, in paths, overrides, set-up and options."""
     site = slurm.site(
