@@ -8,6 +8,11 @@ Without an action: every cell, the tables, and the test of what dev chose. On ma
     merge      sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model; exit status 1 where
                cells are missing, which are named
     test       measure what dev chose, and what it is compared with, on the test sets: once
+
+Where a GPU has no room for agents and judge at once, `cell` and `test` sample first and score when called again:
+
+    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --unscored
+    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1
 """
 
 from __future__ import annotations
