@@ -75,18 +75,7 @@ class Lease:
         """UserError, also where the file system refuses."""
         until = time.monotonic() + self._wait
         is_told = False
-        while True:
-            mine = _this_process()
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                holder = self._claim(mine)
-            except OSError as error:
-                raise UserError(
-                    f"{self.path}: cannot write ({error.strerror or error}); make room or mend the folder's "
-                    "permissions, then run the same command again"
-                ) from error
-            if holder is None:
-                break
+        while holder := self.try_take():
             left = until - time.monotonic()
             if left <= 0:
                 raise UserError(
@@ -98,9 +87,23 @@ class Lease:
                 print(f"waiting for {self.what}, which is held by {holder}", file=sys.stderr, flush=True)
                 is_told = True
             time.sleep(min(0.5, left))
-        self._token, self._text = mine.token, mine.model_dump_json().encode()
-        self._pid, self._seen, self._is_lost = mine.pid, time.monotonic(), False
-        _heart.add(self)
+
+    def try_take(self) -> Holder | None:
+        """Without a wait. None: it is ours; else who holds it. UserError where the file system refuses."""
+        mine = _this_process()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            holder = self._claim(mine)
+        except OSError as error:
+            raise UserError(
+                f"{self.path}: cannot write ({error.strerror or error}); make room or mend the folder's "
+                "permissions, then run the same command again"
+            ) from error
+        if holder is None:
+            self._token, self._text = mine.token, mine.model_dump_json().encode()
+            self._pid, self._seen, self._is_lost = mine.pid, time.monotonic(), False
+            _heart.add(self)
+        return holder
 
     def _claim(self, mine: Holder) -> Holder | None:
         """None: it is ours now; else who holds it."""

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ratchet.files import Segment, read_segment
+from ratchet.lease import Lease
 from ratchet.records import Question, Record, Score, Trajectory, content_key
 from rewards.judge import Ask, CallLog, Judge
 from rewards.prompts import (
@@ -29,6 +30,8 @@ from rewards.prompts import (
     nuggets_prompt,
 )
 
+POLL = 0.2
+"""Seconds between two looks at whether another process has drawn a question's nuggets."""
 ABSTENTION = (0 + 1) / 3
 
 
@@ -45,27 +48,44 @@ class NuggetSet(Record):
 class NuggetStore:
     """Nuggets drawn by one judge with one prompt, shared by every stage and round of a run.
 
-    Each scoring folder appends to a segment of its own and reads all of them, so that two evaluations can run at once.
+    Each scoring folder appends to a segment of its own and reads all of them, so that any number of processes may
+    score at once. One of them draws a question's nuggets, and the others wait for it: answers that are compared are
+    judged by the same nuggets.
     """
 
     def __init__(self, folder: Path, judge: Judge, writer: str) -> None:
         self._judge = judge
-        stem = content_key(judge.engine.fingerprint, NUGGETS_VERSION)[:12]
-        self._segment = Segment(folder / f"{stem}-{writer}.jsonl")
-        self._known = {
-            found.key: found
-            for path in sorted(folder.glob(f"{stem}-*.jsonl"))
-            for found in read_segment(path, NuggetSet)
-        }
+        self._folder, self._stem = folder, content_key(judge.engine.fingerprint, NUGGETS_VERSION)[:12]
+        self._segment = Segment(folder / f"{self._stem}-{writer}.jsonl")
+        self._sizes: dict[Path, int] = {}
+        self._known: dict[str, NuggetSet] = {}
+        self._learn()
         self._drawing: dict[str, asyncio.Lock] = {}
 
     async def get(self, question: Question, reference: str, log: CallLog) -> NuggetSet:
         """The question's nuggets, drawn if they are not known. Raises TooLong and JudgeFailed."""
         key = content_key(question.text, reference)
         async with self._drawing.setdefault(key, asyncio.Lock()):
-            if key not in self._known:
-                self._known[key] = await self._draw(key, question, reference, log)
+            if key in self._known:
+                return self._known[key]
+            lease = Lease(self._folder / f".{self._stem}-{key[:16]}.lease", f"the nuggets of {question.id}")
+            while lease.try_take():  # noqa: ASYNC110 - another process, which sets no event of ours
+                await asyncio.sleep(POLL)
+            try:
+                self._learn()  # what another process drew meanwhile
+                if key not in self._known:
+                    self._known[key] = await self._draw(key, question, reference, log)
+            finally:
+                lease.release()
             return self._known[key]
+
+    def _learn(self) -> None:
+        """Read the segments that have grown."""
+        for path in sorted(self._folder.glob(f"{self._stem}-*.jsonl")):
+            if (size := path.stat().st_size) != self._sizes.get(path):
+                self._sizes[path] = size
+                for found in read_segment(path, NuggetSet):
+                    self._known.setdefault(found.key, found)
 
     async def _draw(self, key: str, question: Question, reference: str, log: CallLog) -> NuggetSet:
         """Try up to `runs` seeds. A set without nuggets is remembered for now, but not on disk."""

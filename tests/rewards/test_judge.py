@@ -149,15 +149,38 @@ def test_a_questions_own_nuggets_are_used_as_they_are(tmp_path: Path) -> None:
     assert len(engine.calls) == 4
 
 
-def test_nuggets_are_drawn_once_per_question_reference_and_judge(tmp_path: Path) -> None:
-    def draws(engine: ScriptedEngine) -> int:
-        return sum(set(material(call.messages)) == {"question", "expected_output"} for call in engine.calls)
+def draws(engine: ScriptedEngine) -> int:
+    """Calls that ask for nuggets."""
+    return sum(set(material(call.messages)) == {"question", "expected_output"} for call in engine.calls)
 
+
+def test_nuggets_are_drawn_once_per_question_reference_and_judge(tmp_path: Path) -> None:
     engines = [scripted_judge(), scripted_judge(), scripted_judge(fingerprint="judge-b"), scripted_judge()]
     questions = [QUESTION, QUESTION, QUESTION, QUESTION.model_copy(update={"reference": "Nobody knows."})]
     for sample, (engine, question) in enumerate(zip(engines, questions, strict=True)):
         judge_it(tmp_path, engine, "correctness", question, trajectory(sample))
     assert [draws(engine) for engine in engines] == [1, 0, 1, 1]
+
+
+def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Path) -> None:
+    """Two stores stand for the processes: a lease is one holding's, not one process's."""
+
+    async def score(store: NuggetStore, judge: Judge, sample: int) -> Score:
+        with CallLog(tmp_path / f"calls-{sample}.jsonl", set()) as log:
+            return await correctness(judge, store, QUESTION, trajectory(sample), log)
+
+    async def run() -> list[Score]:
+        engines = [scripted_judge(), scripted_judge()]
+        judges = [Judge(engine, RewardsConfig(runs=2), seed=0, concurrency=2) for engine in engines]
+        folder = tmp_path / "nuggets"
+        with NuggetStore(folder, judges[0], "a") as one, NuggetStore(folder, judges[1], "b") as other:
+            scores = await asyncio.gather(score(one, judges[0], 0), score(other, judges[1], 1))
+        assert sorted(draws(engine) for engine in engines) == [0, 1]
+        assert not list(folder.glob(".*.lease*"))
+        return scores
+
+    first, second = asyncio.run(run())
+    assert first.verdicts[0]["nuggets"] == second.verdicts[0]["nuggets"]
 
 
 def test_an_empty_answer_is_an_abstention_without_a_call(tmp_path: Path) -> None:
