@@ -12,6 +12,7 @@ from pathlib import Path
 
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
+from inference.session import session
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
@@ -206,9 +207,9 @@ async def _judge_all(
 
             async def worker(todo: Iterator[tuple[str, Trajectory]]) -> None:
                 for name, trajectory in todo:
-                    score = await _judge_one(
-                        judge, store, embed, name, by_id[trajectory.question_id], trajectory, files[name], found
-                    )
+                    question = by_id[trajectory.question_id]
+                    with session(question.id):  # what is asked of one answer begins alike: one server, of several
+                        score = await _judge_one(judge, store, embed, name, question, trajectory, files[name], found)
                     found[trajectory.key, name] = score
                     tally.add(score)
                     progress.advance(note=str(tally))

@@ -11,6 +11,7 @@ from reward_cases import Material, asked, judge_reply, make_config, material, sc
 
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
+from inference.session import Session, current_session
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
@@ -74,6 +75,19 @@ def test_every_pair_has_its_score(judged: Judged) -> None:
     assert scores[first, "faithfulness"].value == 0.5
     on_disk = {(s.trajectory, s.name): s for s in read_segments(judged.folder, Score)}
     assert on_disk == scores == stored_scores(judged.folder, {t.key for t in TRAJECTORIES})
+
+
+def test_the_calls_about_one_answer_belong_together_wherever_they_are_answered(judged: Judged) -> None:
+    """So that one server of several answers them (inference/replicas.py)."""
+    seen: list[Session | None] = []
+
+    def reply(given: Material) -> str:
+        seen.append(current_session())
+        return judge_reply(given)
+
+    judged(scripted_judge(reply), ["correctness", "faithfulness"])
+    assert None not in seen and len(set(seen)) == len(TRAJECTORIES) * 2
+    assert {one.question for one in seen if one} == {question.id for question in QUESTIONS}
 
 
 def test_precision_costs_one_call_a_run_beside_faithfulness_and_two_alone(judged: Judged) -> None:
