@@ -63,6 +63,9 @@ def train(config: Config, number: int, start: Path | None = None) -> None:
     is_writer = os.environ.get("RANK", "0") == "0"
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
         _train(config, number, start)
+    from training.processes import take_leave  # late: it imports torch
+
+    take_leave()
 
 
 def _train(config: Config, number: int, start: Path | None) -> None:

@@ -48,6 +48,12 @@ def adapter_weights(model: Any) -> dict[str, Any]:
     }
 
 
+def take_leave() -> None:
+    """Of the other processes, when all is done: one that exits within their group may be aborted by torch's threads."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 @contextlib.contextmanager
 def lost_processes() -> Iterator[None]:
     """Says in words that another process of this training ended, or does not answer."""
