@@ -25,6 +25,7 @@ from rounds.settings import rounds_of
 TEST = "test"
 TRAIN = str(Path(__file__).parents[1] / "train.py")
 MODULE = (sys.executable, "-m")
+Command = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,14 @@ class Experiment:
         models: set[str] | None = None,
     ) -> Stage:
         """`models`: all that the command asks; a server is put around it for those that need one."""
-        served = tuple(sorted(name for name in models or () if needs_server(name, self.config.models[name])))
-        if served:
-            serve = (*MODULE, "inference", "serve", *self.arguments, "--models", ",".join(served), "--")
-            command = (*serve, *command)
+        served, command = self.beside_servers(models or (), command)
         return Stage(number, self.prefix + title, command, reads, writes, served)
+
+    def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
+        """(those of the models that need a server, the command with their servers around it)."""
+        served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
+        serve = (*MODULE, "inference", "serve", *self.arguments, "--models", ",".join(served), "--")
+        return served, (*serve, *command) if served else command
 
 
 def stages_of(experiment: Experiment) -> Iterator[Stage]:

@@ -198,9 +198,7 @@ def _sweep(request: Request) -> list[Job]:
     agents, judge = models_of(found.systems.values()), judge_of(config, config.evaluation.scores)
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
-        served = sorted(one for one in models if needs_server(one, config.models[one]))
-        serve = (*MODULE, "inference", "serve", *request.arguments, "--models", ",".join(served), "--")
-        command = (*(serve if served else ()), *sweep, *words)
+        _, command = request.experiment.beside_servers(models, (*sweep, *words))
         return Job(name, "sweep", command, gpus_of(config, models), tasks, after)
 
     def both(name: str, words: tuple[str, ...], tasks: int = 0, after: str = "") -> list[Job]:
