@@ -13,6 +13,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed import DistError
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from ratchet.errors import UserError
@@ -32,15 +33,32 @@ def shard_on_cpu(state: PartialState) -> None:
         state.distributed_type = DistributedType.MULTI_GPU
 
 
-def sum_in_float32(accelerator: Any) -> None:
-    """Under FSDP in 16 bits, accelerate adds up gradients in 16 bits too; the adapter and its gradients are float32."""
+def keep_float32(accelerator: Any) -> None:
+    """Under FSDP in 16 bits, accelerate adds up gradients in 16 bits and rounds log-probabilities, which the model
+    returns, to 16 bits. Both stay float32, as they are under DDP."""
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if plugin is not None and plugin.mixed_precision_policy is not None:
-        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, reduce_dtype=torch.float32)
+        plugin.mixed_precision_policy = replace(
+            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
+        )
+
+
+def unshard_head(model: Any) -> None:
+    """Under FSDP, let every process have the whole output head until the backward pass ends.
+
+    FSDP does so when a module runs. TRL multiplies by the head's weight without running the head, and FSDP's backward
+    pass in 16 bits fails on weights that it has never put together.
+    """
+    head = model.get_output_embeddings()
+    if isinstance(head, FSDPModule):
+        head.unshard()
 
 
 def adapter_weights(model: Any) -> dict[str, Any]:
     """The trained weights of a PeftModel, whole. Under FSDP each process holds a part: all of them have to call it."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # weights that FSDP left whole after an evaluation are rounded to the compute's 16 bits
     return {
         name: weight.full_tensor() if isinstance(weight, DTensor) else weight.detach()
         for name, weight in model.named_parameters()

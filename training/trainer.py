@@ -30,7 +30,7 @@ from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from training.data import IGNORED, Collator, EpochSampler, row_lengths, with_blank
 from training.lora import compute_type, on_cpu
-from training.processes import adapter_weights, shard_on_cpu, sum_in_float32
+from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from training.watch import Watch
 
 
@@ -152,7 +152,7 @@ class RowTrainer(SFTTrainer):
         if self.args.use_cpu:
             shard_on_cpu(self.args.distributed_state)
         super().create_accelerator_and_postprocess()
-        sum_in_float32(self.accelerator)
+        keep_float32(self.accelerator)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         together = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
@@ -162,6 +162,10 @@ class RowTrainer(SFTTrainer):
         per_epoch = math.ceil(per_device / self.args.gradient_accumulation_steps)
         epoch = lambda: self.state.global_step // per_epoch  # noqa: E731
         return EpochSampler(self.lengths, batch, self.args.seed, epoch, together)
+
+    def uses_trl_head(self) -> bool:
+        """See `compute_loss`; tests of what GPUs run answer otherwise."""
+        return not self.args.use_cpu
 
     def compute_loss(
         self,
@@ -180,7 +184,8 @@ class RowTrainer(SFTTrainer):
         learnt = labels != IGNORED
         if self.model.training:
             self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())  # blank rows do not count
-        if inputs["input_ids"].is_cuda or return_outputs:
+        if self.uses_trl_head() or return_outputs:
+            unshard_head(self.model)
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         positions = learnt.any(0).nonzero().squeeze(1)
         logits = model(

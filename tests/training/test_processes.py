@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
-from world import make_run, make_trainer
+from world import make_run, make_trainer, tiny_model
 
 import train
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from training.checkpoints import damage, seal
@@ -30,6 +32,7 @@ from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
+IN_BF16 = Path(__file__).with_name("train_in_bf16.py")
 # 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
 SETTINGS: dict[str, Any] = {
     "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True
@@ -44,10 +47,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     return folder
 
 
-def launch(processes: str, config: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes)]
+def launch(processes: str, config: Path, *options: str, program: Path | str = "train.py") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes), *options]
+    return start([*command, str(program)], config)
+
+
+def start(command: list[str], config: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*command, "train.py", "--config", str(config)],
+        [*command, "--config", str(config)],
         cwd=REPO,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
@@ -109,6 +116,48 @@ def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_
     status, said = finish(launch("cpu_fsdp.yaml", path))
     assert status == 0 and "of 16 were done before, going on" in said, said
     assert_same(folder, alone)
+
+
+def make_bf16_run(folder: Path) -> tuple[Path, Config, RoundFolder]:
+    """18 rows in steps of 12, two at a time: each of two processes accumulates three micro-batches, and a blank one at
+    the end of an epoch. Gradients are clipped. The head is not tied to the embeddings: only the loss uses it."""
+    tiny_model(folder / "model", tied=False)
+    return make_run(folder, **SETTINGS | {"batch_size": 12, "micro_batch": 2, "max_steps": 8, "max_grad_norm": 0.1})
+
+
+@pytest.fixture(scope="module")
+def alone_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
+    path, _, folder = make_bf16_run(tmp_path_factory.mktemp("alone_in_bf16"))
+    status, said = finish(start([sys.executable, str(IN_BF16)], path))
+    assert status == 0, said
+    return folder
+
+
+@pytest.mark.slow
+def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, tmp_path: Path) -> None:
+    path, _, folder = make_bf16_run(tmp_path)
+    status, said = finish(launch("cpu_ddp.yaml", path, program=IN_BF16))
+    assert status == 0, said
+    assert_same(folder, alone_in_bf16)
+
+
+@pytest.mark.slow
+def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
+    alone_in_bf16: RoundFolder, tmp_path: Path
+) -> None:
+    """Nothing is rounded to bf16 but the frozen weights and the compute, which are the same wherever they are done. So
+    the tolerance is that of float32 sums; a loss or an adapter rounded to bf16 is off by up to 4e-3 of itself."""
+    path, _, folder = make_bf16_run(tmp_path)
+    status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
+    assert status == 0, said
+    assert_same(folder, alone_in_bf16)
+
+    # The last four steps again, with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
+    for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "best-8"))):
+        shutil.rmtree(done)
+    status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
+    assert status == 0 and "4 of 8 were done before, going on" in said, said
+    assert_same(folder, alone_in_bf16)
 
 
 def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:

@@ -35,7 +35,7 @@ def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTra
     return RowTrainer(learner, tokenizer, settings, table, table.slice(0, 0), watch, resumed=False), table
 
 
-def tiny_model(folder: Path) -> Path:
+def tiny_model(folder: Path, tied: bool = True) -> Path:
     tokenizer = tiny_tokenizer()
     torch.manual_seed(1)
     shape = LlamaConfig(
@@ -45,7 +45,7 @@ def tiny_model(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
     )
     LlamaForCausalLM(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
