@@ -26,6 +26,7 @@ from inference.chat import load_tokenizer
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import read_jsonl
+from ratchet.records import with_title
 from ratchet.text import normalise_answer
 from retrieval.ranker import Ranking
 from retrieval.words import Words
@@ -129,7 +130,7 @@ def read_chunks(path: Path, words: Words, tokenizer: str | None) -> Chunks:
     for _, row in read_jsonl(path, "document"):
         spans = chunker.cut([row["text"]])[0] if chunker else [(0, len(row["text"]))]
         for start, end in spans:
-            text = f"{row.get('title') or ''}\n{row['text'][start:end]}"
+            text = with_title(row.get("title") or "", row["text"][start:end])
             counts = Counter(numbers.setdefault(term, len(numbers)) for term in words.terms(text))
             for term, count in sorted(counts.items()):
                 terms.append(term)

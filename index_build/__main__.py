@@ -17,25 +17,18 @@ import time
 from pathlib import Path
 
 from index_build.build import build_index, remove_documents
+from index_build.content import contents_of
+from index_build.inspection import cut_by_encoder
+from index_build.inspection import main as inspect
+from index_build.measure import measure_of, tell_of_smaller_chunks
 from index_build.plan import read_plan
-from inference.chat import load_tokenizer
 from ratchet.command import config_of, config_parser, part_of_work, run_command
-from ratchet.config import Config, IndexConfig
+from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
 from retrieval.layout import Manifest, read_shards
 
 OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
-
-
-def tokenizer_of(config: Config) -> tuple[str, str | None]:
-    """(name, revision) of the tokenizer that measures chunks: index.tokenizer, or else the agent model's."""
-    if config.index.tokenizer is not None:
-        return config.index.tokenizer, None
-    agent = config.models.get("agent")
-    if agent is None:
-        raise UserError("index.tokenizer is not set and there is no models.agent to take it from; set index.tokenizer")
-    return agent.path, agent.revision
 
 
 def build(arguments: list[str], add: bool = False) -> None:
@@ -54,16 +47,25 @@ def build(arguments: list[str], add: bool = False) -> None:
     )
     given = parser.parse_args(arguments)
     config = config_of(given)
-    name, revision = tokenizer_of(config)
-    tokenizer = load_tokenizer(name, revision)
-    for index in config.index.parts or (config.index,):
-        if index.url is not None:
-            raise UserError(OTHER_MACHINE)
+    indexes = config.index.parts or (config.index,)
+    if any(index.url is not None for index in indexes):
+        raise UserError(OTHER_MACHINE)
+    contents = [contents_of(index) for index in indexes]
+    measure = measure_of(config, [each.limit for each in contents if each.limit is not None])
+    for index, content in zip(indexes, contents, strict=True):
         if add:
             index = _with_sources(index, given.sources)
+        tell_of_smaller_chunks(index, measure.limits)
         began = time.monotonic()
         manifest, built = build_index(
-            index, tokenizer, name, workers=given.workers, job=given.job, replace=given.replace
+            index,
+            measure.tokenizer,
+            measure.name,
+            workers=given.workers,
+            job=given.job,
+            replace=given.replace,
+            contents=content,
+            limits=measure.limits,
         )
         _report(index, manifest, built, time.monotonic() - began)
 
@@ -85,6 +87,7 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
         f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks, {sum(shard.postings for shard in shards):,} "
         f"postings, {len(shards)} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
     )
+    print(cut_by_encoder(manifest.settings, shards), end="")
     print(f"  digest {manifest.digest}")
 
 
@@ -118,8 +121,6 @@ def main() -> None:
     elif verb == "remove":
         remove(rest)
     elif verb == "inspect":
-        from index_build.inspection import main as inspect
-
         inspect(rest)
     elif verb == "capacity":
         from index_build.capacity.command import main as capacity

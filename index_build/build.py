@@ -34,6 +34,7 @@ from retrieval.layout import (
     stamp_of,
     write_stamps,
 )
+from retrieval.limits import TokenLimit
 from retrieval.opening import open_store
 from retrieval.shard import SHARD, FileEntry, ShardManifest, read_shard_manifest
 from retrieval.store import Store
@@ -50,18 +51,23 @@ def build_index(
     workers: int = 1,
     job: tuple[int, int] | None = None,
     replace: bool = False,
+    contents: Contents | None = None,
+    limits: Sequence[TokenLimit] = (),
 ) -> tuple[Manifest | None, int]:
     """Build what is missing of a config's index: (its manifest, how many shards had to be built).
 
     `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
     side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
     manifest (None until then) is written by whoever finds all shards built. `replace`: where an added document has
-    the id of an older one, the older one is removed, which is otherwise an error.
+    the id of an older one, the older one is removed, which is otherwise an error. `contents` is that of the config,
+    where it is loaded already. Chunks are made to fit what its encoder reads, and `limits`, of other encoders.
     """
     target = Path(config.path)
-    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name)
-    contents = contents_of(config)
-    settings = IndexSettings.of(config, chunker.digest, contents.encoder)
+    contents = contents or contents_of(config)
+    own = [contents.limit] if contents.limit is not None else []
+    limits = list({limit.encoder: limit for limit in (*own, *limits)}.values())
+    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name, limits)
+    settings = IndexSettings.of(config, chunker.digest, contents.encoder, chunker.fits)
     paths = [Path(path) for path in config.documents]
 
     def check(new: Sequence[Path]) -> None:

@@ -16,6 +16,7 @@ from index_build.shard import Content
 from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig, parse
 from ratchet.files import write_atomic
+from retrieval.limits import TokenLimit
 from retrieval.words import Words
 
 # Chunks that are encoded together, and the most that a kill can lose.
@@ -29,6 +30,8 @@ class Contents:
     make: Callable[[Path, Path], Content]
     """Called with the shard's folder and a folder for what may outlive a kill."""
     encoder: str
+    limit: TokenLimit | None = None
+    """What the encoder reads of a chunk, where there is one."""
 
 
 def contents_of(config: IndexConfig) -> Contents:
@@ -64,7 +67,7 @@ def _sparse_contents(config: IndexConfig) -> Contents:
             inner.close,
         )
 
-    return Contents(make, encoder.digest)
+    return Contents(make, encoder.digest, encoder.document_limit)
 
 
 def _dense_contents(config: IndexConfig) -> Contents:
@@ -88,7 +91,7 @@ def _dense_contents(config: IndexConfig) -> Contents:
 
         return Encoded(kept, save, _load_matrix, parts.append, write, lambda: None)
 
-    return Contents(make, encoder.digest)
+    return Contents(make, encoder.digest, encoder.document_limit)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ratchet.errors import UserError
 from retrieval.engine import Postings
-from retrieval.layout import Manifest, read_manifest, read_shards, verify
+from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.opening import MILVUS_LITE, open_store
 from retrieval.postings import BLOCKS
 from retrieval.shard import NOT_THERE, Shard, ShardManifest
@@ -59,12 +60,14 @@ def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: i
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
     removed = sum(shard.documents for shard in shards) - manifest.documents
+    fitted = f" (smaller where needed to fit {' and '.join(settings.chunks_fit)})" if settings.chunks_fit else ""
     print(
         f"  {manifest.documents:,} documents"
         + (f" ({removed:,} removed)" if removed else "")
-        + f", {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with {settings.chunk_overlap} overlap, "
-        f"{len(shards)} shards, {len(manifest.sources)} sources"
+        + f", {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with {settings.chunk_overlap} overlap"
+        f"{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
     )
+    print(cut_by_encoder(settings, shards), end="")
     sizes: Counter[str] = Counter()
     for shard in shards:
         for name, entry in shard.files.items():
@@ -80,6 +83,22 @@ def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: i
         print(f"  {postings:,} postings, {postings / max(manifest.chunks, 1):,.0f} a chunk")
     if settings.engine == "ratchet" and settings.kind in ("bm25", "sparse"):
         _show_lists(open_store(folder, manifest).shards, settings.kind == "bm25", manifest.chunks, lists)
+
+
+def cut_by_encoder(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
+    """What an index's encoder did not read of its chunks, as a line; nothing where there is no encoder."""
+    if not settings.encoder:
+        return ""
+    if not settings.chunks_fit:
+        return "  built before chunks were made to fit the encoder: what it cut off was not counted; build it anew\n"
+    cuts = [shard.cut.get(settings.encoder, (0, 0)) for shard in shards]
+    chunks, tokens = (sum(numbers) for numbers in zip(*cuts, strict=True)) if cuts else (0, 0)
+    if not chunks:
+        return "  no chunk was cut by the encoder\n"
+    return (
+        f"  {chunks:,} chunks were cut by the encoder, {tokens:,} tokens in all, which no search finds: their titles "
+        "leave too little room; shorten their titles, or raise index.encoder.max_length where the model reads more\n"
+    )
 
 
 def _show_lists(shards: tuple[Shard, ...], bm25: bool, chunks: int, count: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from index_build.chunks import Chunker
+from index_build.chunks import Chunker, Cuts, chunk_texts
 from index_build.documents import Document, read_documents
 from index_build.plan import Piece
 from index_build.writing import FolderWriter, building_folder
@@ -26,7 +26,7 @@ class Content(Protocol):
     """What is made of the chunks' texts, beside the texts themselves."""
 
     def add(self, texts: Sequence[str]) -> None:
-        """The next chunks: title, line break, text."""
+        """The next chunks: what is indexed of each."""
         ...
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
@@ -52,12 +52,18 @@ def build_shard(
     try:
         with building_folder(target) as folder:
             files = FolderWriter(folder)
+            cut: Cuts = {}
             inner = content(folder)
             try:
                 documents = ShardDocuments(files)
                 read = (document for _, document in read_documents(Path(piece.source.path), piece.first))
                 for batch in _batches(islice(read, piece.count)):
-                    inner.add(documents.add(batch, chunker.cut([document.text for document in batch])))
+                    texts, titles = zip(*((document.text, document.title) for document in batch), strict=True)
+                    spans, cuts = chunker.cut_and_count(texts, titles)
+                    inner.add(documents.add(batch, spans))
+                    for encoder, (chunks, tokens) in cuts.items():
+                        before = cut.get(encoder, (0, 0))
+                        cut[encoder] = (before[0] + chunks, before[1] + tokens)
                     advance(len(batch))
                 if documents.count != piece.count:
                     raise UserError(
@@ -78,6 +84,7 @@ def build_shard(
                 documents=documents.count,
                 chunks=documents.chunks,
                 files=entries,
+                cut=cut,
                 **counts,
             )
             manifest.write(folder)
@@ -114,7 +121,7 @@ class ShardDocuments:
         for document, spans in zip(batch, cuts, strict=True):
             self._spans.append(self._texts.bytes + byte_positions(document.text)[np.array(spans)])
             self._texts.append(document.text.encode())
-            slices += [f"{document.title}\n{document.text[start:end]}" for start, end in spans]
+            slices += chunk_texts(document.text, document.title, spans)
             ends.append(self.chunks + len(slices))
         self._document_chunks.append(ends)
         self.chunks += len(slices)

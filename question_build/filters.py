@@ -11,6 +11,7 @@ from question_build.categories import Category
 from question_build.language import other_language, same_script
 from question_build.settings import Settings
 from questions.leakage import normalised, words_of
+from ratchet.records import with_title
 from retrieval.words import Words
 
 MARKS = "?\u037e\u061f\uff1f"
@@ -28,7 +29,7 @@ def fault(
 ) -> str | None:
     """The first thing that is wrong with a candidate."""
     both = f"{question}\n{answer}"
-    source = "\n".join(f"{d.title}\n{d.text}" for d in documents)
+    source = "\n".join(with_title(d.title, d.text) for d in documents)
     if wrong_length(question, answer, categories := list(categories), settings):
         return "length"
     if wrong_form(question, categories):

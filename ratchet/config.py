@@ -75,9 +75,14 @@ class IndexConfig(Section):
     served_name: str | None = None
     """The name under which that server knows the index; default: its only one."""
     chunk_tokens: int = Field(512, gt=0)
+    """Most tokens of a chunk. For kind: sparse and dense, those chunks are smaller that would be longer than the
+    encoder reads (encoder.max_length), title, prefix and special tokens included; the build says so. The chunks of a
+    hybrid fit all its encoders."""
     chunk_overlap: int = Field(80, ge=0)
+    """Tokens that a chunk shares with the one before; less in proportion where chunks are smaller."""
     tokenizer: str | None = None
-    """Whose tokens a chunk is measured in; default: the agent model's."""
+    """Whose tokens a chunk is measured in; default: the encoder's own (in a hybrid, of the encoder that reads the
+    least), without an encoder the agent model's."""
     shard_documents: int = Field(200_000, gt=0)
     """Documents of one shard: what a killed build loses at most, and what one job builds at a time."""
     k1: float = Field(0.9, ge=0)
@@ -89,7 +94,7 @@ class IndexConfig(Section):
     milvus: str = ""
     """Address of a Milvus cluster; default: Milvus Lite on a file in the index folder."""
     parts: tuple[IndexConfig, ...] = ()
-    """hybrid: the indexes, over the same documents and chunks."""
+    """hybrid: the indexes, over the same documents and chunks; build them together, by the hybrid's config."""
     depth: int = Field(100, gt=0)
     """hybrid: how far down each part's ranking the fusion looks, at least."""
 

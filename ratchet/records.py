@@ -86,6 +86,11 @@ class Passage(Record):
     score: float = 0.0
 
 
+def with_title(title: str, text: str) -> str:
+    """A text under its title, as it is indexed and encoded; the text alone where it has none."""
+    return f"{title}\n{text}" if title else text
+
+
 Author = Literal["template", "system", "user", "assistant"]
 
 

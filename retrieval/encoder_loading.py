@@ -49,7 +49,7 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
     model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
     _check_fits(config, model, tokenizer.backend_tokenizer)
-    return SparseEncoder(model.to(device).eval(), tokenizer.backend_tokenizer, scale, config, digest)
+    return SparseEncoder(model.to(device).eval(), tokenizer, scale, config, digest)
 
 
 def _device(name: str) -> torch.device:

@@ -14,6 +14,7 @@ The pooled, scaled logit is kept as a bfloat16, which a run in bfloat16 rounds i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -23,11 +24,13 @@ from pydantic import Field
 
 from ratchet.config import Section
 from ratchet.errors import UserError
+from retrieval.limits import TokenLimit
 from retrieval.sparse_vectors import SparseVectors
 
 
 class EncoderConfig(Section):
-    """A learned sparse encoder. Texts longer than max_length tokens, prefix and special tokens included, are cut."""
+    """A learned sparse encoder. It reads max_length tokens of a text, its title, prefix and special tokens included:
+    chunks are made to fit (IndexConfig.chunk_tokens), and of a longer query the end is cut off, with a warning."""
 
     path: str
     """A local folder: a model with its tokenizer (config.json, *.safetensors), or a PEFT adapter with the tokenizer.
@@ -60,7 +63,7 @@ class SparseEncoder:
     """
 
     def __init__(self, model: Any, tokenizer: Any, scale: float, config: EncoderConfig, digest: str) -> None:
-        """`model` is a transformers model with an output embedding; `tokenizer` a tokenizers.Tokenizer of our own."""
+        """`model` is a transformers model with an output embedding; `tokenizer` its own fast one, which is changed."""
         self.digest = digest
         """Of weights, tokenizer and settings. Equal digest, equal vectors but for the rounding of floats, which batches
         and devices may differ in."""
@@ -74,7 +77,10 @@ class SparseEncoder:
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, torch.nn.Identity())
         self._body = model
-        self._tokenizer = tokenizer
+        counter, limits = copy.deepcopy(tokenizer), (config.max_length, config.path, digest)
+        self.document_limit = TokenLimit(counter, config.document_prefix, *limits)
+        self._query_limit = TokenLimit(counter, config.query_prefix, *limits)
+        self._tokenizer = tokenizer.backend_tokenizer
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(config.max_length)
 
@@ -82,6 +88,7 @@ class SparseEncoder:
         return self._encode([self._config.document_prefix + text for text in texts])
 
     def encode_queries(self, texts: Sequence[str]) -> SparseVectors:
+        self._query_limit.warn_of_cut(texts)
         return self._encode([self._config.query_prefix + text for text in texts])
 
     def _encode(self, texts: list[str]) -> SparseVectors:

@@ -51,17 +51,21 @@ class IndexSettings(Record):
     stop_words: bool
     encoder: str
     """Digest of the sparse or dense encoder; '' where there is none."""
+    chunks_fit: tuple[str, ...] = ()
+    """The limits that every chunk was made to fit, in words: of its encoder, or of all encoders of a hybrid."""
 
     @classmethod
-    def of(cls, config: IndexConfig, tokenizer_digest: str, encoder_digest: str = "") -> IndexSettings:
-        names = cls.model_fields.keys() - {"tokenizer", "encoder"}
-        return cls(
-            tokenizer=tokenizer_digest, encoder=encoder_digest, **{name: getattr(config, name) for name in names}
-        )
+    def of(
+        cls, config: IndexConfig, tokenizer_digest: str, encoder_digest: str = "", chunks_fit: tuple[str, ...] = ()
+    ) -> IndexSettings:
+        names = cls.model_fields.keys() - {"tokenizer", "encoder", "chunks_fit"}
+        known = {name: getattr(config, name) for name in names}
+        return cls(tokenizer=tokenizer_digest, encoder=encoder_digest, chunks_fit=chunks_fit, **known)
 
     @property
     def key(self) -> str:
-        return content_key(FORMAT, self.model_dump())
+        # Without chunks_fit where it is empty: an index of words alone keeps the key that it has always had.
+        return content_key(FORMAT, self.model_dump(exclude_defaults=True))
 
 
 class Source(Record):
@@ -101,7 +105,7 @@ class Manifest(Record):
     @property
     def content(self) -> str:
         """What `digest` has to be."""
-        scoring = self.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap"})
+        scoring = self.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"})
         shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
         return content_key(FORMAT, scoring, shards, self.removed and self.removed.sha256)
 

@@ -38,7 +38,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ratchet.config import Section
-from ratchet.records import Passage, content_key
+from ratchet.records import Passage, content_key, with_title
 from retrieval.memory_files import MemoryFiles
 from retrieval.memory_meaning import Embed, Vectors
 from retrieval.memory_pieces import Evidence, Pieces
@@ -97,7 +97,7 @@ class Memory:
         found = self._under(names, scope, question_id)
         if not found:
             return []
-        texts = [f"{e.text}\n{e.passage.title}\n{e.passage.text}" for e in found]
+        texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in found]
         fits = self._vectors.of(texts, embed) @ self._vectors.of([text], embed)[0]
         fitting = [(e, float(fit)) for e, fit in zip(found, fits, strict=True) if fit >= self.config.similarity]
         return self._best(fitting)

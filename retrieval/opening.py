@@ -130,8 +130,8 @@ def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
     for other, part in zip(others, config.parts[1:], strict=True):
         if other.store.digest != first.store.digest:
             raise UserError(
-                f"index.parts: {part.path} does not have the same chunks as {config.parts[0].path}; build both from "
-                "the same documents with the same chunk settings"
+                f"index.parts: {part.path} does not have the same chunks as {config.parts[0].path}; build both by "
+                "one `python -m index_build` with this config, from the same documents"
             )
     return Index(first.store, HybridRanker([part.ranker for part in parts], config.depth), digest)
 

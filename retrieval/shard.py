@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ratchet.errors import UserError
 from ratchet.files import write_json
-from ratchet.records import Passage, Record, content_key
+from ratchet.records import Passage, Record, content_key, with_title
 from retrieval.hashing import key_hashes
 
 FORMAT = 2
@@ -57,6 +57,9 @@ class ShardManifest(Record):
     top: float
     """No posting's weight is larger."""
     files: dict[str, FileEntry]
+    cut: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """By the digest of each encoder that the chunks were made to fit: how many are still longer than it reads, and
+    their tokens past that."""
 
     @property
     def size(self) -> int:
@@ -66,7 +69,7 @@ class ShardManifest(Record):
     @property
     def digest(self) -> str:
         """Equal digest, equal content, wherever it was read from: the counts too, which searches reckon with."""
-        return content_key(self.model_dump(exclude={"source", "source_sha256", "first"}))
+        return content_key(self.model_dump(exclude={"source", "source_sha256", "first", "cut"}))
 
     def write(self, folder: Path) -> None:
         write_json(folder / SHARD, self.model_dump(mode="json"))
@@ -176,12 +179,12 @@ class Shard:
         )
 
     def chunk_texts(self, first: int = 0, last: int | None = None) -> Iterator[str]:
-        """What is indexed of chunks first .. last - 1: the document's title, a line break, the chunk's text."""
+        """What is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
         texts = memoryview(self.array("texts.utf8"))  # mapped anew, for reading in order
         for chunk in range(first, len(self) if last is None else last):
             document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
             start, end = self._chunk_spans[chunk]
-            yield f"{self.titles[document]}\n{bytes(texts[start:end]).decode()}"
+            yield with_title(self.titles[document], bytes(texts[start:end]).decode())
 
     def find_documents(self, ids: Sequence[str]) -> np.ndarray:
         """Numbers, from the shard's first, of those of these documents that it has: int64, ascending."""

@@ -23,7 +23,7 @@ from index_build.capacity.forecast import Goal, Measured, plan_build, plan_servi
 from index_build.capacity.report import assumptions, report
 from index_build.capacity.search_rates import Disk, measure_disk, measure_search
 from index_build.chunks import Chunker
-from inference.chat import load_tokenizer
+from index_build.measure import measure_of
 from questions.load import load_questions
 from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import Config, IndexConfig, parse
@@ -100,16 +100,13 @@ def _say(text: str) -> None:
 
 def measure(config: Config, given: argparse.Namespace, folder: Path) -> tuple[Measured, list[list[Any]], list[str]]:
     """(what was measured, the terms of some queries, what to know about it)."""
-    from index_build.__main__ import tokenizer_of
-
     index = config.index
     encoder, notes = _encoder(index, given)
     _say(f"reading and chunking {given.sample:,} documents")
-    name, revision = tokenizer_of(config)
-    tokenizer = load_tokenizer(name, revision)
-    chunker = Chunker(tokenizer, index.chunk_tokens, index.chunk_overlap, name)
+    chosen = measure_of(config, [encoder.document_limit] if encoder is not None else [])
+    chunker = Chunker(chosen.tokenizer, index.chunk_tokens, index.chunk_overlap, chosen.name, chosen.limits)
     sample = rates.take_sample(index.documents, given.sample, folder)
-    texts = rates.build_sample(index, tokenizer, chunker, sample, folder)
+    texts = rates.build_sample(index, chosen.tokenizer, chunker, sample, folder)
     process = rates.memory_in_use()
     encoded = given.encode_chunks_per_s
     if index.kind == "bm25":
@@ -165,6 +162,7 @@ def _encoder(index: IndexConfig, given: argparse.Namespace) -> tuple[Any, list[s
         f"ENCODING WAS NOT MEASURED: {settings.path} is not here; {rate}",
         f"vectors: made up, {given.postings_per_chunk:,g} postings a chunk over {given.vocabulary:,} terms, the r-th "
         "in min(1, c / r) of the chunks",
+        "chunks: not measured by the encoder's tokenizer (unless that is index.tokenizer), nor made to fit the encoder",
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from index_build.chunks import Chunker
+from index_build.chunks import Chunker, Cuts, Spans
 from index_build.content import NoContent
 from index_build.documents import read_documents
 from index_build.plan import Piece
@@ -185,9 +185,9 @@ class _Clock:
         self.seconds[stage] += self._before - began
         return result
 
-    def cut(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        cuts: list[list[tuple[int, int]]] = self._timed("chunking", lambda: self._chunker.cut(texts))
-        return cuts
+    def cut_and_count(self, texts: Sequence[str], titles: Sequence[str]) -> tuple[list[Spans], Cuts]:
+        found: tuple[list[Spans], Cuts] = self._timed("chunking", lambda: self._chunker.cut_and_count(texts, titles))
+        return found
 
     def add(self, texts: Sequence[str]) -> None:
         self.seconds["texts"] += time.perf_counter() - self._before

@@ -188,6 +188,21 @@ def test_prefixes_and_truncation(llama: Path) -> None:
         np.testing.assert_array_equal(got.terms, wanted.terms)
 
 
+def test_what_is_cut_is_counted_and_a_query_that_is_cut_is_told_once(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A special token and one for each mark; a mark of two bytes is two."""
+    encoder = load(llama, max_length=6, document_prefix="!", query_prefix="??")
+    assert encoder.document_limit.over(["?!", "?!?!", "?!?!?!", "\u00a1?!?", ""]) == [0, 0, 2, 1, 0]
+    encoder.encode_queries(["?!?", "\ud800"])
+    encoder.encode_documents(["?!?!?!?!"])  # the builder counts these
+    assert not caplog.messages
+    encoder.encode_queries(["?", "?!?!?!"])
+    encoder.encode_queries(["?!?!?!"])
+    (message,) = caplog.messages
+    assert f"a query of 9 tokens was cut to the 6 that {llama} reads" in message and "max_length" in message
+
+
 def test_texts_without_tokens_no_texts_and_broken_unicode(tmp_path: Path) -> None:
     folder = plain.save_llama(tmp_path)
     plain.save_tokenizer(folder, "$A")

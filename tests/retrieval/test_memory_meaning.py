@@ -121,6 +121,14 @@ def test_each_text_is_encoded_once(tmp_path: Path) -> None:
     assert [len(batch) for batch in embed.asked] == [1, 2, 1, 1], "new texts go together"
 
 
+def test_what_has_no_title_is_encoded_without_a_blank_line(tmp_path: Path) -> None:
+    memory, embed = opened(tmp_path), Angles({})
+    memory.remember(["Velm"], [passage("untitled"), passage("text", title="Title")], "claim", "train", "q1")
+    memory.recall(["Velm"], "x", "train", "q2", embed)
+    encoded = {text for batch in embed.asked for text in batch}
+    assert {"claim\nuntitled", "claim\nTitle\ntext"} <= encoded
+
+
 def test_an_empty_memory_needs_no_embedder(tmp_path: Path) -> None:
     embed = Angles({})
     memory = opened(tmp_path)

@@ -1,0 +1,64 @@
+"""By whose tokens the chunks of a config's index are measured, and which encoders they have to fit."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inference.chat import load_tokenizer
+from ratchet.config import Config, IndexConfig
+from ratchet.errors import UserError
+from retrieval.limits import TokenLimit
+
+
+@dataclass(frozen=True)
+class Measure:
+    tokenizer: Any
+    """Of transformers."""
+    name: str
+    """What the config calls it."""
+    limits: tuple[TokenLimit, ...]
+    """Of the index's encoders: of all of them, where it is a hybrid, whose parts have the same chunks."""
+
+
+def measure_of(config: Config, limits: Sequence[TokenLimit]) -> Measure:
+    """index.tokenizer; else the encoder's own, of several that of the one that reads the least; else the agent's."""
+    index = config.index
+    _check_parts(index)
+    named = (index.parts[0].tokenizer if index.parts else None) or index.tokenizer
+    if named is not None:
+        return Measure(load_tokenizer(named, None), named, tuple(limits))
+    if with_own := [limit for limit in limits if getattr(limit.tokenizer, "is_fast", False)]:
+        least = min(with_own, key=lambda limit: (limit.tokens or math.inf, limit.encoder))
+        return Measure(least.tokenizer, least.name, tuple(limits))
+    agent = config.models.get("agent")
+    if agent is None:
+        raise UserError("index.tokenizer is not set and there is no models.agent to take it from; set index.tokenizer")
+    return Measure(load_tokenizer(agent.path, agent.revision), agent.path, tuple(limits))
+
+
+def _check_parts(index: IndexConfig) -> None:
+    """Refuse now what could not be opened as one index later."""
+    for part in index.parts[1:]:
+        for key in ("chunk_tokens", "chunk_overlap", "tokenizer"):
+            default = index.tokenizer if key == "tokenizer" else None
+            first, here = (default if (own := getattr(p, key)) is None else own for p in (index.parts[0], part))
+            if first != here:
+                raise UserError(
+                    f"index.parts: {part.path} has {key} {here}, and {index.parts[0].path} has {first}; the parts of "
+                    "a hybrid have the same chunks: give them the same"
+                )
+
+
+def tell_of_smaller_chunks(index: IndexConfig, limits: Sequence[TokenLimit]) -> None:
+    for limit in limits:
+        if limit.room is not None and index.chunk_tokens > limit.room:
+            print(
+                f"{index.path}: index.chunk_tokens is {index.chunk_tokens}, and {limit.name} reads {limit.tokens} "
+                "tokens, a chunk's title, prefix and special tokens included: chunks are cut smaller, so that all of "
+                "them is read. Where the model reads more, a higher index.encoder.max_length leaves them larger.",
+                file=sys.stderr,
+            )

@@ -1,0 +1,70 @@
+"""How many tokens of a text an encoder reads. It cuts off the rest unsaid; here that is foreseen, counted and told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ratchet.records import content_key
+
+logger = logging.getLogger(__name__)
+
+# Texts whose tokens are in memory at once.
+TOGETHER = 256
+
+
+class TokenLimit:
+    """An encoder's limit, for its documents or for its queries; it can be sent to other processes."""
+
+    def __init__(self, tokenizer: Any, prefix: str, tokens: int | None, name: str, encoder: str) -> None:
+        """`tokenizer` is a copy of the encoder's own (of transformers) that nobody changes or gives other settings.
+
+        `prefix` is put before every text, and counts. `tokens`: None where the encoder reads texts of any length.
+        `name` is what users call the encoder, `encoder` its digest.
+        """
+        self.tokens = tokens
+        self.name = name
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self._prefix = prefix
+        self._warned = False
+        self.room: int | None = None
+        """Tokens beside the prefix and the special tokens."""
+        if tokens is not None:
+            self.room = tokens - self.lengths([""])[0]
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._digest = content_key(encoder if backend is None else backend.to_str(), prefix)[:16]
+
+    def __str__(self) -> str:
+        """Equal words, equal limits: other weights of a model, or another prefix of its queries, change nothing."""
+        return f"{'any number of' if self.tokens is None else self.tokens} tokens of tokenizer {self._digest}"
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text as the encoder would have to read it: with its prefix and special tokens."""
+        if self.tokens is None or not texts:
+            return [0] * len(texts)
+        lengths: list[int] = []
+        options = {"truncation": False, "return_attention_mask": False, "verbose": False}
+        for at in range(0, len(texts), TOGETHER):
+            # A lone surrogate has no UTF-8; encoders replace it too.
+            given = [(self._prefix + text).encode(errors="replace").decode() for text in texts[at : at + TOGETHER]]
+            lengths += map(len, self.tokenizer(given, **options)["input_ids"])
+        return lengths
+
+    def over(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens of each text are past the limit."""
+        return [max(length - (self.tokens or 0), 0) for length in self.lengths(texts)]
+
+    def warn_of_cut(self, queries: Sequence[str]) -> None:
+        """Say so where the encoder cuts one of these: once in a process, as the next ones are much the same."""
+        cut = 0 if self._warned else max(self.over(queries), default=0)
+        if cut:
+            self._warned = True
+            logger.warning(
+                "a query of %d tokens was cut to the %d that %s reads, so its end counts for nothing; shorten the "
+                "queries, or raise the encoder's max_length where its model reads more (not said again)",
+                (self.tokens or 0) + cut,
+                self.tokens,
+                self.name,
+            )

