@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from questions.guard import guard, training_questions
 from ratchet.command import config_of, config_parser, run_command
@@ -28,6 +28,9 @@ from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
+
+if TYPE_CHECKING:
+    from training.trainer import Schedule
 
 PR_SET_PDEATHSIG = 1
 
@@ -93,7 +96,7 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     from training.checkpoints import BestAdapter
     from training.data import loss_tokens, row_lengths
     from training.rows import split_rows
-    from training.trainer import quiet, total_steps
+    from training.trainer import adjustments, quiet, schedule
 
     quiet()
     for warning in warnings:
@@ -117,15 +120,18 @@ def _train(config: Config, number: int, start: Path | None) -> None:
 
     train_rows, dev_rows = split_rows(rows.table, questions, config.training.dev_fraction, config.seed)
     tokens = sum(row_lengths(train_rows))
-    steps = total_steps(len(train_rows), config.training, state.num_processes)[1]
+    made = schedule(len(train_rows), config.training, state.num_processes)
+    for line in adjustments(len(train_rows), config.training, made):
+        say(state, line)
     say(
         state,
         f"{len(train_rows)} rows of {tokens} tokens ({loss_tokens(train_rows)} learnt), {len(dev_rows)} rows held out; "
-        f"{steps} steps",
+        f"{made.steps} steps of {made.batch} rows, learning rate up to {config.training.learning_rate:g} after "
+        f"{made.warmup} steps of warm-up",
     )
     if not len(dev_rows) and config.training.dev_fraction:
         say(state, "too few questions to hold any out: no dev loss, the last step's adapter is kept")
-    before = optimise(config, folder, train_rows, dev_rows, steps, state, start)
+    before = optimise(config, folder, train_rows, dev_rows, made, state, start)
 
     if state.is_main_process:
         best = BestAdapter(folder.training).current()
@@ -139,7 +145,9 @@ def _train(config: Config, number: int, start: Path | None) -> None:
             "systems": sorted({member.system.name for member in load_members(config).values()}),
             "code": json.loads(run.manifest.read_bytes())["code"],
             "training": made_of["training settings"],
-            "steps": steps,
+            "steps": made.steps,
+            "batch": made.batch,
+            "warmup_steps": made.warmup,
             **best[1],
             "dev_loss_before": before,
             "rows": {
@@ -154,7 +162,7 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         }
         publish(best[0], folder.adapter, facts, training_questions(config))
         loss = f", dev loss {before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""
-        say(state, f"{folder.adapter}: the adapter after step {best[1]['step']} of {steps}{loss}")
+        say(state, f"{folder.adapter}: the adapter after step {best[1]['step']} of {made.steps}{loss}")
     state.wait_for_everyone()
 
 
@@ -163,7 +171,7 @@ def optimise(
     folder: RoundFolder,
     train_rows: Any,
     dev_rows: Any,
-    steps: int,
+    made: Schedule,
     state: Any,
     start: Path | None,
 ) -> float | None:
@@ -188,8 +196,8 @@ def optimise(
             if found is None or step > found[0]:
                 shutil.rmtree(path)
 
-    watch = Watch(folder.training, training.eval_steps, has_dev=len(dev_rows) > 0)
-    if not (found and found[0] >= steps and BestAdapter(folder.training).current()):
+    watch = Watch(folder.training, training.eval_steps, has_dev=len(dev_rows) > 0, first=made.first)
+    if not (found and found[0] >= made.steps and BestAdapter(folder.training).current()):
         tokenizer = load_tokenizer(model.path, model.revision)
         if training.backend == "unsloth":
             from training.unsloth import load_unsloth

@@ -268,11 +268,12 @@ class TrainingConfig(Section):
     weight_decay: float = Field(0.0, ge=0)
     """0 makes AdamW plain Adam, as in the paper."""
     warmup_steps: int = Field(50, ge=0)
+    """At most a fifth of all steps, so that few steps learn too."""
     max_steps: int = Field(5000, gt=0)
     epochs: float | None = Field(None, gt=0)
     """With a value, stop after so many passes, if that comes before max_steps."""
     batch_size: int = Field(128, gt=0)
-    """Rows a step, over all devices; micro_batch rows at a time on each device."""
+    """Rows a step, over all devices, or all where there are fewer; micro_batch rows at a time on each device."""
     micro_batch: int = Field(1, gt=0)
     max_length: int = Field(16_000, gt=0)
     """A longer row is left out and counted; actions are never cut."""

@@ -120,8 +120,8 @@ Conversations of trainable roles that gave no row: {left_out}.
 | LoRA | r={lora["r"]}, alpha={lora["alpha"]}, dropout={lora["dropout"]}, on {lora["targets"]} |
 | optimiser | {training["optimizer"]}, weight decay {training["weight_decay"]} |
 | learning rate | {training["learning_rate"]} |
-| schedule | {training["warmup_steps"]} steps of linear warm-up, then linear to 0 at step {facts["steps"]} |
-| batch | {training["batch_size"]} rows; gradients clipped at {training["max_grad_norm"]} |
+| schedule | {facts["warmup_steps"]} steps of linear warm-up, then linear to 0 at step {facts["steps"]} |
+| batch | {facts["batch"]} rows; gradients clipped at {training["max_grad_norm"]} |
 | longest row | {training["max_length"]} tokens; longer ones are left out, never cut |
 | backend | {training["backend"]} |
 | seed | {facts["made_of"]["seed"]} |

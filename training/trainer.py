@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import pyarrow as pa
@@ -43,7 +43,7 @@ def quiet() -> None:
 
 
 def accumulation(training: TrainingConfig, processes: int) -> int:
-    """Micro-batches that each device adds up before a step."""
+    """Micro-batches that make up training.batch_size on each device."""
     at_once = training.micro_batch * processes
     steps, rest = divmod(training.batch_size, at_once)
     if rest:
@@ -57,28 +57,68 @@ def accumulation(training: TrainingConfig, processes: int) -> int:
     return steps
 
 
-def total_steps(rows: int, training: TrainingConfig, processes: int) -> tuple[int, int]:
-    """(steps an epoch, steps in all). The last batch of an epoch may be smaller; batches never span epochs."""
-    per_device = math.ceil(math.ceil(rows / training.micro_batch) / processes)
-    per_epoch = math.ceil(per_device / accumulation(training, processes))
-    if training.epochs is None:
-        return per_epoch, training.max_steps
-    return per_epoch, min(training.max_steps, math.ceil(training.epochs * per_epoch))
+class Schedule(NamedTuple):
+    """What the settings come to with so many rows."""
+
+    batch: int
+    """Rows a step."""
+    accumulation: int
+    """Micro-batches that each device adds up before a step."""
+    per_epoch: int
+    """Steps an epoch. The last batch of an epoch may be smaller; batches never span epochs."""
+    steps: int
+    warmup: int
+
+    @property
+    def first(self) -> int:
+        """The first step that changes the adapter: a linear warm-up begins with a learning rate of 0."""
+        return 2 if self.warmup else 1
+
+
+def schedule(rows: int, training: TrainingConfig, processes: int) -> Schedule:
+    """A batch is all rows at most, and warm-up a fifth of the steps: else few rows would hardly be learnt from."""
+    micro_batches = math.ceil(rows / (training.micro_batch * processes))
+    accumulated = min(accumulation(training, processes), micro_batches)
+    per_epoch = math.ceil(micro_batches / accumulated)
+    passes = math.inf if training.epochs is None else math.ceil(training.epochs * per_epoch)
+    steps = int(min(training.max_steps, passes))
+    return Schedule(
+        batch=min(training.batch_size, rows),
+        accumulation=accumulated,
+        per_epoch=per_epoch,
+        steps=steps,
+        warmup=min(training.warmup_steps, steps // 5),
+    )
+
+
+def adjustments(rows: int, training: TrainingConfig, made: Schedule) -> list[str]:
+    """What `made` has otherwise than the settings ask, for the user."""
+    said = []
+    if made.batch < training.batch_size:
+        said.append(
+            f"training.batch_size={training.batch_size} is more than the {rows} rows: every step takes all of them"
+        )
+    if made.warmup < training.warmup_steps:
+        said.append(
+            f"training.warmup_steps={training.warmup_steps} is more than a fifth of the {made.steps} steps: "
+            f"{made.warmup} of them warm up"
+        )
+    return said
 
 
 def trainer_config(
     training: TrainingConfig, model: ModelConfig, folder: Path, rows: int, seed: int, processes: int
 ) -> SFTConfig:
-    dtype = compute_type(model)
+    dtype, made = compute_type(model), schedule(rows, training, processes)
     try:
         return SFTConfig(
             output_dir=str(folder),
             per_device_train_batch_size=training.micro_batch,
-            gradient_accumulation_steps=accumulation(training, processes),
-            max_steps=total_steps(rows, training, processes)[1],
+            gradient_accumulation_steps=made.accumulation,
+            max_steps=made.steps,
             learning_rate=training.learning_rate,
             lr_scheduler_type="linear",
-            warmup_steps=training.warmup_steps,
+            warmup_steps=made.warmup,
             optim=training.optimizer,
             weight_decay=training.weight_decay,
             max_grad_norm=training.max_grad_norm,

@@ -32,8 +32,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 class Watch(TrainerCallback):
     """Callback of one training. Every process has one; only the main one writes."""
 
-    def __init__(self, folder: Path, eval_steps: int, has_dev: bool) -> None:
-        self.folder, self.eval_steps, self.has_dev = folder, eval_steps, has_dev
+    def __init__(self, folder: Path, eval_steps: int, has_dev: bool, first: int = 1) -> None:
+        """`first`: the first step that changes the adapter; before it there is nothing to keep."""
+        self.folder, self.eval_steps, self.has_dev, self.first = folder, eval_steps, has_dev, first
         self.log = folder / "log.jsonl"
         self.best = BestAdapter(folder)
         self._segment: Segment | None = None
@@ -64,7 +65,7 @@ class Watch(TrainerCallback):
         due = last or step % self.eval_steps == 0
         control.should_log = True
         control.should_evaluate = self.has_dev and due
-        control.should_save = due or self._overdue()
+        control.should_save = step >= self.first and (due or self._overdue())
 
     def _overdue(self) -> bool:
         """The main process's clock decides for all of them: saving is a joint act."""
@@ -84,11 +85,7 @@ class Watch(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         loss = logs["loss"]
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the training loss is {loss} at step {state.global_step}: lower training.learning_rate or "
-                f"training.max_grad_norm, and delete {self.folder} to begin again"
-            )
+        self._check_finite("training", loss, state.global_step)
         line = {
             "step": state.global_step,
             "loss": loss,
@@ -102,6 +99,13 @@ class Watch(TrainerCallback):
             self._segment.append(line)
             self._progress.advance(note=f"loss {loss:.4f}  {line['tokens_per_second']:.0f} tokens/s")
 
+    def _check_finite(self, which: str, loss: float, step: int) -> None:
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the {which} loss is {loss} at step {step}: lower training.learning_rate or "
+                f"training.max_grad_norm, and delete {self.folder} to begin again"
+            )
+
     def on_evaluate(
         self,
         args: TrainingArguments,
@@ -112,11 +116,12 @@ class Watch(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         dev_loss = (metrics or {})["eval_loss"]
+        self._check_finite("dev", dev_loss, state.global_step)
         weights = adapter_weights(model)
         if not self._segment:
             return
         self._segment.append({"step": state.global_step, "dev_loss": dev_loss})
-        if state.global_step:
+        if state.global_step >= self.first:
             self.best.offer(model, weights, state.global_step, dev_loss)
 
     def on_save(

@@ -93,6 +93,18 @@ def test_two_processes_give_the_curve_and_the_adapter_of_one(alone: RoundFolder,
 
 
 @pytest.mark.slow
+def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: Path) -> None:
+    few: dict[str, Any] = {"questions": 4, "batch_size": 128, "micro_batch": 1, "warmup_steps": 50, "epochs": 2.0}
+    _, config, alone = make_run(tmp_path / "one", **few)
+    train.train(config, 1)
+    path, _, folder = make_run(tmp_path / "two", **few)
+    status, said = finish(launch("cpu_ddp.yaml", path))
+    assert status == 0 and said.count("every step takes all of them") == 1, said
+    assert "2 steps of 8 rows" in said
+    assert_same(folder, alone)
+
+
+@pytest.mark.slow
 def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_the_same(
     alone: RoundFolder, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from training.checkpoints import BestAdapter
 from training.data import epoch_order, row_lengths
 from training.prepare import prepare_rows
 from training.rows import split_rows
-from training.trainer import RowTrainer, accumulation, report_to, total_steps
+from training.trainer import RowTrainer, accumulation, report_to, schedule
 from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
@@ -155,13 +155,13 @@ def test_a_damaged_checkpoint_is_passed_over(
 def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=12, eval_steps=3, warmup_steps=12)
+    _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=5, eval_steps=1, warmup_steps=1)
     train.train(config, 1)
     dev_losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
     best = min(dev_losses, key=lambda step: dev_losses[step])
     facts = json.loads((folder.adapter / "training.json").read_text())
-    assert list(dev_losses) == [3, 6, 9, 12] and facts["step"] == best != 12
-    assert f"the adapter after step {best} of 12" in capsys.readouterr().err
+    assert list(dev_losses) == [1, 2, 3, 4, 5] and facts["step"] == best != 5
+    assert f"the adapter after step {best} of 5" in capsys.readouterr().err
     rows, question_of = prepare_rows(config, folder)
     _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     tuned = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
@@ -244,8 +244,8 @@ def test_no_kept_trajectories_is_a_clear_error_and_exit_status_2(model: Path, tm
 
 def test_steps_and_batches() -> None:
     settings = TrainingConfig(batch_size=8, micro_batch=2, max_steps=100)
-    assert accumulation(settings, 2) == 2 and total_steps(20, settings, 1) == (3, 100)
-    assert total_steps(20, settings.model_copy(update={"epochs": 2.0}), 1) == (3, 6)
+    assert accumulation(settings, 2) == 2 and schedule(20, settings, 1)[2:4] == (3, 100)
+    assert schedule(20, settings.model_copy(update={"epochs": 2.0}), 1)[2:4] == (3, 6)
     with pytest.raises(UserError, match=r"micro_batch one of 1, 2, 4, 8, or training.batch_size=9"):
         accumulation(settings.model_copy(update={"micro_batch": 3}), 1)
     with pytest.raises(UserError, match=r"on 3 devices: set training.batch_size=6"):
