@@ -90,7 +90,7 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         )
     state = PartialState(cpu=on_cpu(model), timeout=PATIENCE)
 
-    from inference.adapters import adapter_digest
+    from inference.adapters import read_adapter
     from inference.local.model import model_fingerprint
     from training.adapter import check_same, publish
     from training.checkpoints import BestAdapter
@@ -110,7 +110,7 @@ def _train(config: Config, number: int, start: Path | None) -> None:
             "base model": model_fingerprint(model),
             "training settings": config.training.model_dump(mode="json", exclude={"wandb"}),
             "seed": config.seed,
-            "starting adapter": adapter_digest(start) if start else None,
+            "starting adapter": read_adapter(start).digest if start else None,
         }
         if check_same(folder.adapter, made_of):
             say(state, f"{folder.adapter} is complete: trained on the same rows, model and settings")

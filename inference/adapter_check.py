@@ -2,20 +2,14 @@
 
 Seen in the field: adapters that a server lists and ignores, and outputs of an older version out of a prefix cache. So
 the adapter must be listed, and with one fixed prompt its greedy tokens and their log-probabilities must differ from the
-base model's. Only an adapter whose every B is zero, as before its first training step, may equal it. And the base must
-stay what it is while the adapter is in the same batch.
+base model's. And the base must stay what it is while the adapter is in the same batch.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, deserialize
-
-from inference.adapters import WEIGHTS
 from ratchet.errors import UserError
 from ratchet.tasks import together
 
@@ -43,8 +37,6 @@ async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
     names = [model.get("id") for model in listed.get("data", []) if isinstance(model, dict)]
     if name not in names:
         raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
-    if not await asyncio.to_thread(changes_output, folder):
-        return
     plain = await together([_greedy(base, ask), _greedy(base, ask)])
     under, beside = await together([_greedy(name, ask), _greedy(base, ask)])
     if min(_gap(answer, beside) for answer in plain) > ROUNDING:
@@ -60,21 +52,6 @@ async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
             f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
             "the server, and see whether it supports the adapter's target modules"
         )
-
-
-def changes_output(folder: str | Path) -> bool:
-    """Whether any B of the adapter is not zero."""
-    path = Path(folder) / WEIGHTS
-    try:
-        tensors = deserialize(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot read ({error.strerror}); is this a PEFT adapter folder?") from error
-    except SafetensorError as error:
-        raise UserError(f"{path}: not a safetensors file ({error}); the adapter is damaged: make it again") from error
-    # Zero is all zero bytes but for its sign in every float type, so no library of tensors is needed.
-    return any(
-        tensor["data"].strip(b"\0\x80") for key, tensor in tensors if "lora_B" in key or "lora_embedding_B" in key
-    )
 
 
 async def _greedy(model: str, ask: Ask) -> Answer:

@@ -1,44 +1,182 @@
-"""LoRA adapter folders in PEFT's format, identified by their content."""
+"""LoRA adapter folders in PEFT's format: read, checked, and identified by their content.
+
+Whoever applies an adapter, or has a server apply it, gets it from `read_adapter`: one that is damaged, or changes
+nothing, is an error and never a result that looks like the base model's.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
 
 from ratchet.errors import UserError
 
-WEIGHTS = "adapter_model.safetensors"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")
 """What the configuration adds to the weights. The rest (the base model's path, PEFT's version) changes no output."""
+TENSOR = re.compile(r"(?P<layer>.+)\.(?:lora_(?P<linear>[AB])\.weight|lora_embedding_(?P<embedding>[AB]))")
+INFINITY = {
+    "F64": ("<u8", 0x7FF << 52),
+    "F32": ("<u4", 0xFF << 23),
+    "F16": ("<u2", 0x1F << 10),
+    "BF16": ("<u2", 0xFF << 7),
+}
+"""How many bits a number has, and those of infinity. Without their sign, larger numbers have larger bits, and those of
+NaN are larger than infinity's; so no library is needed that knows these types."""
+LARGEST_RANK, LARGEST_ALPHA = 4096, 1e6
+"""Far above any in use; more is a damaged file."""
+NO_FOLDER = "is this a PEFT adapter folder?"
+AGAIN = "The adapter is damaged: copy its folder anew, or train it again"
+
+
+class Layer(NamedTuple):
+    """What an adapter adds to one layer: B A, times its scale."""
+
+    down: str
+    """The name of A's tensor, (rank, inputs)."""
+    up: str
+    """The name of B's tensor, (outputs, rank)."""
+    rank: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Adapter:
+    digest: str
+    config: Mapping[str, Any]
+    layers: Mapping[str, Layer]
+    """By the layer's name in the file."""
+    weights: bytes
+    """The file of the weights, as it is."""
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of its layers."""
+        return max(layer.rank for layer in self.layers.values())
+
+
+def read_adapter(folder: str | Path) -> Adapter:
+    """Raises UserError for an adapter that is damaged, is more than LoRA, or changes nothing of the base model."""
+    config, weights = _read(folder)
+    ranks = _ranks(Path(folder) / CONFIG, config)
+    return Adapter(_digest(config, weights), config, _layers(Path(folder) / WEIGHTS, weights, ranks), weights)
 
 
 def adapter_digest(folder: str | Path) -> str:
     """16 hexadecimal digits of what an adapter does: a new version gets a new name, a moved folder keeps its own."""
-    digest = hashlib.sha256()
-    path = Path(folder) / "adapter_config.json"
-    try:
-        config = json.loads(path.read_bytes())
-        digest.update(json.dumps({key: config.get(key) for key in EFFECTIVE}, sort_keys=True).encode())
-        path = Path(folder) / WEIGHTS
-        digest.update(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot read ({error.strerror}); is this a PEFT adapter folder?") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); is this a PEFT adapter folder?") from error
-    return digest.hexdigest()[:16]
+    return _digest(*_read(folder))
 
 
 def load_request(folder: str | Path) -> dict[str, str]:
     """Has a server load this adapter under a name of its content: a reused one would meet a stale prefix cache."""
-    return {"lora_name": f"ratchet-{adapter_digest(folder)}", "lora_path": str(Path(folder).resolve())}
+    return {"lora_name": f"ratchet-{read_adapter(folder).digest}", "lora_path": str(Path(folder).resolve())}
 
 
-def adapter_rank(folder: str | Path) -> int:
-    """The largest rank of its layers."""
-    path = Path(folder) / "adapter_config.json"
+def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
+    path = Path(folder) / CONFIG
     try:
         config = json.loads(path.read_bytes())
-        return max(int(rank) for rank in [config["r"], *(config.get("rank_pattern") or {}).values()])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: no rank can be read ({error}); is this a PEFT adapter folder?") from error
+        path = Path(folder) / WEIGHTS
+        weights = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror}); {NO_FOLDER}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); {NO_FOLDER}") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{Path(folder) / CONFIG}: not a JSON object; {NO_FOLDER}")
+    return config, weights
+
+
+def _digest(config: Mapping[str, Any], weights: bytes) -> str:
+    digest = hashlib.sha256(json.dumps({key: config.get(key) for key in EFFECTIVE}, sort_keys=True).encode())
+    digest.update(weights)
+    return digest.hexdigest()[:16]
+
+
+def _ranks(path: Path, config: Mapping[str, Any]) -> set[int]:
+    """The ranks that the layers may have."""
+    values: dict[str, dict[str, Any]] = {}
+    for key, pattern in (("r", "rank_pattern"), ("lora_alpha", "alpha_pattern")):
+        own = config.get(pattern) or {}
+        if not isinstance(own, dict):
+            raise UserError(f"{path}: {pattern} is {own!r}, not an object of layers and values. {AGAIN}")
+        values[key] = {key: config.get(key), **{f"{pattern}.{layer}": value for layer, value in own.items()}}
+    for name, rank in values["r"].items():
+        if type(rank) is not int or not 1 <= rank <= LARGEST_RANK:
+            raise UserError(f"{path}: {name} is {rank!r}; a rank is a whole number from 1 to {LARGEST_RANK}. {AGAIN}")
+    for name, alpha in values["lora_alpha"].items():
+        if type(alpha) not in (int, float) or not 0 < alpha <= LARGEST_ALPHA:
+            raise UserError(f"{path}: {name} is {alpha!r}; it is a number above 0, {LARGEST_ALPHA:g} at most. {AGAIN}")
+    return set(values["r"].values())
+
+
+def _layers(path: Path, weights: bytes, ranks: set[int]) -> dict[str, Layer]:
+    try:
+        tensors = dict(deserialize(weights))
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a safetensors file ({error}). {AGAIN}") from error
+    pairs: dict[str, dict[str, str]] = {}
+    for name in sorted(tensors):
+        found = TENSOR.fullmatch(name)
+        pair = pairs.setdefault(found["layer"], {}) if found else {}
+        side = (found["linear"] or found["embedding"]) if found else ""
+        if not side or side in pair:
+            raise UserError(
+                f"{path}: {name} is neither lora_A nor lora_B of a layer, and only plain LoRA can be applied; merge "
+                "the adapter into its base model and name the merged folder instead"
+            )
+        pair[side] = name
+    zero = {name for name in sorted(tensors) if _is_zero(path, name, tensors[name])}
+    layers = {layer: _layer(path, pair, tensors, ranks) for layer, pair in pairs.items()}
+    if not layers:
+        raise UserError(f"{path}: holds no lora_A and lora_B. {AGAIN}")
+    if all(layer.down in zero or layer.up in zero for layer in layers.values()):
+        raise UserError(
+            f"{path}: lora_B is zero in every layer, so this adapter changes nothing of its base model: its training "
+            "took no step with a learning rate above 0. Train it again with more steps (training.epochs, max_steps), "
+            "less warm-up (warmup_steps) or a higher learning_rate"
+        )
+    return layers
+
+
+def _is_zero(path: Path, name: str, tensor: Mapping[str, Any]) -> bool:
+    """Whether all numbers are 0; raises UserError where one is not finite, or where they are no numbers."""
+    if tensor["dtype"] not in INFINITY:
+        raise UserError(
+            f"{path}: {name} holds {tensor['dtype']} values, and an adapter's are one of {', '.join(INFINITY)}. {AGAIN}"
+        )
+    kind, infinity = INFINITY[tensor["dtype"]]
+    bits = np.frombuffer(tensor["data"], kind)
+    without_sign = bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+    largest = int((bits & without_sign).max(initial=0))
+    if largest >= infinity:
+        raise UserError(
+            f"{path}: {name} holds values that are not finite (NaN or infinite): the training diverged, or the file is "
+            "damaged. Train it again with a lower training.learning_rate, or copy its folder anew"
+        )
+    return largest == 0
+
+
+def _layer(path: Path, pair: Mapping[str, str], tensors: Mapping[str, Mapping[str, Any]], ranks: set[int]) -> Layer:
+    if missing := {"A", "B"} - pair.keys():
+        there = next(iter(pair.values()))
+        raise UserError(f"{path}: {there} is there, and the layer's lora_{missing.pop()} is not. {AGAIN}")
+    down, up = (tuple(tensors[pair[side]]["shape"]) for side in "AB")
+    if len(down) != 2 or len(up) != 2 or down[0] != up[1]:
+        raise UserError(
+            f"{path}: {pair['A']} is {down} and {pair['B']} is {up}, which are no (rank, inputs) and (outputs, rank). "
+            f"{AGAIN}"
+        )
+    if down[0] not in ranks:
+        said = ", ".join(map(str, sorted(ranks)))
+        raise UserError(f"{path}: {pair['A']} has rank {down[0]}, and {CONFIG} beside it says {said}. {AGAIN}")
+    return Layer(pair["A"], pair["B"], down[0], down[1], up[0])

@@ -18,7 +18,7 @@ from pathlib import Path
 from agents.episode import Setting, run_episode
 from agents.reach import Reach, open_reach
 from agents.systems import System, load_system
-from inference.adapters import adapter_digest
+from inference.adapters import read_adapter
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from ratchet.config import Config, SystemConfig
@@ -69,8 +69,8 @@ class Task:
 
 
 def policy_name(adapter: Path | None) -> str:
-    """'base', or the adapter's digest."""
-    return "base" if adapter is None else adapter_digest(adapter)
+    """'base', or the adapter's digest. UserError for an adapter that cannot be used, before a question is asked."""
+    return "base" if adapter is None else read_adapter(adapter).digest
 
 
 def plan_jobs(

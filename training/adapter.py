@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
+from inference.adapters import CONFIG, WEIGHTS, read_adapter
 from questions.guard import TRAINING_QUESTIONS
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_atomic, write_json
 from training.checkpoints import publish_folder
 
 FACTS = "training.json"
-WEIGHTS = ("adapter_config.json", "adapter_model.safetensors")
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
@@ -44,12 +44,16 @@ def check_same(folder: Path, made_of: dict[str, Any]) -> bool:
 
 
 def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:
-    """Put the adapter in folder `best` at `target`, whole or not at all. `questions`: what guard.py keeps of them."""
+    """Put the adapter in folder `best` at `target`, whole or not at all. `questions`: what guard.py keeps of them.
+
+    UserError for an adapter that learnt nothing or is damaged.
+    """
+    read_adapter(best)
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        for name in WEIGHTS:
+        for name in (CONFIG, WEIGHTS):
             shutil.copyfile(best / name, temporary / name)
     except OSError as error:
         raise disk_error(target, error) from error

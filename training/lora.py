@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import torch
 from accelerate.utils import set_seed
 from peft import LoraConfig as PeftLoraConfig
 from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from transformers import AutoModelForCausalLM
 
+from inference.adapters import read_adapter
 from ratchet.config import LoraConfig, ModelConfig
 from ratchet.errors import UserError
 
@@ -66,12 +65,9 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
 
 
 def take_weights(model: Any, folder: Path) -> None:
-    """Let the PeftModel's adapter begin as the one in `folder`. Raises UserError where it has another shape."""
-    try:
-        theirs = json.loads((folder / "adapter_config.json").read_bytes())
-        weights = load_file(folder / "adapter_model.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"{folder}: cannot read this adapter ({error}); --from takes a PEFT folder") from error
+    """Let the PeftModel's adapter begin as the one in `folder`. UserError where it is damaged, or of another shape."""
+    adapter = read_adapter(folder)
+    theirs, weights = adapter.config, load(adapter.weights)
     mine = model.peft_config[model.active_adapter].to_dict()
     other = [
         f"{key} {theirs.get(key)} there, {mine[key]} here"

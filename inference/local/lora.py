@@ -6,15 +6,14 @@ role runs on the base model in the same step in which a trained role runs on its
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 
-from inference.adapters import WEIGHTS
+from inference.adapters import read_adapter
 from ratchet.errors import UserError
 
 
@@ -37,29 +36,20 @@ class LoraBank:
 
     def load(self, folder: str) -> int:
         """Load a PEFT LoRA folder; returns its number. UserError for anything but plain LoRA on linear layers."""
-        path = Path(folder)
-        try:
-            config = json.loads((path / "adapter_config.json").read_text())
-            tensors = load_file(path / WEIGHTS)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{folder}: not a readable PEFT adapter folder ({error})") from error
-        _refuse_unsupported(folder, config)
-        rank = config["r"]
-        scale = config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank)
+        adapter = read_adapter(folder)
+        _refuse_unsupported(folder, adapter.config)
+        tensors, rank = load(adapter.weights), adapter.config["r"]
+        scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
         self._count += 1
-        for key in sorted(tensors):
-            name, found, _ = key.partition(".lora_A.")
-            if not found:
-                continue
-            up_key = f"{name}.lora_B.weight"
+        for name, layer in adapter.layers.items():
             module_name = name.removeprefix("base_model.model.")
             linear = self._linears.get(module_name)
-            if linear is None or up_key not in tensors:
+            if linear is None:
                 raise UserError(f"{folder}: was trained for another model: this one has no layer {module_name}")
-            if tensors[key].shape[1] != linear.in_features or tensors[up_key].shape[0] != linear.out_features:
+            if (layer.inputs, layer.outputs) != (linear.in_features, linear.out_features):
                 raise UserError(f"{folder}: layer {module_name} has another shape in this model")
-            down = tensors[key].to(linear.weight)
-            up = (tensors[up_key].float() * scale).to(linear.weight)
+            down = tensors[layer.down].to(linear.weight)
+            up = (tensors[layer.up].float() * scale).to(linear.weight)
             if module_name not in self._weights:
                 self._weights[module_name] = {}
                 linear.register_forward_hook(self._hook(self._weights[module_name]))
@@ -83,7 +73,7 @@ class LoraBank:
         return add_delta
 
 
-def _refuse_unsupported(folder: str, config: dict[str, Any]) -> None:
+def _refuse_unsupported(folder: str, config: Mapping[str, Any]) -> None:
     problems = [key for key in ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern") if config.get(key)]
     if config.get("peft_type") != "LORA":
         problems.append(f"peft_type {config.get('peft_type')}")

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inference.adapters import adapter_rank
+from inference.adapters import read_adapter
 from inference.addresses import url_variable
 from inference.footprint import footprint
 from inference.serving.devices import available_memory, planned_gpus, visible_gpus
@@ -87,7 +87,7 @@ def _check_adapters(adapters: Sequence[str], serving: Serving | None, trained: s
     for folder in adapters:
         if serving is None:
             raise UserError(f"--adapter: fits models.{trained} (training.model), which is not served here")
-        rank = adapter_rank(folder)
+        rank = read_adapter(folder).rank
         if rank > serving.lora_rank:
             raise UserError(
                 f"{folder}: has rank {rank}, and models.{serving.name} is served for ranks up to {serving.lora_rank}; "

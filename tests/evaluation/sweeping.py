@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from adapter_folders import save_adapter
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
@@ -48,10 +49,8 @@ def make_sweep(folder: Path, questions: int = 6, **sweep: Any) -> Path:
 
 
 def make_adapter(folder: Path, weights: str) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text("{}")
-    (folder / "adapter_model.safetensors").write_text(weights)
-    return folder
+    """Other words, other weights."""
+    return save_adapter(folder, b=sum(weights.encode()))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str) -> int:

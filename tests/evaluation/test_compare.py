@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from adapter_folders import save_adapter
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
@@ -62,10 +63,7 @@ def config_path(tmp_path: Path) -> Path:
     }
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
-    adapter = tmp_path / "run" / "round-1" / "adapter"
-    adapter.mkdir(parents=True)
-    (adapter / "adapter_config.json").write_text("{}")
-    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    save_adapter(tmp_path / "run" / "round-1" / "adapter")
     return path
 
 
@@ -143,7 +141,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     [results] = comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
     assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
     assert tabulate(config, folder, 1, "test") == results, "the parent stays in the table"
-    (folder.adapter / "adapter_model.safetensors").write_bytes(b"other weights")
+    save_adapter(folder.adapter, 2.0)
     with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
         comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
 
@@ -165,7 +163,7 @@ def test_another_adapter_is_another_arm_of_the_same_folder(config_path: Path) ->
     config, folder = opened(config_path)
     evaluate(config, folder, 1, "test", folder.adapter)
     first = read_arm(folder, "adapter", "test")
-    (folder.adapter / "adapter_model.safetensors").write_bytes(b"other weights")
+    save_adapter(folder.adapter, 2.0)
     second = evaluate(config, folder, 1, "test", folder.adapter).arm("adapter")
     assert first is not None and second is not None
     assert first.policy != second.policy

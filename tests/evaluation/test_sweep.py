@@ -120,8 +120,7 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
 
 def test_other_questions_or_weights_make_a_cell_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(monkeypatch, path, "cell", "0/1")
-    adapter = path.parent / "run" / "round-2" / "adapter" / "adapter_model.safetensors"
-    adapter.write_text("other weights")
+    make_adapter(path.parent / "run" / "round-2" / "adapter", "other weights")
     plan = plan_sweep(load_config(path))
     assert [plan.look(cell).state for cell in plan.cells()] == ["done", "done", "done", "part"]
     plan = plan_sweep(load_config(path, ["evaluation.samples=2"]))

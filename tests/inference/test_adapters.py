@@ -1,14 +1,25 @@
-"""An adapter's digest names what it does, not where it lies."""
+"""An adapter's digest names what it does, not where it lies; and one that is damaged is refused wherever it is used."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from adapter_folders import adapter_tensors, save_adapter
+from safetensors.torch import save_file as torch_save_file
 
-from inference.adapters import adapter_digest
+from inference.adapters import Layer, adapter_digest, load_request, read_adapter
+from inference.local.lora import LoraBank
 from ratchet.errors import UserError
+from sampling.pool import policy_name
+from training.adapter import publish
+from training.lora import take_weights
 
 
 def adapter(folder: Path, weights: bytes = b"w", **config: object) -> str:
@@ -28,3 +39,90 @@ def test_the_digest_follows_weights_and_scale_and_not_paths(tmp_path: Path) -> N
 def test_a_folder_that_is_no_adapter_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"adapter_config\.json: cannot read"):
         adapter_digest(tmp_path)
+
+
+def test_a_whole_adapter_is_read_once_with_its_layers(tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "one", rank_pattern={"v": 3}, alpha_pattern={"v": 0.5})
+    read = read_adapter(folder)
+    assert read.digest == adapter_digest(folder) and read.rank == 2
+    assert read.layers == {"q": Layer("q.lora_A.weight", "q.lora_B.weight", rank=2, inputs=4, outputs=3)}
+    wide = adapter_tensors() | {"v.lora_embedding_A": np.ones((3, 9)), "v.lora_embedding_B": np.ones((4, 3))}
+    assert read_adapter(save_adapter(tmp_path / "two", tensors=wide, rank_pattern={"v": 3})).rank == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        *(({"r": rank}, "r is .*; a rank is a whole number from 1") for rank in (-1, 0, 10**9, 2.0, True, "2", None)),
+        *(
+            ({"lora_alpha": alpha}, r"lora_alpha is .*; it is a number above 0")
+            for alpha in (math.nan, math.inf, 0, -4, 1e300, True, "4", None)
+        ),
+        ({"rank_pattern": {"v": -1}}, r"rank_pattern\.v is -1"),
+        ({"rank_pattern": [2]}, "rank_pattern is .2., not an object"),
+        ({"alpha_pattern": {"v": math.nan}}, r"alpha_pattern\.v is nan"),
+        ({"r": 3}, r"q\.lora_A\.weight has rank 2, and adapter_config\.json beside it says 3"),
+    ],
+)
+def test_a_rank_or_alpha_that_cannot_be_is_refused(tmp_path: Path, config: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=rf"one/adapter_.*{said}.*train it again"):
+        read_adapter(save_adapter(tmp_path / "one", **config))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"q.lora_B.weight": None}, r"q\.lora_A\.weight is there, and the layer's lora_B is not"),
+        ({"q.lora_A.weight": None}, r"q\.lora_B\.weight is there, and the layer's lora_A is not"),
+        ({"q.lora_A.weight": None, "q.lora_B.weight": None}, "holds no lora_A and lora_B"),
+        ({"q.lora_embedding_A": np.ones((2, 4))}, r"q\.lora_embedding_A is neither lora_A nor lora_B"),
+        ({"lm_head.weight": np.ones(2)}, r"lm_head\.weight is neither lora_A nor lora_B"),
+        ({"q.lora_B.weight": np.ones((3, 5), np.float32)}, r"\(2, 4\) and q\.lora_B\.weight is \(3, 5\)"),
+        ({"q.lora_B.weight": np.ones((3, 2, 1, 1), np.float32)}, r"q\.lora_B\.weight is \(3, 2, 1, 1\)"),
+        ({"q.lora_B.weight": np.ones((3, 2), np.int8)}, r"q\.lora_B\.weight holds I8 values"),
+        ({"q.lora_B.weight": np.zeros((3, 2))}, "lora_B is zero in every layer.*warmup_steps"),
+        ({"q.lora_B.weight": np.full((3, 2), -0.0)}, "lora_B is zero in every layer"),
+    ],
+)
+def test_tensors_that_make_no_adapter_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    tensors = {name: tensor for name, tensor in (adapter_tensors() | changed).items() if tensor is not None}
+    with pytest.raises(UserError, match=rf"one/adapter_model\.safetensors: .*{said}"):
+        read_adapter(save_adapter(tmp_path / "one", tensors=tensors))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_float_type_is_looked_through_for_what_is_not_finite(tmp_path: Path, kind: torch.dtype) -> None:
+    folder, largest = save_adapter(tmp_path / "one"), torch.finfo(kind).max
+
+    def save(value: float) -> None:
+        a, b = torch.ones((2, 4), dtype=kind), torch.zeros((3, 2), dtype=kind)
+        b[1, 1] = value
+        torch_save_file({"q.lora_A.weight": a, "q.lora_B.weight": b}, folder / "adapter_model.safetensors")
+
+    for value in (largest, -largest, torch.finfo(kind).tiny, -torch.finfo(kind).tiny):
+        save(value)
+        read_adapter(folder)
+    for value in (math.nan, -math.nan, math.inf, -math.inf):
+        save(value)
+        with pytest.raises(UserError, match=r"q\.lora_B\.weight holds values that are not finite.*learning_rate"):
+            read_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        load_request,
+        policy_name,
+        LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)})).load,
+        lambda folder: publish(folder, folder.parent / "published", {}, {}),
+        lambda folder: take_weights(torch.nn.Linear(4, 3), folder),
+    ],
+    ids=["server", "sampling and evaluation", "in-process engine", "publish", "train --from"],
+)
+def test_every_way_to_use_an_adapter_refuses_one_that_is_untrained_or_damaged(
+    tmp_path: Path, use: Callable[[Path], object]
+) -> None:
+    for b, said in ((0.0, "changes nothing of its base model"), (math.nan, "not finite")):
+        with pytest.raises(UserError, match=said):
+            use(save_adapter(tmp_path / "one", b))
+    assert not (tmp_path / "published").exists()

@@ -196,8 +196,14 @@ async def test_an_adapter_that_the_server_ignores_is_refused(world: World, tmp_p
     world.server.ignores_adapters = True
     with pytest.raises(UserError, match=r"exactly as the base model tiny does.*stale"):
         await world.ask(adapter=str(adapter(tmp_path / "trained")))
-    untrained = adapter(tmp_path / "untrained", b=0.0)
-    assert (await world.ask(adapter=str(untrained))).text == "harbour", "before its first step it equals the base"
+
+
+async def test_an_adapter_that_changes_nothing_is_refused_before_a_server_hears_of_it(
+    world: World, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="changes nothing of its base model"):
+        await world.ask(adapter=str(adapter(tmp_path / "untrained", b=0.0)))
+    assert not world.server.asked("load_lora_adapter")
 
 
 async def test_a_server_that_mixes_an_adapter_into_the_base_is_refused(world: World, tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def test_base_and_two_adapters_in_one_batch_each_match_peft(llama: Path, engine:
 
 def test_an_adapter_of_another_model_is_refused(engine: LocalEngine, tmp_path: Path) -> None:
     other = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "hidden_size": 60}))
-    get_peft_model(other, LoraConfig(r=2, target_modules="all-linear")).save_pretrained(tmp_path)
+    lora = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    get_peft_model(other, lora).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="another shape"):
         run(engine.generate([5, 6], greedy(2), adapter=str(tmp_path)))
 

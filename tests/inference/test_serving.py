@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
+from adapter_folders import save_adapter
 from fake_vllm import FakeVllm, alive, no_leftovers, until
 from model_shapes import QWEN25_7B, save_shape
-from safetensors.numpy import save_file
 
 from inference.serving.server import Server, reserve_port
 from inference.serving.supervisor import ServingFailed, Supervisor
@@ -37,13 +36,6 @@ def fake(tmp_path: Path) -> Iterator[FakeVllm]:
     fake = FakeVllm(tmp_path / "fake")
     with no_leftovers(fake):
         yield fake
-
-
-def adapter(folder: Path) -> str:
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"r": 8}')
-    save_file({"layer.lora_B.weight": np.ones((2, 2), np.float32)}, folder / "adapter_model.safetensors")
-    return str(folder)
 
 
 # The servers and their supervisor
@@ -79,7 +71,7 @@ def waiting(marker: Path) -> list[str]:
 
 
 async def test_a_dead_server_comes_back_at_its_address_with_its_adapters(fake: FakeVllm, tmp_path: Path) -> None:
-    made = server(fake, tmp_path, adapters=[adapter(tmp_path / "adapter")])
+    made = server(fake, tmp_path, adapters=[str(save_adapter(tmp_path / "adapter"))])
     task = asyncio.create_task(run(made, *waiting(tmp_path / "done")))
     await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
     fake.kill()
@@ -130,7 +122,7 @@ async def test_a_server_that_will_not_stop_is_killed(fake: FakeVllm, tmp_path: P
 
 async def test_an_adapter_that_the_server_ignores_is_found_out(fake: FakeVllm, tmp_path: Path) -> None:
     fake.behave("ignore adapters")
-    made = server(fake, tmp_path, adapters=[adapter(tmp_path / "adapter")])
+    made = server(fake, tmp_path, adapters=[str(save_adapter(tmp_path / "adapter"))])
     with pytest.raises(UserError, match="exactly as the base model"):
         await run(made, *waiting(tmp_path / "done"))
 

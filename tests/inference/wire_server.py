@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save_file
+from adapter_folders import save_adapter
 
 from inference.dialogue import Dialogue
 from inference.engine import Completion, SamplingParams
@@ -106,13 +104,7 @@ def running(port: int = 0) -> Iterator[Server]:
         server.stop()
 
 
-def adapter(folder: Path, b: float = 1.0) -> Path:
-    """An adapter folder as far as a client looks at it: B is `b` everywhere."""
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text("{}")
-    tensors = {"q.lora_A.weight": np.ones((2, 4), np.float32), "q.lora_B.weight": np.full((4, 2), b, np.float32)}
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return folder
+adapter = save_adapter
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from adapter_folders import save_adapter
 from experiment import ROOT, command, environment, make_experiment
 
 from evaluation.sweep.command import sweep
@@ -21,10 +22,7 @@ from ratchet.records import Trajectory
 def add_adapters(run: Path) -> None:
     """Two rounds' adapters: the script does not look at them, but its seeds do."""
     for number in (1, 2):
-        adapter = run / f"round-{number}" / "adapter"
-        adapter.mkdir(parents=True)
-        (adapter / "adapter_config.json").write_text("{}")
-        (adapter / "adapter_model.safetensors").write_text(f"weights {number}")
+        save_adapter(run / f"round-{number}" / "adapter", number)
 
 
 def outcome(run: Path) -> dict[str, object]:

@@ -93,14 +93,14 @@ def test_another_shape_is_refused_by_name(trained: tuple[Config, RoundFolder], l
 def test_what_is_no_adapter_is_refused(trained: tuple[Config, RoundFolder], tmp_path: Path) -> None:
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=1)
-    with pytest.raises(UserError, match="cannot read this adapter"):
+    with pytest.raises(UserError, match=r"adapter_config\.json: cannot read"):
         take_weights(model, tmp_path)
     shutil.copytree(first.adapter, tmp_path / "cut")
     weights = load_file(first.adapter / "adapter_model.safetensors")
-    name = sorted(weights)[0]
+    name = next(name for name in weights if "lora_A" in name)
     save_file({**weights, name: weights[name][:, :-1].contiguous()}, tmp_path / "cut" / "adapter_model.safetensors")
     with pytest.raises(UserError, match=r"is \(.*\) there, \(.*\) here"):
         take_weights(model, tmp_path / "cut")
     (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(UserError, match="cannot read this adapter"):
+    with pytest.raises(UserError, match="not a safetensors file"):
         take_weights(model, tmp_path / "cut")
