@@ -9,7 +9,9 @@ on from there.
 
     python selftrain.py status --config X        what is done, what is left and where it goes on; only reads
     python selftrain.py --config X --dry-run     the commands of what is left
-    python selftrain.py --config X --accelerate configs/accelerate/ddp.yaml     how `accelerate launch` trains
+    python selftrain.py --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
+
+Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, where no --accelerate says otherwise.
 """
 
 from __future__ import annotations
@@ -19,19 +21,23 @@ import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from inference.serving.devices import visible_gpus
 from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.errors import UserError
 from ratchet.lease import Lease
+from ratchet.parsing import read_mapping
 from ratchet.progress import duration
 from ratchet.runfolder import open_run
 from rounds.artefacts import Digests
 from rounds.ledger import digests_of, earlier_looks, latest, record, to_do
 from rounds.stages import Experiment, Stage, stages_of
 from rounds.status import LEASE, print_status
+from training.schedule import accumulation
 
 
 def main() -> None:
@@ -50,12 +56,34 @@ def main() -> None:
     experiment = Experiment(config_of(options), tuple(arguments), options.accelerate)
     if options.action == "status":
         print_status(experiment)
-    elif options.dry_run:
+        return
+    experiment = replace(experiment, processes=training_processes(experiment))
+    if options.dry_run:
         show(experiment)
     else:
         run = open_run(experiment.config)
         with Lease(run.path / LEASE, "this run"):
             loop(experiment, options.until)
+
+
+def training_processes(experiment: Experiment) -> int | None:
+    """For `Experiment.processes`. Decided before the first stage: training comes after hours of sampling.
+
+    UserError where training.batch_size cannot be divided over the processes.
+    """
+    training, file = experiment.config.training, experiment.accelerate
+    if file is not None:
+        accumulation(training, int(read_mapping(Path(file)).get("num_processes") or 1))
+        return None
+    gpus = 0 if experiment.config.models[training.model].device == "cpu" else len(visible_gpus())
+    fitting = [n for n in range(1, gpus + 1) if training.batch_size % (training.micro_batch * n) == 0]
+    processes = max(fitting, default=1)
+    accumulation(training, processes)
+    if gpus < 2:
+        return None
+    fewer = f" (training.batch_size={training.batch_size} cannot be divided over more)" if processes < gpus else ""
+    print(f"{gpus} GPUs are visible: training takes {processes} of them{fewer}", flush=True)
+    return processes
 
 
 def loop(experiment: Experiment, until: int | None = None) -> None:

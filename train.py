@@ -30,7 +30,7 @@ from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 
 if TYPE_CHECKING:
-    from training.trainer import Schedule
+    from training.schedule import Schedule
 
 PR_SET_PDEATHSIG = 1
 
@@ -96,7 +96,8 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     from training.checkpoints import BestAdapter
     from training.data import loss_tokens, row_lengths
     from training.rows import split_rows
-    from training.trainer import adjustments, quiet, schedule
+    from training.schedule import adjustments, schedule
+    from training.trainer import quiet
 
     quiet()
     for warning in warnings:

@@ -24,7 +24,7 @@ from ratchet.records import Selection
 ROUND = "round-"
 SPLITS = ("train", "dev", "test")
 LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep")
-MACHINE = {"url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
+MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
 """Keys of a model that say where and how wide it runs; what it says does not depend on them."""
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 

@@ -24,6 +24,7 @@ from rounds.settings import rounds_of
 
 TEST = "test"
 TRAIN = str(Path(__file__).parents[1] / "train.py")
+DDP = str(Path(__file__).parents[1] / "configs" / "accelerate" / "ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
 
@@ -48,6 +49,8 @@ class Experiment:
     """--config and --set, for every command."""
     accelerate: str | None = None
     """A config file of `accelerate launch`."""
+    processes: int | None = None
+    """Of the training, each on a GPU, where there is no such file and several GPUs are visible."""
     prefix: str = ""
     """Before every title: of a member, its name."""
 
@@ -263,6 +266,9 @@ def _settings(config: Config, *sections: str) -> Known:
 
 def _trainer(experiment: Experiment) -> tuple[str, ...]:
     """What runs train.py. One process needs no launcher, which would not pass a signal on to it."""
-    if experiment.accelerate is None:
-        return (sys.executable, TRAIN)
-    return (*MODULE, "accelerate.commands.launch", "--config_file", experiment.accelerate, TRAIN)
+    launch = (*MODULE, "accelerate.commands.launch", "--config_file")
+    if experiment.accelerate is not None:
+        return (*launch, experiment.accelerate, TRAIN)
+    if experiment.processes is not None:
+        return (*launch, DDP, "--num_processes", str(experiment.processes), TRAIN)
+    return (sys.executable, TRAIN)

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -31,6 +31,7 @@ from ratchet.errors import UserError
 from training.data import IGNORED, Collator, EpochSampler, row_lengths, with_blank
 from training.lora import compute_type, on_cpu
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
+from training.schedule import schedule
 from training.watch import Watch
 
 
@@ -40,70 +41,6 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)
-
-
-def accumulation(training: TrainingConfig, processes: int) -> int:
-    """Micro-batches that make up training.batch_size on each device."""
-    at_once = training.micro_batch * processes
-    steps, rest = divmod(training.batch_size, at_once)
-    if rest:
-        fitting = [n for n in range(1, training.batch_size + 1) if training.batch_size % (n * processes) == 0]
-        other = max(1, round(training.batch_size / at_once)) * at_once
-        micro = f"training.micro_batch one of {', '.join(map(str, fitting))}, or " if fitting else ""
-        raise UserError(
-            f"training.batch_size={training.batch_size} cannot be made of training.micro_batch={training.micro_batch} "
-            f"rows on {processes} device{'s' * (processes > 1)}: set {micro}training.batch_size={other}"
-        )
-    return steps
-
-
-class Schedule(NamedTuple):
-    """What the settings come to with so many rows."""
-
-    batch: int
-    """Rows a step."""
-    accumulation: int
-    """Micro-batches that each device adds up before a step."""
-    per_epoch: int
-    """Steps an epoch. The last batch of an epoch may be smaller; batches never span epochs."""
-    steps: int
-    warmup: int
-
-    @property
-    def first(self) -> int:
-        """The first step that changes the adapter: a linear warm-up begins with a learning rate of 0."""
-        return 2 if self.warmup else 1
-
-
-def schedule(rows: int, training: TrainingConfig, processes: int) -> Schedule:
-    """A batch is all rows at most, and warm-up a fifth of the steps: else few rows would hardly be learnt from."""
-    micro_batches = math.ceil(rows / (training.micro_batch * processes))
-    accumulated = min(accumulation(training, processes), micro_batches)
-    per_epoch = math.ceil(micro_batches / accumulated)
-    passes = math.inf if training.epochs is None else math.ceil(training.epochs * per_epoch)
-    steps = int(min(training.max_steps, passes))
-    return Schedule(
-        batch=min(training.batch_size, rows),
-        accumulation=accumulated,
-        per_epoch=per_epoch,
-        steps=steps,
-        warmup=min(training.warmup_steps, steps // 5),
-    )
-
-
-def adjustments(rows: int, training: TrainingConfig, made: Schedule) -> list[str]:
-    """What `made` has otherwise than the settings ask, for the user."""
-    said = []
-    if made.batch < training.batch_size:
-        said.append(
-            f"training.batch_size={training.batch_size} is more than the {rows} rows: every step takes all of them"
-        )
-    if made.warmup < training.warmup_steps:
-        said.append(
-            f"training.warmup_steps={training.warmup_steps} is more than a fifth of the {made.steps} steps: "
-            f"{made.warmup} of them warm up"
-        )
-    return said
 
 
 def trainer_config(

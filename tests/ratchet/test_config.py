@@ -33,6 +33,11 @@ def test_every_config_of_the_project_loads(path: Path) -> None:
     assert load_config(path).run
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_the_in_process_engine_runs_on_the_cpu_in_every_config_of_the_project(path: Path) -> None:
+    assert {model.device for model in load_config(path).models.values() if model.engine == "local"} <= {"cpu"}
+
+
 def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
     config = load_config(write(tmp_path))
     assert (config.sampling.samples, config.sampling.temperature, config.sampling.frozen_temperature) == (8, 0.7, 0.1)

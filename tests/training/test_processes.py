@@ -24,6 +24,7 @@ import train
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
+from rounds.stages import Experiment, training
 from training.checkpoints import damage, seal
 from training.data import EpochSampler, with_blank
 from training.processes import lost_processes
@@ -102,6 +103,16 @@ def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: 
     assert status == 0 and said.count("every step takes all of them") == 1, said
     assert "2 steps of 8 rows" in said
     assert_same(folder, alone)
+
+
+@pytest.mark.slow
+def test_the_stage_that_selftrain_plans_for_two_gpus_trains_with_two_processes(tmp_path: Path) -> None:
+    path, config, folder = make_run(tmp_path)
+    path.write_text(path.read_text().replace("device: cpu", "device: auto"))
+    stage = training(Experiment(config, ("--config", str(path)), processes=2), 1, None)
+    assert subprocess.run(stage.command, cwd=REPO, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
+    assert (folder.training / "checkpoint-6" / "rng_state_1.pth").exists(), "there was one process alone"
+    assert (folder.adapter / "training.json").exists()
 
 
 @pytest.mark.slow

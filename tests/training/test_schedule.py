@@ -16,7 +16,8 @@ import train
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from training.data import epoch_order
-from training.trainer import adjustments, schedule, trainer_config
+from training.schedule import adjustments, schedule
+from training.trainer import trainer_config
 from training.watch import Watch, read_log
 
 DEFAULTS = TrainingConfig()

@@ -27,7 +27,8 @@ from training.checkpoints import BestAdapter
 from training.data import epoch_order, row_lengths
 from training.prepare import prepare_rows
 from training.rows import split_rows
-from training.trainer import RowTrainer, accumulation, report_to, schedule
+from training.schedule import accumulation, schedule
+from training.trainer import RowTrainer, report_to
 from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
@@ -267,6 +268,25 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
     monkeypatch.setattr(SFTTrainer, "_save_checkpoint", full)
     with pytest.raises(UserError, match=r"cannot save a checkpoint.*No space left.*run the same command again"):
         train.train(config, 1)
+
+
+def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:
+    path, _, _ = start(tmp_path, model)
+    script = f"""
+import sys, torch
+torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 8)
+import train
+def optimise(config, folder, train_rows, dev_rows, made, state, start):
+    from training.trainer import trainer_config
+    used = trainer_config(config.training, config.models["agent"], folder.training, 8, 0, 1)
+    print(state.device, state.num_processes, used.device, used.n_gpu)
+    sys.exit()
+train.optimise = optimise
+sys.argv = ["train.py", "--config", {str(path)!r}]
+train.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
+    assert done.stdout.split() == ["cpu", "1", "cpu", "0"], done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,0 +1,104 @@
+"""On how many processes selftrain.py trains is settled before it samples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from experiment import ROOT, make_experiment
+
+import selftrain
+from inference.serving.devices import Gpu
+from ratchet.config import load_config
+from ratchet.errors import UserError
+from ratchet.runfolder import open_run
+
+DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_experiment(tmp_path_factory.mktemp("processes"), questions=2)
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    config: Path,
+    gpus: int,
+    *arguments: str,
+    device: str = "auto",
+) -> str:
+    """What `selftrain.py --dry-run` prints on a machine with so many GPUs, up to the training command's end."""
+    monkeypatch.setattr(selftrain, "visible_gpus", lambda: [Gpu(str(i), 80 << 30, 80 << 30) for i in range(gpus)])
+    where = ["--config", str(config), "--set", f"models.agent.device={device}"]
+    monkeypatch.setattr(sys, "argv", ["selftrain.py", *where, *arguments, "--dry-run"])
+    selftrain.main()
+    printed = capsys.readouterr().out
+    return printed[: printed.index("# evaluate")]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "micro", "processes"),
+    [(2, 128, 1, 2), (8, 128, 2, 8), (3, 128, 1, 2), (2, 7, 1, 1), (6, 24, 4, 6)],
+)
+def test_training_takes_the_visible_gpus_that_divide_the_batch(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: int,
+    batch: int,
+    micro: int,
+    processes: int,
+) -> None:
+    settings = ("--set", f"training.batch_size={batch}", "--set", f"training.micro_batch={micro}")
+    printed = planned(monkeypatch, capsys, config, gpus, *settings)
+    assert f"{gpus} GPUs are visible: training takes {processes} of them" in printed
+    assert ("cannot be divided over more" in printed) == (processes < gpus)
+    launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} {ROOT / 'train.py'}"
+    assert launched in printed
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(0, "auto"), (1, "auto"), (8, "cpu")])
+def test_training_without_several_gpus_to_use_needs_no_launcher(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int, device: str
+) -> None:
+    printed = planned(monkeypatch, capsys, config, gpus, device=device)
+    assert f"{sys.executable} {ROOT / 'train.py'} --config" in printed and "accelerate" not in printed
+
+
+def test_a_file_for_accelerate_is_taken_as_it_is(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = planned(monkeypatch, capsys, config, 4, "--accelerate", "configs/accelerate/cpu_ddp.yaml")
+    assert "--config_file configs/accelerate/cpu_ddp.yaml" in printed and "--num_processes" not in printed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "arguments", "said"),
+    [
+        (0, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be made of training\.micro_batch=3"),
+        (4, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be made of training\.micro_batch=3"),
+        (8, ("--accelerate", DDP), r"batch_size=4 cannot .* on 8 devices: set training\.batch_size="),
+    ],
+)
+def test_a_batch_that_cannot_be_divided_is_refused_before_the_first_stage(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: int,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    with pytest.raises(UserError, match=said):
+        planned(monkeypatch, capsys, config, gpus, *arguments)
+    assert not (config.parent / "run").exists()
+
+
+def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: Path) -> None:
+    path = make_experiment(tmp_path, questions=2)
+    run = open_run(load_config(path))
+    assert open_run(load_config(path, ["models.agent.device=auto"])).path == run.path
+    with pytest.raises(UserError, match=r"models\.agent\.dtype"):
+        open_run(load_config(path, ["models.agent.dtype=bfloat16"]))
