@@ -2,8 +2,9 @@
 paths are right, only one, or neither, and what the system then made of it. Of a task with labels: by the label.
 
 For any system that keeps its candidates (`Trajectory.candidates`). A question counts once: its trajectories share its
-weight, so counts may be fractions. Left out and counted: questions without a reference, and trajectories that do not
-have every candidate (one that failed half-way); they are not taken for wrong.
+weight, so counts may be fractions. Strict: a candidate that a trajectory lacks because it did not finish is not right.
+Left out and counted: questions without a reference, and finished trajectories without every candidate, which had
+nothing to choose between.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.metrics import references
 from ratchet.records import Question, Trajectory
-from rewards.rules import accuracy, exact_match
+from rewards.endings import counted
+from rewards.rules import accuracy, exact_match, references
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
     usable: dict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
     for trajectory in everything:
         question = known.get(trajectory.question_id)
-        if question and _matches(question, "") is not None and set(trajectory.candidates) == set(names):
-            right = tuple(name for name in names if _matches(question, trajectory.candidates[name]))
-            final = _matches(question, trajectory.answer) if trajectory.status == "finished" else 0.0
+        if question is None or _matches(question, "") is None:
+            continue
+        if trajectory.status != "finished" or set(trajectory.candidates) == set(names):
+            said = trajectory.candidates
+            right = tuple(name for name in names if said.get(name, "").strip() and _matches(question, said[name]))
+            final = counted(_matches(question, trajectory.answer), (), question, trajectory)
             usable[trajectory.question_id].append((right, final or 0.0))
     if len(names) < 2 or not usable:
         return None

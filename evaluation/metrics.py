@@ -3,24 +3,36 @@
 A measure is a number, or None where it cannot be told (a null score, a question without a reference, no
 action). None is left out of means and counted, never taken for zero.
 
-Strict and lenient: `em` and `f1` count a trajectory that did not finish as 0; `em_lenient` and `f1_lenient` look only
-at trajectories that have an answer. The gap between them is what endings cost, so both stand beside the parse rate.
+Strict and lenient: everything of group 'quality' is strict. A trajectory that did not finish, or has no answer, counts
+as the worst (0, or 1 of what is better low), so that no failure scores above a wrong answer or is left out of a mean;
+None only where its question cannot be scored (`rewards.endings`). The measures whose names end in `_lenient` look only
+at trajectories that have an answer, however they ended. The gap between the two is what endings cost, so both stand
+beside the parse rate; in tables, of scores that were asked for, where there is a gap.
 
 Length alone does not win: token precision stands beside token recall (both strict), and judged precision beside nugget
 correctness, which is a recall; `correctness_f1` is their harmonic mean. Derived from stored verdicts, without a call:
-`unattributed`, the claims of an answer that its documents do not fully support.
+`unattributed`, the share of an answer's claims that its documents do not fully support.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, get_args
 
-from evaluation.retrieval_metrics import retrieval_measures
+from evaluation.retrieval_metrics import looks_up, retrieval_measures
 from ratchet.records import Question, Recall, Score, Status, Trajectory
-from rewards.rules import accuracy, exact_match, token_f1, token_precision, token_recall, unattributed_sentences
+from rewards.endings import answered, counted
+from rewards.rules import (
+    accuracy,
+    exact_match,
+    references,
+    token_f1,
+    token_precision,
+    token_recall,
+    unattributed_sentences,
+)
 from rewards.selection import reward
 
 Scores = Mapping[tuple[str, str], Score]
@@ -41,6 +53,17 @@ class Measure:
     digits: int = 3
 
 
+LENIENT = "_lenient"
+"""How the name ends of a measure of the trajectories with an answer alone."""
+
+
+def _in_both_forms(name: str, title: str, better: Literal["higher", "lower"] = "higher") -> tuple[Measure, Measure]:
+    return (
+        Measure(name, f"{title}, strict", "quality", better),
+        Measure(name + LENIENT, f"{title}, lenient", "quality", better),
+    )
+
+
 MEASURES = (
     Measure("accuracy", "Accuracy, strict", "quality", "higher"),
     Measure("macro_f1", "Macro-F1 of labels, strict", "quality", "higher"),
@@ -52,17 +75,17 @@ MEASURES = (
     Measure("f1_lenient", "F1, lenient", "quality", "higher"),
     Measure("token_precision", "Token precision, strict", "quality", "higher"),
     Measure("token_recall", "Token recall, strict", "quality", "higher"),
-    Measure("correctness", "Nugget correctness (judge)", "quality", "higher"),
-    Measure("precision", "Precision of claims (judge)", "quality", "higher"),
-    Measure("correctness_f1", "... F1 of the two (judge)", "quality", "higher"),
-    Measure("faithfulness", "Faithfulness (judge)", "quality", "higher"),
-    Measure("unattributed", "Unattributed claims (judge)", "quality", "lower", 2),
-    Measure("ragas_faithfulness", "Faithfulness, RAGAS (judge)", "quality", "higher"),
-    Measure("answer_relevance", "Answer relevance, RAGAS (judge)", "quality", "higher"),
-    Measure("nugget_containment", "Nugget containment (rule)", "quality", "higher"),
-    Measure("lexical_support", "Lexical support (rule)", "quality", "higher"),
-    Measure("unattributed_rule", "Unattributed sentences (rule)", "quality", "lower", 2),
-    Measure("reward", "Reward, as in training", "quality", "higher"),
+    *_in_both_forms("correctness", "Nugget correctness (judge)"),
+    *_in_both_forms("precision", "Precision of claims (judge)"),
+    *_in_both_forms("correctness_f1", "... F1 of the two (judge)"),
+    *_in_both_forms("faithfulness", "Faithfulness (judge)"),
+    *_in_both_forms("unattributed", "Unattributed claims (judge)", "lower"),
+    *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness (judge)"),
+    *_in_both_forms("answer_relevance", "RAGAS relevance (judge)"),
+    *_in_both_forms("nugget_containment", "Nugget containment (rule)"),
+    *_in_both_forms("lexical_support", "Lexical support (rule)"),
+    *_in_both_forms("unattributed_rule", "Unattributed sentences (rule)", "lower"),
+    *_in_both_forms("reward", "Reward"),
     Measure("answer_words", "Answer length, words", "quality", "", 1),
     Measure("answer_recall", "Answer in what was retrieved", "retrieval", "higher"),
     Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
@@ -86,11 +109,8 @@ MEASURES = (
 MATCHES = ("accuracy", "accuracy_lenient", "em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall")
 """Measures that every question with a label, or an answer, has without being asked for."""
 BY_NAME = {measure.name: measure for measure in MEASURES}
-
-
-def references(question: Question) -> tuple[str, ...]:
-    """What an answer is compared with: the short answers, or the reference text where there are none."""
-    return question.answers or ((question.reference,) if question.reference else ())
+AGAINST_DOCUMENTS = {"faithfulness", "ragas_faithfulness"}
+"""Scores that an answer has only where documents came with it."""
 
 
 def measure(
@@ -99,30 +119,52 @@ def measure(
     scores: Scores,
     names: Sequence[str],
     weights: Mapping[str, float],
+    retrieves: bool = True,
 ) -> Values:
     """Every measure of one trajectory.
 
-    `names` are the scores that were asked for. `accuracy`, `em` and `f1` are always computed here, so that they are
-    strict; what is derived from scores, `reward` among it, is there when every score that it needs was asked for.
+    `names` are the scores that were asked for. `accuracy`, `em` and `f1` are always computed here, from the answer;
+    what is derived from scores, `reward` among it, is there when every score that it needs was asked for.
+    `retrieves`: whether the trajectory's arm looks anything up; the others have no documents to be measured by.
     """
-    values: Values = {
-        **_label_match(question, trajectory),
-        **_answer_match(question, trajectory),
-        **{name: _value(scores, trajectory, name) for name in names if name not in ("em", "f1", "accuracy")},
-    }
+
+    def both(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
+        made = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
+        if not made or (not retrieves and AGAINST_DOCUMENTS & set(made_from)):
+            strict = None
+        else:
+            strict = counted(value, made_from, question, trajectory, worst=worst)
+        return {name: strict, name + LENIENT: value if answered(trajectory) else None}
+
+    def score(name: str) -> float | None:
+        found = scores.get((trajectory.key, name))
+        return None if found is None else found.value
+
+    values = both("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
+    expected = references(question)
+    for name, rule in (("em", exact_match), ("f1", token_f1)):
+        values |= both(name, (name,), rule(trajectory.answer, expected) if expected else None)
+    for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
+        found = rule(trajectory.answer, expected) if expected else None
+        values[name] = counted(found, ("f1",), question, trajectory)
+    for name in names:
+        if name not in MATCHES:
+            values |= both(name, (name,), score(name))
     if weights and set(weights) <= set(names):
-        values["reward"] = reward(trajectory.key, scores, weights)
+        needed = [name for name, weight in weights.items() if weight]
+        values |= both("reward", needed, reward(trajectory.key, scores, weights))
     if {"correctness", "precision"} <= set(names):
-        values["correctness_f1"] = harmonic(values["correctness"], values["precision"])
+        found = harmonic(score("correctness"), score("precision"))
+        values |= both("correctness_f1", ("correctness", "precision"), found)
     if "faithfulness" in names:
-        values["unattributed"] = unattributed(scores.get((trajectory.key, "faithfulness")))
+        share = unattributed(scores.get((trajectory.key, "faithfulness")))
+        values |= both("unattributed", ("faithfulness",), share, worst=1.0)
     if "lexical_support" in names:
-        count = unattributed_sentences(trajectory.answer, trajectory.passages)
-        values["unattributed_rule"] = None if count is None or trajectory.status == "failed" else float(count)
-    values |= retrieval_measures(question, trajectory)
-    answered = bool(trajectory.answer.strip())
+        share = unattributed_sentences(trajectory.answer, trajectory.passages)
+        values |= both("unattributed_rule", (), share, worst=1.0)
+    values |= retrieval_measures(question, trajectory, retrieves)
     calls = trajectory.model_calls
-    values["answer_words"] = float(len(trajectory.answer.split())) if answered else None
+    values["answer_words"] = float(len(trajectory.answer.split())) if answered(trajectory) else None
     # Free text parses unless it was cut off.
     values["parse_rate"] = sum(call.parse != "malformed" for call in calls) / len(calls) if calls else None
     values |= {status: float(trajectory.status == status) for status in get_args(Status)}
@@ -139,51 +181,23 @@ def measure(
     return values
 
 
-def _label_match(question: Question, trajectory: Trajectory) -> Values:
-    right = accuracy(trajectory.answer, question)
-    finished, answered = trajectory.status == "finished", bool(trajectory.answer.strip())
-    return {
-        "accuracy": None if right is None else right if finished else 0.0,
-        "accuracy_lenient": right if answered else None,
-    }
-
-
-def _answer_match(question: Question, trajectory: Trajectory) -> Values:
-    strict, lenient = ("em", "f1", "token_precision", "token_recall"), ("em_lenient", "f1_lenient")
-    expected = references(question)
-    if not expected:
-        return dict.fromkeys((*strict, *lenient))
-    rules = (exact_match, token_f1, token_precision, token_recall)
-    found = dict(zip(strict, (rule(trajectory.answer, expected) for rule in rules), strict=True))
-    finished, answered = trajectory.status == "finished", bool(trajectory.answer.strip())
-    return {
-        **{name: value if finished else 0.0 for name, value in found.items()},
-        "em_lenient": found["em"] if answered else None,
-        "f1_lenient": found["f1"] if answered else None,
-    }
-
-
 def harmonic(recall: float | None, precision: float | None) -> float | None:
-    """Harmonic mean; None where either is None. An empty answer has no precision, so it has no value here."""
+    """Harmonic mean; None where either is None."""
     if recall is None or precision is None:
         return None
     return 2 * recall * precision / (recall + precision) if recall + precision else 0.0
 
 
 def unattributed(faithfulness: Score | None) -> float | None:
-    """How many claims of the answer its documents do not fully support (a verdict below 1): the mean over judge runs.
+    """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
+    judge runs.
 
-    Only a run with a readable verdict on every claim has a count; None where no run has one, as for an answer without
+    Only a run with a readable verdict on every claim counts; None where there is none, as for an answer without
     documents, whose claims nobody drew.
     """
     checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
-    counts = [sum(score < 1 for score in scores) for scores in checked if scores and None not in scores]
-    return fmean(counts) if counts else None
-
-
-def _value(scores: Scores, trajectory: Trajectory, name: str) -> float | None:
-    score = scores.get((trajectory.key, name))
-    return None if score is None else score.value
+    shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
+    return fmean(shares) if shares else None
 
 
 def by_question(
@@ -195,14 +209,19 @@ def by_question(
 ) -> tuple[dict[str, Values], dict[str, int]]:
     """(question id -> its values, each the mean over its samples without nulls; measure -> null trajectories).
 
-    Questions without a trajectory are left out.
+    Questions without a trajectory are left out. The trajectories are one arm's.
     """
     samples: dict[str, list[Values]] = {}
     known = {question.id: question for question in questions}
+    trajectories = list(trajectories)
+    # An arm without an answer at all may have failed before its first search.
+    retrieves = any(t.passages or looks_up(t) for t in trajectories) or not any(
+        t.status == "finished" and answered(t) for t in trajectories
+    )
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)
         if question is not None:
-            row = measure(question, trajectory, scores, names, weights)
+            row = measure(question, trajectory, scores, names, weights, retrieves)
             samples.setdefault(question.id, []).append(row)
     values = {question_id: _mean_of(samples[question_id]) for question_id in known if question_id in samples}
     nulls: dict[str, int] = {}

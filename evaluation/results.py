@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import Field
 
 from evaluation.complementarity import Complementarity
-from evaluation.metrics import BY_NAME, MATCHES, MEASURES, Scores, Values, by_question
+from evaluation.metrics import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, by_question
 from evaluation.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
 from evaluation.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.files import read_record, write_atomic
@@ -112,6 +112,9 @@ class Results(Record):
         def has(arm: Arm, name: str, group: str) -> bool:
             if name == "recalled":  # few systems have a memory
                 return name in arm.measures and bool(arm.measures[name].mean)
+            strict = arm.measures.get(name.removesuffix(LENIENT))
+            if name.endswith(LENIENT) and name not in (*MATCHES, *MACRO_F1):  # only where endings make a difference
+                return name in arm.measures and strict is not None and arm.measures[name].mean != strict.mean
             return name in arm.measures and (arm.measures[name].n > 0 or not (group == "retrieval" or name in MATCHES))
 
         return [m.name for m in MEASURES if m.group in groups and any(has(arm, m.name, m.group) for arm in self.arms)]

@@ -2,8 +2,9 @@
 
 Both are measured twice: over everything the trajectory retrieved (all its searches and tool calls together, however
 deep each went, and what it recalled from its memory) and over the documents it returned with its answer. A trajectory
-that never looked anything up, and one that failed, has no value: there is no retrieval to measure. One that searched
-and found nothing, or returned nothing, has 0.
+that finished without looking anything up has no value: there is no retrieval to measure. One that searched and found
+nothing, or returned nothing, has 0; so has one that failed, or ended otherwise before it looked anything up, of an arm
+that does look things up.
 
 Answer recall is DPR's has_answer (Karpukhin and others, EMNLP 2020): 1 when a passage holds one of the short answers as
 a run of whole tokens, letters and digits or single signs, lower-cased; articles and punctuation count, unlike in EM.
@@ -23,21 +24,27 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from ratchet.records import Passage, Question, Recall, Trajectory
+from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import normalise_answer
 from rewards.rules import CLOSED_ANSWERS
 
 TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 
 
-def retrieval_measures(question: Question, trajectory: Trajectory) -> dict[str, float | None]:
-    """The measures of group 'retrieval', by name."""
+def looks_up(trajectory: Trajectory) -> list[Search | ToolCall | Recall]:
+    """Everything that it looked up, and what it recalled."""
     recalled = [event for event in trajectory.events if isinstance(event, Recall) and event.passages]
-    looks = [*trajectory.tool_calls, *recalled]
-    searched = bool(looks) and trajectory.status != "failed"
+    return [*trajectory.tool_calls, *recalled]
+
+
+def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bool = True) -> dict[str, float | None]:
+    """The measures of group 'retrieval', by name. `retrieves`: whether the trajectory's arm looks anything up."""
+    failed = trajectory.status == "failed"
+    looks = [] if failed else looks_up(trajectory)
+    searched = bool(looks) or (retrieves and trajectory.status != "finished")
     retrieved = {passage.id: passage for look in looks for passage in look.passages}
     found: dict[str, float | None] = {"passages": float(len(retrieved)) if searched else None}
-    for ending, passages in (("", list(retrieved.values())), ("_returned", trajectory.passages)):
+    for ending, passages in (("", list(retrieved.values())), ("_returned", () if failed else trajectory.passages)):
         found[f"answer_recall{ending}"] = answer_recall(question, passages) if searched else None
         found[f"gold_recall{ending}"] = gold_recall(question, passages) if searched else None
     return found

@@ -18,7 +18,7 @@ from ratchet.errors import UserError
 
 CONFUSION = """\
 rows: gold labels; columns: verdicts, in questions (several samples of a question share its weight); precision, recall
-and F1 in percent, strict; -: nothing to divide by"""
+and F1 in percent, strict: no verdict counts as a wrong one of every other label; -: nothing to divide by"""
 
 
 def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
@@ -91,7 +91,7 @@ def votes_table(results: Results) -> Table:
     table = _table(
         f"{escape(results.title)}: votes of several samples, in percent",
         "the most frequent label of a question's samples, by its share of them; ECE: expected calibration error, mean "
-        "distance of share and accuracy over ten bins (few questions push it up)",
+        "distance of share and accuracy over ten bins (few questions push it up); unanswered: wrong, and in no bin",
     )
     for heading in ("method", "share of the vote", "questions", "mean share", "right", "ECE"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
@@ -99,8 +99,14 @@ def votes_table(results: Results) -> Table:
         found = votes(arm.verdicts) if arm.verdicts else None
         if found is None:
             continue
-        left_out = f" ({found.left_out} left out)" if found.left_out else ""
-        whole = (f"{found.questions}{left_out}", "", f"{100 * found.accuracy:.1f}", f"{100 * found.ece:.1f}")
+        apart = {"left out": found.left_out, "unanswered": found.unanswered}
+        named = ", ".join(f"{count} {what}" for what, count in apart.items() if count)
+        whole = (
+            f"{found.questions}{f' ({named})' if named else ''}",
+            "",
+            f"{100 * found.accuracy:.1f}",
+            f"{100 * found.ece:.1f}",
+        )
         table.add_row(label(arm), "all", *whole)
         for one in found.bins:
             bounds = f"{100 * one.low:.0f} to {100 * one.high:.0f}"

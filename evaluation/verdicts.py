@@ -2,11 +2,13 @@
 
 - Confusion: a row a gold label; columns for the labels, for UNCERTAIN, for any other answer, and for each way of
   ending without one, apart (unparsed, out of budget, failed). A question weighs 1: its samples share it.
-- Strict: a trajectory that did not finish is wrong, as for accuracy. It lowers its label's recall and nobody's
-  precision. Lenient: only trajectories with an answer, however they ended.
+- Strict: a trajectory that did not finish, or has no answer, is wrong, as for accuracy. It lowers its label's recall,
+  and the precision of every other label as if it had said that one: nobody can know which wrong verdict it stands for,
+  and with less it would score above some wrong verdict. Lenient: only trajectories with an answer, however they ended.
 - Macro-F1: the mean F1 of the labels that are gold of some question (of a resample: of some question in it), so it is
   over the same labels for every arm. A label that is gold of none has no F1; saying it is a wrong verdict like any
-  other. scikit-learn's f1_score(average="macro") gives the same with those labels as its `labels`.
+  other. Where every trajectory has an answer, and leniently always, scikit-learn's f1_score(average="macro") gives the
+  same with those labels as its `labels`.
 - Uncertain: "UNCERTAIN", or the task's label of stance "unknown". Decided: one of the other labels. What ended
   otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known; whether it falls on hard
   questions can: another arm should do worse there. (Where "unknown" is gold of many questions that says less.)
@@ -74,6 +76,10 @@ class Verdicts(Record):
             return len(self.labels) + 2 + ENDINGS.index(sample.status)
         return len(self.labels) + 1 if sample.verdict is None else sample.verdict
 
+    def missing(self, sample: Sample) -> bool:
+        """Whether it counts, strictly, as no verdict at all."""
+        return sample.status != "finished" or sample.verdict is None
+
     def uncertain(self, sample: Sample) -> bool:
         at = self.column(sample)
         return at == len(self.labels) or (at < len(self.labels) and self.labels[at] in self.unknown)
@@ -131,11 +137,10 @@ def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory
 
 
 def label_scores(found: Verdicts) -> list[LabelScore]:
-    """Precision, recall and F1 of every label, from the confusion."""
-    table = np.array(found.confusion)
+    """Precision, recall and F1 of every label, as macro-F1 counts them."""
+    sums = np.sum(list(macro_f1_rows(found).values()), axis=0).reshape(3, -1)
     scores = []
-    for i, name in enumerate(found.labels):
-        right, gold, said = (float(value) for value in (table[i, i], table[i].sum(), table[:, i].sum()))
+    for name, right, said, gold in zip(found.labels, *sums.tolist(), strict=True):
         scores.append(
             LabelScore(
                 name=name,
@@ -152,7 +157,7 @@ def label_scores(found: Verdicts) -> list[LabelScore]:
 
 
 def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From sums of right verdicts, verdicts and gold questions, by label."""
+    """From sums of right verdicts, verdicts (strictly, those that are missing too) and gold questions, by label."""
     right, said, gold = np.split(sums, 3, axis=1)
     f1 = 2 * right / np.where(gold > 0, gold + said, 1)
     return np.asarray(f1.sum(axis=1, where=gold > 0) / np.maximum(1, (gold > 0).sum(axis=1)))
@@ -162,12 +167,14 @@ def macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[n
     """What each question adds to the sums of `macro_f1`; lenient: without the questions that got no answer."""
     width, rows = len(found.labels), {}
     for i, one in found.questions.items():
-        columns = [s.verdict if lenient else found.column(s) for s in one.samples]
-        counted = [column for column in columns if column is not None]
+        counted = [s for s in one.samples if not lenient or s.verdict is not None]
         if counted:
             row = np.zeros((3, width))
-            for column in counted:
-                if column < width:
+            for sample in counted:
+                column = sample.verdict if lenient else found.column(sample)
+                if not lenient and found.missing(sample):
+                    row[1, np.arange(width) != one.gold] += 1 / len(counted)
+                elif column is not None and column < width:
                     row[1, column] += 1 / len(counted)
             row[0, one.gold] = row[1, one.gold]
             row[2, one.gold] = 1
@@ -271,7 +278,9 @@ class Bin(NamedTuple):
 class Votes:
     questions: int
     left_out: int
-    """Questions that no sample gave a label."""
+    """Questions of one sample, which is no vote."""
+    unanswered: int
+    """Questions that no sample gave a label: they are wrong, and in no bin."""
     accuracy: float
     """Of the most frequent label; on a tie, the task's first."""
     ece: float
@@ -283,11 +292,14 @@ class Votes:
 def votes(found: Verdicts) -> Votes | None:
     """None where questions have one sample, or none has a label."""
     by_bin: dict[int, list[tuple[float, bool]]] = {}
-    left_out = 0
+    left_out = unanswered = 0
     for one in found.questions.values():
         said = Counter(column for s in one.samples if (column := found.column(s)) < len(found.labels))
-        if len(one.samples) < 2 or not said:
+        if len(one.samples) < 2:
             left_out += 1
+            continue
+        if not said:
+            unanswered += 1
             continue
         winner = min(said, key=lambda label: (-said[label], label))
         at = -(-BINS * said[winner] // len(one.samples)) - 1  # the bin is open below and closed above
@@ -302,7 +314,8 @@ def votes(found: Verdicts) -> Votes | None:
     return Votes(
         questions=total,
         left_out=left_out,
-        accuracy=sum(one.questions * one.right for one in bins) / total,
+        unanswered=unanswered,
+        accuracy=sum(one.questions * one.right for one in bins) / (total + unanswered),
         ece=sum(one.questions * abs(one.share - one.right) for one in bins) / total,
         bins=bins,
     )

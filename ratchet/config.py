@@ -234,7 +234,7 @@ class SelectConfig(Section):
     drop_all_equal: bool = False
     """Drop a question on which every reward is the same (the published code's rule, not the paper's)."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
-    """Only trajectories that ended so are candidates."""
+    """Only trajectories that ended so are candidates; the others have the reward 0."""
 
 
 class RewardsConfig(Section):

@@ -279,6 +279,7 @@ class Score(Record):
     value: float | None
     """In [0, 1], or null when it cannot be told: then `reason` says why. Null is never zero."""
     reason: str = ""
+    """Why it is null, or 0 without a look at the answer."""
     verdicts: tuple[dict[str, Any], ...] = ()
     """Every raw verdict behind the value, unparsable ones included."""
     unparsed: int = 0
@@ -290,7 +291,8 @@ class QuestionChoice(Record):
     kept: tuple[str, ...]
     reason: str
     rewards: dict[str, float | None]
-    """Trajectory key to weighted reward; null where a needed score is null."""
+    """Trajectory key to weighted reward; 0 where it did not finish or has no answer, null where a needed score is null
+    or the trajectory failed."""
 
 
 class Selection(Record):

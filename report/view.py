@@ -27,7 +27,7 @@ from ratchet.records import (
 )
 from report.gather import Gathered, Section, spread
 from report.training import TrainedRow, TrainedRows
-from rewards.selection import reward
+from rewards.selection import counted_reward
 
 MAX_OUTPUT, MAX_PASSAGE = 6_000, 1_500
 """Characters of one output, of one passage."""
@@ -79,7 +79,8 @@ def _section(
             if choice is not None:
                 value = choice.rewards.get(trajectory.key)
             else:
-                value = reward(trajectory.key, {(s.trajectory, s.name): s for s in scores.values()}, weights)
+                given = {(s.trajectory, s.name): s for s in scores.values()}
+                value = counted_reward(question, trajectory, given, weights)
             kept = choice is not None and trajectory.key in choice.kept
             runs.append(_run(arm, trajectory, value, kept, scores, trained, passages))
         if section.name == "sampled":

@@ -129,7 +129,7 @@ def whatif(arguments: argparse.Namespace, config: Config) -> None:
                 f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
             )
     then = select(questions, trajectories, scores, weights, rule)
-    Console().print(whatif_table(now, then, trajectories))
+    Console().print(whatif_table(now, then))
 
 
 def parse_weights(text: str) -> dict[str, float]:

@@ -5,7 +5,8 @@ judged by those, and nothing is drawn. Each nugget is scored from -1 to 2 agains
 value is the mean over nuggets of (s + 1) / 3, where s is a nugget's mean over its readable verdicts: a verdict that
 cannot be read lowers neither its nugget's weight nor its score.
 
-An empty answer is an abstention, 0 on the paper's scale for every nugget, so 1/3; the judge is not asked.
+0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3. An
+answer without words is none: it has 0 (`rewards.endings`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from rewards.prompts import (
 
 POLL = 0.2
 """Seconds between two looks at whether another process has drawn a question's nuggets."""
-ABSTENTION = (0 + 1) / 3
 
 
 class NuggetSet(Record):
@@ -118,16 +118,10 @@ class NuggetStore:
 async def correctness(
     judge: Judge, store: NuggetStore, question: Question, trajectory: Trajectory, log: CallLog
 ) -> Score:
-    """Raises TooLong and JudgeFailed. A failed trajectory is the caller's matter."""
+    """Raises TooLong and JudgeFailed. What needs no look at the answer is the caller's matter (`rewards.endings`)."""
 
     def null(reason: str, **fields: Any) -> Score:
         return Score(trajectory=trajectory.key, name="correctness", value=None, reason=reason, **fields)
-
-    if not question.nuggets and not question.reference:
-        return null("the question has neither nuggets nor a reference")
-    if not trajectory.answer.strip():
-        abstention = {"part": "abstention", "score": 0, "text": "the answer is empty; the judge was not asked"}
-        return Score(trajectory=trajectory.key, name="correctness", value=ABSTENTION, verdicts=(abstention,))
 
     expected = expected_output(question)
     if question.nuggets:

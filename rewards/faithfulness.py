@@ -13,10 +13,8 @@ from rewards.prompts import support_prompt
 
 
 async def faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
-    """Raises TooLong and JudgeFailed. A failed trajectory is the caller's matter."""
+    """Raises TooLong and JudgeFailed. What needs no look at the answer is the caller's matter (`rewards.endings`)."""
     null = Score(trajectory=trajectory.key, name="faithfulness", value=None)
-    if not trajectory.answer.strip():
-        return null.model_copy(update={"reason": "the answer is empty: no claims to check"})
     if not trajectory.passages:
         return null.model_copy(update={"reason": "no documents to check the answer against"})
     # Before any call: documents that cannot fit without claims will not fit with them.

@@ -21,14 +21,10 @@ async def precision(
 ) -> Score:
     """`faithfulness` is the trajectory's score under the same judge settings, if there is one.
 
-    Raises TooLong and JudgeFailed. A failed trajectory is the caller's matter.
+    Raises TooLong and JudgeFailed. What needs no look at the answer is the caller's matter (`rewards.endings`).
     """
     null = Score(trajectory=trajectory.key, name="precision", value=None)
     expected = expected_output(question)
-    if not expected:
-        return null.model_copy(update={"reason": "the question has no reference, answers or nuggets"})
-    if not trajectory.answer.strip():
-        return null.model_copy(update={"reason": "the answer is empty: no claims to check"})
     judge.check_fit(expected_prompt(question, expected, ()))
     return await score_claims(
         judge,

@@ -30,7 +30,7 @@ ANSWER_RELEVANCE_VERSION = content_key(ragas.QUESTION, QUESTIONS)[:12]
 
 
 async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
-    """Raises TooLong and JudgeFailed. A failed trajectory is the caller's matter."""
+    """Raises TooLong and JudgeFailed. What needs no look at the answer is the caller's matter (`rewards.endings`)."""
     # Before any call: documents that cannot fit without statements will not fit with them.
     judge.check_fit(ragas.support_prompt(trajectory.passages, ()))
     found = await together(

@@ -12,7 +12,8 @@ which HotpotQA, 2WikiMultiHopQA, MuSiQue, KILT and FlashRAG share, and HotpotQA'
 
 The others are ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are
 shown: `nugget_containment` for correctness, `lexical_support` for faithfulness, `unattributed_sentences` for the
-claims that no document supports. They see words, not meaning: a paraphrase scores too low, a negation too high.
+share of claims that no document supports. They see words, not meaning: a paraphrase scores too low, a negation too
+high.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from ratchet.records import Passage, Question, Score, Trajectory
 from ratchet.text import normalise_answer
+from rewards.endings import without_looking
 
 RULES = ("accuracy", "em", "f1", "nugget_containment", "lexical_support")
-VERSION = 1
+VERSION = 2
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
 
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
@@ -46,6 +49,11 @@ FUNCTION_WORDS = frozenset(
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 SUPPORTED = 0.5
 """The share of its content words that documents must hold for a sentence to count as attributed."""
+
+
+def references(question: Question) -> tuple[str, ...]:
+    """What an answer is compared with: the short answers, or the reference text where there are none."""
+    return question.answers or ((question.reference,) if question.reference else ())
 
 
 def accuracy(answer: str, question: Question) -> float | None:
@@ -135,16 +143,14 @@ def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
     return len(wanted & _passage_words(passages)) / len(wanted)
 
 
-def unattributed_sentences(answer: str, passages: Iterable[Passage]) -> int | None:
-    """How many of the answer's sentences have less than half of their content words in the supporting passages.
+def unattributed_sentences(answer: str, passages: Iterable[Passage]) -> float | None:
+    """Share of the answer's sentences that have less than half of their content words in the supporting passages.
 
-    A sentence without content words states nothing and does not count. None for an empty answer.
+    A sentence without content words states nothing and does not count. None for an answer without any other.
     """
-    if not answer.strip():
-        return None
     there = _passage_words(passages)
     sentences = [words for sentence in SENTENCE_END.split(answer) if (words := content_words(sentence))]
-    return sum(len(words & there) / len(words) < SUPPORTED for words in sentences)
+    return fmean(len(words & there) / len(words) < SUPPORTED for words in sentences) if sentences else None
 
 
 def _passage_words(passages: Iterable[Passage]) -> set[str]:
@@ -159,27 +165,21 @@ def content_words(text: str) -> set[str]:
 def rule_score(name: str, question: Question, trajectory: Trajectory) -> Score:
     """One rule-based score of a trajectory, null with a reason where it cannot be told.
 
-    A failed trajectory (a server's or a machine's doing, not the agent's) is null. One that ended unparsed or out of
-    budget is scored on the answer it has, empty or not; its status says the rest.
+    What ended without an answer, or failed, is told in `rewards.endings`. What ended unparsed or out of budget is
+    scored on the answer that it has; its status says the rest.
     """
+    if name not in RULES:
+        raise ValueError(f"{name!r} is not one of {RULES}")
+    if (score := without_looking(name, question, trajectory)) is not None:
+        return score
     value, reason = None, ""
-    if trajectory.status == "failed":
-        reason = "the trajectory failed"
-    elif name == "accuracy":
+    if name == "accuracy":
         value = accuracy(trajectory.answer, question)
-        reason = "the question has no label" if value is None else ""
     elif name in ("em", "f1"):
-        references = question.answers or ((question.reference,) if question.reference else ())
-        if references:
-            value = (exact_match if name == "em" else token_f1)(trajectory.answer, references)
-        else:
-            reason = "the question has no answers and no reference"
+        value = (exact_match if name == "em" else token_f1)(trajectory.answer, references(question))
     elif name == "nugget_containment":
         value = nugget_containment(trajectory.answer, question.nuggets)
-        reason = "the question has no nuggets" if value is None else ""
-    elif name == "lexical_support":
+    else:
         value = lexical_support(trajectory.response, trajectory.passages)
         reason = "the answer has no content words" if value is None else ""
-    else:
-        raise ValueError(f"{name!r} is not one of {RULES}")
     return Score(trajectory=trajectory.key, name=name, value=value, reason=reason)

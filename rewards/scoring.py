@@ -22,6 +22,7 @@ from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import together
 from retrieval.embedding import Embed, open_embedder
+from rewards import endings
 from rewards.correctness import NuggetStore, correctness
 from rewards.faithfulness import faithfulness
 from rewards.judge import CallLog, Judge, JudgeFailed, TooLong
@@ -144,6 +145,7 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
         "fingerprint": fingerprint,
         "model": model.model_dump(mode="json", include=MODEL_IDENTITY),
         "prompts": JUDGED[name],
+        "endings": endings.VERSION,
         "seed": config.seed,
         **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens"}),
     }
@@ -248,8 +250,8 @@ async def _judge_one(
     """One judged score, stored unless it is unfinished. `found` are the scores that there are already."""
     null = Score(trajectory=trajectory.key, name=name, value=None)
     try:
-        if trajectory.status == "failed":
-            score = null.model_copy(update={"reason": "the trajectory failed"})
+        if (known := endings.without_looking(name, question, trajectory)) is not None:
+            score = known
         elif name == "correctness":
             score = await correctness(judge, store, question, trajectory, files.log)
         elif name == "faithfulness":

@@ -1,20 +1,22 @@
 """Choosing what to train on: seed paper 002, section 3.2. Pure: the same scores, weights and rule, the same choice.
 
-A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer (training
-on giving none teaches nothing, whatever it scored) and have every needed score (one with a weight above 0). The best
-are kept, up to `rule.ties` when they tie. Among tied trajectories the lowest sample numbers win, and one whose sampled
-tokens are all the same as a kept one's is passed over: training on it would only weigh that trajectory twice.
+A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer and have
+every needed score (one with a weight above 0). What ended otherwise, or without an answer, has the reward 0, and what
+failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
+lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is passed over: training on it
+would only weigh that trajectory twice.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
+from rewards.endings import answered, counted
 
 TIE = 1e-9
 """Rewards closer than this are equal: they differ by rounding alone."""
@@ -39,7 +41,7 @@ def select(
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
         questions=tuple(
-            _choose(question.id, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
+            _choose(question, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
             for question in questions
             for found in [by_question[question.id]]
         ),
@@ -66,6 +68,20 @@ def reward(key: str, scores: Scores, weights: Weights) -> float | None:
     return total / sum(weights.values())
 
 
+def counted_reward(
+    question: Question,
+    trajectory: Trajectory,
+    scores: Scores,
+    weights: Weights,
+    keep_status: Collection[str] = ("finished",),
+) -> float | None:
+    """The reward as it counts (`rewards.endings.counted`); None too where a needed score was not made."""
+    needed = [name for name, weight in weights.items() if weight]
+    if any((trajectory.key, name) not in scores for name in needed):
+        return None
+    return counted(reward(trajectory.key, scores, weights), needed, question, trajectory, keep_status)
+
+
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
     """Needed scores that are null or missing."""
     return [
@@ -76,23 +92,26 @@ def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
 
 
 def _choose(
-    question_id: str, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
+    question: Question, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
 ) -> QuestionChoice:
-    rewards = {t.key: reward(t.key, scores, weights) for t in trajectories}
+    rewards = {
+        t.key: None if t.status == "failed" else counted_reward(question, t, scores, weights, rule.keep_status)
+        for t in trajectories
+    }
     out: Counter[str] = Counter()
     candidates: list[tuple[float, Trajectory]] = []
     for trajectory in trajectories:
         value = rewards[trajectory.key]
         if trajectory.status not in rule.keep_status:
             out[trajectory.status.replace("_", " ")] += 1
-        elif not trajectory.answer.strip():
+        elif not answered(trajectory):
             out["no answer"] += 1
         elif value is None:
             out[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
         else:
             candidates.append((value, trajectory))
     kept, reason = _verdict(candidates, len(trajectories), out, rule)
-    return QuestionChoice(question_id=question_id, kept=tuple(t.key for t in kept), reason=reason, rewards=rewards)
+    return QuestionChoice(question_id=question.id, kept=tuple(t.key for t in kept), reason=reason, rewards=rewards)
 
 
 def _verdict(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 
 from rich.table import Table
@@ -21,7 +22,7 @@ class Summary:
     mean_reward: float | None
     """Over all trajectories that have a reward."""
     best_reward: float | None
-    """Mean over questions of the best candidate's reward: what best-of-n finds."""
+    """Mean over questions of the best reward: what best-of-n finds."""
     kept_reward: float | None
     """Mean over the kept trajectories."""
     kept_questions: int
@@ -32,23 +33,15 @@ class Summary:
     """Cause to number of questions."""
 
 
-def summarise(selection: Selection, trajectories: Iterable[Trajectory]) -> Summary:
-    statuses = {trajectory.key: trajectory.status for trajectory in trajectories}
+def summarise(selection: Selection) -> Summary:
     choices = selection.questions
-    every = [value for choice in choices for value in choice.rewards.values() if value is not None]
     kept = [value for choice in choices for key in choice.kept if (value := choice.rewards[key]) is not None]
-    best = []
-    for choice in choices:
-        values = [
-            value
-            for key, value in choice.rewards.items()
-            if value is not None and statuses[key] in selection.rule["keep_status"]
-        ]
-        best += [max(values)] if values else []
+    known = [[value for value in choice.rewards.values() if value is not None] for choice in choices]
+    best = [max(values) for values in known if values]
     return Summary(
         questions=len(choices),
         trajectories=sum(len(choice.rewards) for choice in choices),
-        mean_reward=fmean(every) if every else None,
+        mean_reward=fmean(chain(*known)) if best else None,
         best_reward=fmean(best) if best else None,
         kept_reward=fmean(kept) if kept else None,
         kept_questions=sum(bool(choice.kept) for choice in choices),
@@ -69,6 +62,7 @@ def weights_text(selection: Selection) -> str:
 def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Table:
     """One row per score name: how it was made, its mean, and how many could not be told, with the reasons."""
     table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
+    table.caption = "of answers, however they ended (an empty one has 0); in a reward, what did not finish has 0"
     for name in names:
         found = [score for (_, scored), score in scores.items() if scored == name]
         values = [score.value for score in found if score.value is not None]
@@ -85,7 +79,7 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
 
 
 def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:
-    summary = summarise(selection, trajectories)
+    summary = summarise(selection)
     table = Table("", "", title="Selection", show_header=False)
     statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
     for label, value in [("weights", weights_text(selection)), *_rows(summary)]:
@@ -106,12 +100,12 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def whatif_table(now: Selection, then: Selection, trajectories: Sequence[Trajectory]) -> Table:
+def whatif_table(now: Selection, then: Selection) -> Table:
     """The current selection and another one, side by side."""
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", weights_text(now), weights_text(then))]
     settings += [(f"select.{key}", str(now.rule.get(key)), str(value)) for key, value in then.rule.items()]
-    rows = zip(_rows(summarise(now, trajectories)), _rows(summarise(then, trajectories)), strict=True)
+    rows = zip(_rows(summarise(now)), _rows(summarise(then)), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
         table.add_row(label, left, right)
     before = {choice.question_id: frozenset(choice.kept) for choice in now.questions}

@@ -16,7 +16,7 @@ from typing import get_args
 
 from pydantic import Field
 
-from evaluation.metrics import BY_NAME, MATCHES
+from evaluation.metrics import BY_NAME, LENIENT, MATCHES
 from evaluation.results import MACRO_F1
 from ratchet.config import Config, ScoreName, Section, SystemConfig
 from ratchet.errors import UserError, did_you_mean
@@ -114,8 +114,9 @@ def _check_measure(name: str, config: Config) -> None:
             f"sweep.measure: {name!r} does not choose{did_you_mean(name, usable)}; these do: {', '.join(usable)}"
         )
     needs: dict[str, Iterable[str]] = {**MADE_FROM, "reward": config.rewards.weights}
-    scored = name in get_args(ScoreName) and name not in MATCHES
-    if lacking := set(needs.get(name, (name,) if scored else ())) - set(config.evaluation.scores):
+    made = name.removesuffix(LENIENT)
+    scored = made in get_args(ScoreName) and made not in MATCHES
+    if lacking := set(needs.get(made, (made,) if scored else ())) - set(config.evaluation.scores):
         raise UserError(f"sweep.measure: {name} is made from {', '.join(sorted(lacking))}; add it to evaluation.scores")
 
 

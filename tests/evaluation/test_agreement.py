@@ -86,9 +86,7 @@ def test_claims_of_different_runs_are_compared_by_their_means() -> None:
 
 def test_null_verdicts_are_counted_and_rules_have_no_judge() -> None:
     scores = [claimed("a", None, None), claimed("b", [None], []), Score(trajectory="a", name="em", value=1.0)]
-    scores.append(
-        Score(trajectory="e", name="correctness", value=1 / 3, verdicts=({"part": "abstention", "score": 0},))
-    )
+    scores.append(Score(trajectory="e", name="correctness", value=0.0, reason="the answer is empty"))
     found = judge_agreement(scores)
     assert set(found) == {"faithfulness"}
     it = found["faithfulness"]

@@ -56,7 +56,7 @@ def test_a_question_counts_once_however_many_trajectories_it_has() -> None:
     assert found.final == pytest.approx(0.375)
 
 
-def test_what_cannot_be_told_is_left_out_and_counted_not_taken_for_wrong() -> None:
+def test_what_did_not_finish_is_not_right_and_what_cannot_be_told_is_left_out_and_counted() -> None:
     questions = [*QUESTIONS, Question(id="q9", text="no answer known")]
     found = complementarity(
         questions,
@@ -66,11 +66,13 @@ def test_what_cannot_be_told_is_left_out_and_counted_not_taken_for_wrong() -> No
             made(2, "", "", candidates={"knowledge": "sea"}, status="unparsed"),
             made(9, "sea", "sea", "sea"),
             made(77, "sea", "sea", "sea"),
+            made(3, "", "", "sea", candidates={}),
         ],
     )
     assert found is not None
-    assert (found.questions, found.left_out) == (1, 4)
-    assert found.final == 0.0, "strict: it did not finish"
+    assert (found.questions, found.left_out) == (3, 3)
+    assert found.final == 0.0, "strict: none of them finished"
+    assert (found.alone("knowledge"), found.alone("retrieval")) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert complementarity(QUESTIONS, [made(0, "", "", candidates={"alone": "sea"})]) is None
     assert complementarity(QUESTIONS, [made(0, "", "", candidates={})]) is None
 

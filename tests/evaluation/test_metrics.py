@@ -154,10 +154,10 @@ def support(*runs: list[int | None] | None) -> Score:
     return Score(trajectory="t", name="faithfulness", value=0.5, verdicts=(claims, *verdicts))
 
 
-def test_unattributed_claims_are_counted_from_the_stored_verdicts() -> None:
-    assert unattributed(support([1, 0, -1], [1, 1, 1, -1])) == 1.5, "a claim supported in part is not attributed"
+def test_the_share_of_unattributed_claims_comes_from_the_stored_verdicts() -> None:
+    assert unattributed(support([1, 0, -1, 1], [1, 1, 1, -1])) == 0.375, "a claim supported in part is not attributed"
     assert unattributed(support([1, 1])) == 0.0
-    assert unattributed(support([1, None, -1], [1, -1, -1], None)) == 2.0, "only runs that read every claim"
+    assert unattributed(support([1, None, -1], [1, -1], None)) == 0.5, "only runs that read every claim"
     assert unattributed(support(None, [None])) is None
     assert unattributed(None) is None
     found = measure(QUESTION, trajectory(answer="Pell"), {("t", "faithfulness"): support([-1])}, ("faithfulness",), {})
@@ -167,10 +167,11 @@ def test_unattributed_claims_are_counted_from_the_stored_verdicts() -> None:
 def test_unattributed_sentences_by_rule() -> None:
     hit = Passage(id="d#0", document_id="d", text="Ada Pell keeps it.")
     found = one(trajectory(answer="Ada Pell. Whales sing.", passages=(hit,)), lexical_support=0.5)
-    assert found["unattributed_rule"] == 1.0
-    assert one(trajectory(answer="Ada Pell. Whales sing."))["unattributed_rule"] == 2.0
-    assert one(trajectory(answer=""))["unattributed_rule"] is None
-    assert one(trajectory(answer="Whales.", status="failed"))["unattributed_rule"] is None
+    assert found["unattributed_rule"] == 0.5
+    assert one(trajectory(answer="Ada Pell. Whales sing."))["unattributed_rule"] == 1.0
+    assert one(trajectory(answer="Yes."))["unattributed_rule"] is None
+    for failure in (trajectory(answer=""), trajectory(answer="Ada Pell.", passages=(hit,), status="failed")):
+        assert one(failure)["unattributed_rule"] == 1.0, "strict"
 
 
 def test_retrieval_is_measured_beside_the_answer() -> None:

@@ -96,9 +96,14 @@ def test_nothing_found_is_zero_and_nothing_searched_is_null() -> None:
     empty = retrieval_measures(QUESTION, trajectory(search()))
     assert set(empty.values()) == {0.0}
     never = retrieval_measures(QUESTION, trajectory(returned=(passage("Velm"),)))
-    failed = retrieval_measures(QUESTION, trajectory(search(passage("Velm")), status="failed"))
-    assert set(never.values()) == set(failed.values()) == {None}
-    assert set(never) == set(empty)
+    assert set(never.values()) == {None} and set(never) == set(empty)
+    failed = trajectory(search(passage("Velm")), returned=(passage("Velm"),), status="failed")
+    early = trajectory(status="out_of_budget")
+    assert set(retrieval_measures(QUESTION, failed).values()) == {0.0}, "a failure counts as having found nothing"
+    assert set(retrieval_measures(QUESTION, early).values()) == {0.0}
+    assert set(retrieval_measures(QUESTION, early, retrieves=False).values()) == {None}, (
+        "its arm never looks anything up"
+    )
     unparsed = retrieval_measures(QUESTION, trajectory(search(passage("Velm")), status="unparsed"))
     assert unparsed["answer_recall"] == 1.0, "what was found was found, whatever became of it"
 

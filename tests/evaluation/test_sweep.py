@@ -169,6 +169,7 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
         ("sweep.test=[dev]", "what chooses cannot test the choice"),
         ("sweep.measure=calls", "'calls' does not choose"),
         ("sweep.measure=faithfulness", "add it to evaluation.scores"),
+        ("sweep.measure=faithfulness_lenient", "is made from faithfulness; add it to evaluation.scores"),
         ("sweep.chekpoints={}", "unknown key.*'checkpoints'"),
         ("sweep.prices={agnet: {}}", "not under models.*'agent'"),
         ("sweep.skip={no_retrieval: [dev]}", "leaves no dev set"),

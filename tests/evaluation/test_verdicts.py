@@ -54,13 +54,20 @@ def test_f1_by_label_against_a_hand_table() -> None:
     assert macro(found) == pytest.approx((3 / 4 + 2 / 3 + 1 / 2) / 3)
 
 
-def test_no_verdict_costs_recall_and_nobodys_precision() -> None:
+def test_no_verdict_costs_its_labels_recall_and_the_precision_of_every_other() -> None:
     found = verdicts("SSRR", "S!RX")
     supports, refutes, unknown = label_scores(found)
-    assert supports == (S, 2, 1.0, 0.5, pytest.approx(2 / 3)) and refutes == (R, *supports[1:])
-    assert unknown == (N, 0, None, None, None)
-    assert macro(found) == pytest.approx(2 / 3), "strict: over the two labels that are gold"
+    assert supports == (S, 2, 1.0, 0.5, pytest.approx(2 / 3)), "an answer that is no label is no verdict on another"
+    assert refutes == (R, 2, 0.5, 0.5, 0.5) and unknown == (N, 0, 0.0, None, None)
+    assert macro(found) == pytest.approx((2 / 3 + 1 / 2) / 2), "strict: over the two labels that are gold"
     assert macro(found, lenient=True) == pytest.approx((1 + 2 / 3) / 2), "lenient: the failed one is not asked about"
+
+
+@pytest.mark.parametrize("failure", ["!", "?", "$", "empty"])
+def test_no_failure_has_a_better_macro_f1_than_any_wrong_verdict(failure: str) -> None:
+    gold, rest = "SRRRRNN", "RRRSNR"
+    wrong = [macro(verdicts(gold, first + rest)) for first in "RNXU"]
+    assert macro(verdicts(gold, failure[0] + rest)) <= min(wrong)
 
 
 def test_a_label_that_is_gold_of_nothing_has_no_f1_and_saying_it_is_wrong() -> None:
@@ -81,7 +88,7 @@ def test_several_samples_of_a_question_share_its_weight() -> None:
     found = verdicts("SR", "SR", "SS", "R?", "S!")
     assert found.confusion[0][:2] == (0.75, 0.25)
     assert found.confusion[1] == (0.25, 0.25, 0, 0, 0, 0.25, 0, 0.25)
-    supports = 2 * 0.75 / (1 + 1.0)
+    supports = 2 * 0.75 / (1 + 1.0 + 0.5)
     refutes = 2 * 0.25 / (1 + 0.5)
     assert macro(found) == pytest.approx((supports + refutes) / 2)
     lenient = (2 * 0.75 / (1 + 1.25) + 2 * 0.5 / (1 + 0.75)) / 2
@@ -174,7 +181,8 @@ def test_votes_are_calibrated_where_their_share_is_how_often_they_are_right() ->
     assert found.accuracy == 0.75 and found.ece == pytest.approx((2 * 0.5 + 0.75 + 0) / 4)
     assert votes(verdicts("SR", "SR")) is None, "one sample is no vote"
     silent = votes(verdicts("SR", "SU", "S!"))
-    assert silent is not None and (silent.questions, silent.left_out) == (1, 1)
+    assert silent is not None and (silent.questions, silent.left_out, silent.unanswered) == (1, 0, 1)
+    assert silent.accuracy == 0.5, "a question without a vote is wrong"
 
 
 def test_results_with_verdicts_come_back_from_disk_and_older_ones_too() -> None:

@@ -97,7 +97,7 @@ def asked(call: Any) -> Material:
 @pytest.mark.parametrize(
     ("made", "faithful", "relevant", "calls"),
     [
-        (trajectory(1, "", documents=DOCUMENTS), "the answer is empty", 0.0, 0),
+        (trajectory(1, "", documents=DOCUMENTS), 0.0, 0.0, 0),
         (trajectory(1, "Ada."), "no documents to check the answer against", 0.5, 6),
         (trajectory(1, ".", documents=["x"]), "the answer has no statements", "no readable question", 8),
         (trajectory(1, "It is unclear.", documents=["x"]), 0.0, 0.0, 10),
@@ -116,7 +116,7 @@ def test_what_has_no_value_has_a_reason(
         if isinstance(expected, str):
             assert score.value is None and expected in score.reason
         else:
-            assert score.value == pytest.approx(expected) and score.reason == ""
+            assert score.value == pytest.approx(expected) and score.reason == ("" if calls else "the answer is empty")
     assert len(engine.calls) == calls
 
 

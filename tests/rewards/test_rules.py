@@ -135,12 +135,12 @@ def test_lexical_support_counts_distinct_content_words() -> None:
 def test_unattributed_sentences_are_those_less_than_half_in_the_documents() -> None:
     documents = [passage("Ada Torrin built the harbour.", title="Velm"), passage("It opened in 1204.")]
     said = "Ada Torrin built it. It opened in 1204 at Velm! Fishermen cheered loudly all night"
-    assert unattributed_sentences(said, documents) == 1
-    assert unattributed_sentences(said, []) == 3
+    assert unattributed_sentences(said, documents) == pytest.approx(1 / 3)
+    assert unattributed_sentences(said, []) == 1
     assert unattributed_sentences("Ada Smith", documents) == 0, "half is enough"
-    assert unattributed_sentences("Ada\nFishermen\nwhales", documents) == 2
+    assert unattributed_sentences("Ada\nFishermen\nwhales", documents) == pytest.approx(2 / 3)
     assert unattributed_sentences("It opened at 12.04", documents) == 0, "a point inside a word ends nothing"
-    assert unattributed_sentences("Yes.", []) == 0
+    assert unattributed_sentences("Yes.", []) is None
     assert unattributed_sentences(" ", documents) is None
 
 

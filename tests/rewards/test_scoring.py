@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,6 +218,28 @@ def test_a_failed_trajectory_is_null_and_costs_no_call(judged: Judged) -> None:
     failed = trajectory(answer="Fact 0.", question="q0", status="failed", documents=["Fact 0"])
     scores = judged(engine, JUDGED, [failed])
     assert {score.reason for score in scores.values()} == {"the trajectory failed"}
+    assert engine.calls == []
+
+
+def test_an_empty_answer_is_zero_and_costs_no_call(judged: Judged) -> None:
+    engine = scripted_judge()
+    empty = trajectory(answer=" \n", question="q0", documents=["Fact 0"])
+    scores = judged(engine, [*JUDGED, "precision"], [empty])
+    assert {(score.value, score.reason) for score in scores.values()} == {(0.0, "the answer is empty")}
+    assert engine.calls == []
+
+
+def test_a_question_without_anything_to_compare_with_is_null_and_costs_no_call(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = scripted_judge()
+    monkeypatch.setattr(sys.modules[__name__], "QUESTIONS", [Question(id="q0", text="Who?")])
+    for answer in ("Fact 0.", ""):
+        made = trajectory(answer=answer, question="q0", key=f"answer {answer}")
+        scores = judged(engine, ["correctness", "precision"], [made])
+        assert [score.value for score in scores.values()] == [None, None]
+        assert "neither nuggets nor a reference" in scores[made.key, "correctness"].reason
+        assert "no reference, answers or nuggets" in scores[made.key, "precision"].reason
     assert engine.calls == []
 
 

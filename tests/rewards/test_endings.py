@@ -1,0 +1,252 @@
+"""No failure scores above a wrong answer: every score and measure against every way to end without a right answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
+from tiny import tiny_format
+
+from evaluation.metrics import BY_NAME, LENIENT, measure
+from evaluation.results import Arm, Results, make_arm
+from inference.engine import Message, SamplingParams
+from inference.scripted import ScriptedEngine
+from ratchet.config import ScoreName, SelectConfig
+from ratchet.records import Label, Question, Score, Trajectory
+from rewards import endings, scoring
+from rewards.rules import rule_score
+from rewards.scoring import score_trajectories
+from rewards.selection import select
+from rewards.summary import summarise
+
+NAMES: tuple[str, ...] = get_args(ScoreName)
+PEOPLE = ("Ada Torrin", "Bo Lind", "Cy Ost")
+QUESTIONS = [
+    Question(
+        id=f"q{i}",
+        text=f"Who built harbour {i}?",
+        answers=(PEOPLE[i % 3],),
+        reference=f"{PEOPLE[i % 3]} built it.",
+        nuggets=(PEOPLE[i % 3],),
+        labels=tuple(Label(name=name, meaning=name) for name in PEOPLE),
+        label=PEOPLE[i % 3],
+    )
+    for i in range(7)
+]
+MEASURED = [m for m in BY_NAME.values() if m.group in ("quality", "retrieval") and m.better and LENIENT not in m.name]
+
+
+def gold(question: int) -> str:
+    return PEOPLE[question % 3]
+
+
+def wrong(question: int) -> str:
+    return PEOPLE[(question + 1) % 3]
+
+
+def finished(question: int, answer: str, documents: Sequence[str]) -> Trajectory:
+    return trajectory(0, answer, f"q{question}", documents=documents)
+
+
+ARM = [
+    finished(0, gold(0), [gold(0), "It lies by the sea"]),
+    finished(1, wrong(1), ["It lies by the sea"]),
+    finished(2, wrong(2), [wrong(2)]),
+    finished(3, gold(3), []),
+    finished(4, "Yes.", ["It lies by the sea"]),
+    finished(5, "I cannot tell", ["It lies by the sea"]),
+    finished(6, f"{gold(6)}. {wrong(6)}. Whales sing", [gold(6)]),
+]
+
+
+def failures(question: int) -> dict[str, Trajectory]:
+    """Every way to end without an answer that counts."""
+    said: dict[str, dict[str, Any]] = {
+        "failed": {"status": "failed", "answer": ""},
+        "failed after a right answer": {"status": "failed", "documents": [gold(question)]},
+        "unparsed": {"status": "unparsed", "answer": ""},
+        "unparsed with a right answer": {"status": "unparsed", "documents": [gold(question)]},
+        "out of budget": {"status": "out_of_budget", "answer": " \n"},
+        "out of budget with a right answer": {"status": "out_of_budget", "documents": [gold(question)]},
+        "empty": {"answer": ""},
+        "empty with documents": {"answer": "\t", "documents": [gold(question)]},
+    }
+    made = {
+        name: trajectory(
+            9, **{"answer": gold(question), "question": f"q{question}", "key": f"{name} {question}", **one}
+        )
+        for name, one in said.items()
+    }
+    reasons = {"explanation": gold(question), "key": f"reasons alone {question}"}
+    return {**made, "reasons alone": made["empty with documents"].model_copy(update=reasons)}
+
+
+FAILURES = tuple(failures(0))
+
+
+def judge(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+    """Takes a wrong answer for one, and words of not knowing for an abstention; knows the forms of RAGAS too."""
+    given, form = material(messages), (params.schema or {})["properties"]
+    if "verdicts" in form:
+        source = " ".join(document["text"] for document in given["documents"])
+        return json.dumps({"verdicts": [int(said in source) for said in given["statements"].values()]})
+    if "statements" in form:
+        return json.dumps({"statements": facts(given["answer"])})
+    if "noncommittal" in form:
+        return json.dumps({"question": given["answer"], "noncommittal": 0})
+    if "aspect" in given:
+        said = given["generated_output"]
+        score = 2 if given["aspect"]["aspect"] in said else 0 if "cannot tell" in said else -1
+        return json.dumps({"score": score, "rationale": ""})
+    return judge_reply(given)
+
+
+def apart(texts: Sequence[str]) -> np.ndarray:
+    """An embedder to which no two texts are alike."""
+    return np.eye(16, dtype=np.float32)[: len(texts)]
+
+
+Scores = dict[tuple[str, str], Score]
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> Scores:
+    """Every score of the arm and of every failure."""
+    engine = ScriptedEngine(tiny_format(), judge, max_context=32_000)
+    folder = tmp_path_factory.mktemp("endings")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
+        patch.setattr(scoring, "open_embedder", lambda _: apart)
+        made = [*ARM, *(one for i in range(len(QUESTIONS)) for one in failures(i).values())]
+        return score_trajectories(make_config(folder, QUESTIONS), QUESTIONS, made, NAMES, folder / "scores")
+
+
+def arm_of(made: Sequence[Trajectory], scores: Scores, weights: dict[str, float] | None = None) -> Arm:
+    return make_arm("a", "s", "base", QUESTIONS, made, scores, NAMES, weights or {"f1": 1.0}, 10, 0)
+
+
+@pytest.mark.parametrize("ending", FAILURES)
+def test_no_measure_puts_a_failure_above_a_wrong_answer(scores: Scores, ending: str) -> None:
+    for weights in ({"f1": 1.0}, {"correctness": 4.0, "faithfulness": 1.0}, {"lexical_support": 1.0, "precision": 2.0}):
+        wrong_values = measure(QUESTIONS[1], ARM[1], scores, NAMES, weights)
+        failed_values = measure(QUESTIONS[1], failures(1)[ending], scores, NAMES, weights)
+        for one in MEASURED:
+            if one.name == "macro_f1" or wrong_values[one.name] is None:
+                continue
+            before, after = wrong_values[one.name], failed_values[one.name]
+            assert before is not None and after is not None, f"{one.name}: a failure is left out of no mean"
+            assert after <= before if one.better == "higher" else after >= before, one.name
+
+
+@pytest.mark.parametrize("ending", FAILURES)
+def test_no_mean_gains_by_a_trajectory_that_fails(scores: Scores, ending: str) -> None:
+    weights = {"correctness": 4.0, "faithfulness": 1.0}
+    before = arm_of(ARM, scores, weights).measures
+    for i in range(len(ARM)):
+        after = arm_of([*ARM[:i], failures(i)[ending], *ARM[i + 1 :]], scores, weights).measures
+        for one in MEASURED:
+            old, new = before[one.name].mean, after[one.name].mean
+            if old is not None:
+                assert new is not None, one.name
+                sign = 1 if one.better == "higher" else -1
+                assert sign * new <= sign * old + 1e-12, f"{one.name}, question {i}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ending", FAILURES)
+def test_no_reward_puts_a_failure_above_a_wrong_answer(scores: Scores, name: str, ending: str) -> None:
+    failure = failures(1)[ending]
+    for weights in ({name: 1.0}, {name: 1.0, "f1": 3.0}, {name: 1.0, "correctness": 0.5, "faithfulness": 0.5}):
+        choice = select(QUESTIONS[1:2], [ARM[1], failure], scores, weights, SelectConfig()).questions[0]
+        of_wrong, of_failure = choice.rewards[ARM[1].key], choice.rewards[failure.key]
+        assert of_wrong is not None and failure.key not in choice.kept
+        if failure.status == "failed":
+            assert of_failure is None, "it is sampled again"
+        else:
+            assert of_failure is not None and of_failure <= of_wrong
+
+
+def test_an_empty_answer_is_worth_nothing_and_words_of_not_knowing_keep_the_papers_scale(scores: Scores) -> None:
+    assert scores[failures(5)["empty"].key, "correctness"].value == 0.0
+    assert scores[ARM[5].key, "correctness"].value == pytest.approx(1 / 3)
+    assert scores[ARM[1].key, "correctness"].value == 0.0
+    assert {scores[failures(0)["reasons alone"].key, name].value for name in NAMES} == {0.0}
+
+
+def test_an_answer_that_normalises_to_nothing_is_not_matched_by_giving_none() -> None:
+    question = Question(id="q0", text="Which letter?", answers=("A",))
+    empty = trajectory(0, "", "q0")
+    assert rule_score("em", question, empty).value == 0.0
+    assert measure(question, empty, {}, (), {})["em"] == 0.0
+
+
+def test_a_question_that_cannot_be_scored_is_null_however_it_ended() -> None:
+    bare = Question(id="q0", text="Why?")
+    for failure in failures(0).values():
+        values = measure(bare, failure, {(failure.key, "precision"): null(failure)}, ("precision",), {"precision": 1.0})
+        assert {values[name] for name in ("accuracy", "em", "f1", "token_recall", "precision", "reward")} == {None}
+
+
+def null(made: Trajectory) -> Score:
+    return Score(trajectory=made.key, name="precision", value=None, reason="the question has no reference")
+
+
+def test_a_score_that_was_not_made_is_null_for_failures_too() -> None:
+    failure = failures(0)["unparsed"]
+    values = measure(QUESTIONS[0], failure, {}, ("faithfulness",), {"faithfulness": 1.0})
+    assert (values["faithfulness"], values["unattributed"], values["reward"]) == (None, None, None)
+
+
+def test_a_system_without_documents_is_not_measured_against_them_by_its_failures(scores: Scores) -> None:
+    arm = arm_of([ARM[3], failures(0)["unparsed"], failures(1)["empty"]], scores)
+    for name in ("faithfulness", "ragas_faithfulness", "unattributed", "answer_recall"):
+        assert arm.measures[name].mean is None, name
+    assert arm.measures["f1"].mean == pytest.approx(1 / 3)
+
+
+def test_lenient_measures_look_at_answers_alone_and_are_shown_where_there_is_a_gap(scores: Scores) -> None:
+    def results(*made: Trajectory) -> Results:
+        return Results(
+            round=1, split="test", questions=len(made), samples=1, seed=0, resamples=10, primary="f1",
+            arms=(arm_of(made, scores),), comparisons=(), verdict="",
+        )  # fmt: skip
+
+    found = results(ARM[0], failures(1)["unparsed with a right answer"], failures(2)["empty"])
+    assert found.arms[0].measures["correctness"].mean == pytest.approx(1 / 3)
+    assert found.arms[0].measures["correctness_lenient"].mean == 1.0
+    assert found.arms[0].measures["unattributed"].mean == pytest.approx(2 / 3)
+    assert found.arms[0].measures["unattributed_lenient"].mean == 0.0
+    assert {"correctness", "correctness_lenient", "reward_lenient"} <= set(found.shown("quality"))
+    shown = results(*ARM).shown("quality")
+    assert "correctness" in shown and "correctness_lenient" not in shown and "reward_lenient" not in shown
+
+
+def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(scores: Scores) -> None:
+    cut = failures(1)["out of budget with a right answer"]
+    for keep, value in ((("finished",), 0.0), (("finished", "out_of_budget"), 1.0)):
+        rule = SelectConfig(keep_status=keep)
+        selection = select(QUESTIONS[1:2], [ARM[1], cut], scores, {"f1": 1.0}, rule)
+        assert selection.questions[0].rewards[cut.key] == value
+        assert (summarise(selection).best_reward, summarise(selection).mean_reward) == (value, value / 2)
+
+
+def test_the_best_of_n_counts_a_question_that_nothing_finished(scores: Scores) -> None:
+    made = [ARM[0], failures(1)["unparsed"]]
+    assert summarise(select(QUESTIONS[:2], made, scores, {"f1": 1.0}, SelectConfig())).best_reward == 0.5
+
+
+def test_scores_of_before_are_not_taken_for_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, empty = scripted_judge(), failures(0)["empty"]
+    monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
+    config = make_config(tmp_path, QUESTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(endings, "VERSION", 1)
+        score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
+    asked = len(engine.calls)
+    score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
+    assert asked and len(engine.calls) == 2 * asked
