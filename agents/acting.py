@@ -44,7 +44,8 @@ class Setting:
     policy: str
     """'base', or the adapter's digest."""
     scope: str = "train"
-    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself."""
+    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
+    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.scoped`)."""
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def _run(
         Pass(
             arm.system,
             # What one arm remembers must not help another.
-            replace(settings[arm.name], scope=f"{split}/{arm.name}/{settings[arm.name].policy}"),
+            replace(settings[arm.name], scope=f"{split}/{arm.name}"),
             questions[split],
             samples,
             arm_path(folder, arm.name, split),

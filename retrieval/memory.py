@@ -20,8 +20,11 @@ with all-MiniLM-L6-v2. Of the pieces on the claim's own subject, and of those on
 Names of one thing have a cosine from 0.58 (coronavirus, COVID-19; Apple Inc., the iPhone maker) to 0.95, but so have
 the two world wars (0.79): near names widen the choice, and the pieces' content makes it.
 
-Boundaries. A question is given what other questions of its own scope left, and never what it left itself alone: its
-samples and its re-runs do not feed each other. Scopes keep training from testing and one tested system from another.
+Boundaries. A question is given what other questions of its own scope left, in the order and within the limits that it
+would have had it left nothing itself: its samples and its re-runs do not feed each other. A scope is one experiment: a
+round of training, or one arm on one question set, under settings none of which has changed. Its name is what it is for
+and a key of all that it samples (`sampling.pool.scoped`), so a change begins with an empty memory, and the same command
+again goes on with its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
 length, merged when they are the same, and kept with where they came from. Its published description does not say how
@@ -167,8 +170,7 @@ class Memory:
     def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[Evidence]:
         with self._lock:
             pieces = self._read()
-            found = (p.seen_by(question_id) for s in self._scopes(scope) for key in keys for p in pieces.under(s, key))
-            return [evidence for evidence in found if evidence is not None]
+            return [e for s in self._scopes(scope) for key in keys for e in pieces.seen_by(question_id, s, key)]
 
     def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
         """The entities of the memory whose names are these, or near them."""

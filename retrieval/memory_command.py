@@ -22,7 +22,7 @@ ACTIONS = {
     "stats": "how much is kept in each scope, and on disk (the default)",
     "list": "the entities, by their number of pieces",
     "show": "the pieces of one entity, and where they came from",
-    "forget": "take out one entity, one scope (--scope), or one entity of one scope; no job may be writing",
+    "forget": "take out one entity, a scope (--scope), or one entity of a scope; no job may be writing",
     "compact": "rewrite the folder without what the limits leave out; no job may be writing",
 }
 SHOWN_CHARACTERS = 600
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("action", nargs="?", choices=list(ACTIONS), default="stats")
     parser.add_argument("entity", nargs="?", help="of show and forget: the entity's name")
     add_config_arguments(parser)
-    parser.add_argument("--scope", help="this scope alone, such as train; default: all")
+    parser.add_argument("--scope", help="this scope alone, or all of one name, such as train/round-1; default: all")
     parser.add_argument("-n", type=int, default=50, help="entities of list, and pieces of show (default: 50)")
     parser.add_argument("--full", action="store_true", help="show whole pieces")
     given = parser.parse_args(arguments)
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = config_of(given)
     memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
     pieces = memory.pieces()
-    scopes = pieces.scopes() if given.scope is None else [given.scope]
-    if given.scope is not None and given.scope not in pieces.scopes():
+    scopes = [s for s in pieces.scopes() if given.scope in (None, s, s.rpartition(" ")[0])]
+    if given.scope is not None and not scopes:
         raise UserError(f"--scope {given.scope}: nothing is kept there{_close(given.scope, pieces.scopes())}")
     if given.action == "stats":
         _stats(memory, pieces, scopes)

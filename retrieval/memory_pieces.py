@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from ratchet.records import Passage
 from retrieval.memory_records import Left
 
+Order = tuple[float, int, str]
+"""Time, place and key."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -29,8 +32,8 @@ class Evidence:
     writer: str
     key: str
     """Of the passage's text."""
-    order: tuple[float, int, str]
-    """Time, place and key: the greater, the newer."""
+    order: Order
+    """When it was left: the greater, the newer."""
 
 
 @dataclass
@@ -41,14 +44,24 @@ class Piece:
     key: str
     left: dict[str, Left] = field(default_factory=dict)
     """By question: its latest record."""
-    order: tuple[float, int, str] = (float("-inf"), 0, "")
+    order: Order = (float("-inf"), 0, "")
     """Of the latest of them all."""
 
     def add(self, record: Left) -> None:
         known = self.left.get(record.question_id)
         if known is None or record.order() > known.order():
             self.left[record.question_id] = record
-            self.order = max(self.order, (record.time, -record.place, self.key))
+            self.order = max(self.order, self._order_of(record))
+
+    def _order_of(self, record: Left) -> Order:
+        return record.time, -record.place, self.key
+
+    def order_without(self, question_id: str | None) -> Order | None:
+        """Of the latest that another question left; None where no other has. None leaves out nobody."""
+        if question_id not in self.left:
+            return self.order
+        others = (self._order_of(record) for record in self.left.values() if record.question_id != question_id)
+        return max(others, default=None)
 
     def records(self) -> list[Left]:
         """One of each question that left it, from old to new."""
@@ -57,7 +70,7 @@ class Piece:
     def seen_by(self, question_id: str) -> Evidence | None:
         """The piece as the first of the other questions left it; None where no other has.
 
-        So whatever a question leaves itself changes neither what it is given nor how well that fits.
+        So whatever a question leaves itself changes neither what it is given, nor how well that fits, nor its order.
         """
         others = [record for record in self.records() if record.question_id != question_id]
         if not others:
@@ -72,7 +85,7 @@ class Piece:
             time=first.time,
             writer=first.writer,
             key=self.key,
-            order=self.order,
+            order=self._order_of(first),
         )
 
 
@@ -87,8 +100,8 @@ class Pieces:
         self._per_entity, self._most = per_entity, most
         self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
         self._sizes: dict[str, int] = {}
-        self._bars: dict[str, tuple[float, int, str, str] | None] = {}
-        """By scope, the oldest that its limit lets in; None: all. Not there: to be computed."""
+        self._bars: dict[str, dict[str | None, tuple[float, int, str, str] | None]] = {}
+        """By scope and who is left out, the oldest that its limit lets in; None: all. Not there: to be computed."""
 
     def add(self, records: Iterable[Left]) -> None:
         for record in records:
@@ -114,8 +127,17 @@ class Pieces:
 
     def under(self, scope: str, entity: str) -> list[Piece]:
         """The pieces within the limits, newest first."""
-        bar = self._bar(scope)
-        return [p for p in self._newest(scope, entity) if bar is None or (*p.order, entity) >= bar]
+        return self._within(scope, entity, None)
+
+    def seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
+        """What other questions left, within the limits that there are without this question's own pieces."""
+        seen = (piece.seen_by(question_id) for piece in self._within(scope, entity, question_id))
+        return [evidence for evidence in seen if evidence is not None]
+
+    def _within(self, scope: str, entity: str, without: str | None) -> list[Piece]:
+        bar = self._bar(scope, without)
+        newest = self._newest(scope, entity, without)
+        return [piece for order, piece in newest if bar is None or (*order, entity) >= bar]
 
     def kept(self, without: Collection[tuple[str, str]] = ()) -> Iterator[Left]:
         """Records that amount to the pieces within the limits, but for these (scope, entity)."""
@@ -130,15 +152,18 @@ class Pieces:
         for record in sorted(found, key=Left.order):
             yield record.model_copy(update={"entities": tuple(found[record])})
 
-    def _newest(self, scope: str, entity: str) -> list[Piece]:
+    def _newest(self, scope: str, entity: str, without: str | None) -> list[tuple[Order, Piece]]:
         pieces = self._scopes.get(scope, {}).get(entity, {}).values()
-        return sorted(pieces, key=lambda piece: piece.order, reverse=True)[: self._per_entity]
+        known = [(order, piece) for piece in pieces if (order := piece.order_without(without)) is not None]
+        return sorted(known, key=lambda entry: entry[0], reverse=True)[: self._per_entity]
 
-    def _bar(self, scope: str) -> tuple[float, int, str, str] | None:
-        if scope not in self._bars:
+    def _bar(self, scope: str, without: str | None) -> tuple[float, int, str, str] | None:
+        bars = self._bars.setdefault(scope, {})
+        if without not in bars:
             bar = None
             if self.size(scope) > self._most:
-                orders = [(*p.order, entity) for entity in self.entities(scope) for p in self._newest(scope, entity)]
+                newest = ((entity, self._newest(scope, entity, without)) for entity in self.entities(scope))
+                orders = [(*order, entity) for entity, group in newest for order, _ in group]
                 bar = sorted(orders)[-self._most] if len(orders) > self._most else None
-            self._bars[scope] = bar
-        return self._bars[scope]
+            bars[without] = bar
+        return bars[without]

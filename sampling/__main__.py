@@ -46,14 +46,15 @@ def main() -> None:
         top_p=config.sampling.top_p,
         adapter=arguments.adapter,
         policy=policy_name(Path(arguments.adapter) if arguments.adapter else None),
+        scope=f"train/round-{arguments.round}",
     )
     config = config.model_copy(update={"seed": seed_of(config.seed, arguments.round)})
     segment = f"part-{part}-of-{parts}.jsonl" if arguments.part else "part-0.jsonl"
-    made = Pass(config.system, setting, questions[part::parts], config.sampling.samples, folder, segment=segment)
+    made = Pass(config.system, setting, questions, config.sampling.samples, folder, segment=segment, part=(part, parts))
     [keys] = sample(config, [made], "sampling")
     counts = Counter(t.status for t in stored(folder, keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
-    print(f"{len(keys)} trajectories of {len(made.questions)} questions in {folder}: {states}")
+    print(f"{len(keys)} trajectories of {len(made.asked)} questions in {folder}: {states}")
 
 
 if __name__ == "__main__":

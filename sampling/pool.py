@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agents.episode import Setting, run_episode
@@ -48,6 +48,13 @@ class Pass:
     """Passes of a lower group are begun first: those of one adapter together, where a server holds only a few."""
     segment: str = "part-0.jsonl"
     """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
+    part: tuple[int, int] = (0, 1)
+    """(K, N): only every N-th of the questions, from the K-th on. All parts share one evidence memory."""
+
+    @property
+    def asked(self) -> Sequence[Question]:
+        first, parts = self.part
+        return self.questions[first::parts]
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,18 @@ def plan_jobs(
             )
             jobs.append(Job(question, sample, key, int(key[:12], 16)))
     return jobs
+
+
+def scoped(made: Pass, seed: int, models: dict[str, str], index: str) -> Setting:
+    """The pass's setting, its scope made the experiment's own: the name that the setting gives it, and a key.
+
+    The key is of all that the trajectories depend on, the other questions and samples included, which leave evidence:
+    whatever is changed begins with an empty memory, and the same command again goes on with what it left.
+    """
+    sampled_by = {key: value for key, value in asdict(made.setting).items() if key != "adapter"}
+    questions = [question.key() for question in made.questions]
+    key = content_key("scope", sampled_by, made.system, models, index, seed, questions, made.samples)
+    return replace(made.setting, scope=f"{made.setting.scope} {key[:12]}")
 
 
 def finished(folder: Path) -> set[str]:
@@ -177,7 +196,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         missing: list[tuple[tuple[int, int], Task]] = []
         for made, system, played in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in played.items()}
-            jobs = plan_jobs(made.questions, made.samples, config.seed, made.system, made.setting, models, looks_in)
+            setting = scoped(made, config.seed, models, looks_in)
+            jobs = plan_jobs(made.asked, made.samples, config.seed, made.system, setting, models, looks_in)
             planned.append(jobs)
             write_json(
                 made.folder / "provenance.json",
@@ -186,7 +206,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                     "index": retriever.digest,
                     "sources": {name: source.digest for name, source in reach.sources.items()},
                     "looks_in": looks_in,
-                    "setting": asdict(made.setting),
+                    "setting": asdict(setting),
                     "seed": config.seed,
                 },
             )
@@ -198,7 +218,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             if _sizes(made.folder) != seen:  # while we waited for the file, its writer went on
                 done = finished(made.folder)
             missing += [
-                ((made.group, n // made.samples), Task(job, system, made.setting, segment))
+                ((made.group, n // made.samples), Task(job, system, setting, segment))
                 for n, job in enumerate(jobs)
                 if job.key not in done
             ]

@@ -134,7 +134,7 @@ class Sweep:
             top_p=evaluation.top_p,
             adapter=None if adapter is None else str(adapter),
             policy=cell.checkpoint.policy,
-            scope=f"sweep/{cell.asked.name}/{cell.system_name}/{cell.checkpoint.policy}",  # no memory is shared
+            scope=f"sweep/{cell.asked.name}/{cell.system_name}/{cell.checkpoint.name}",  # no memory is shared
         )
 
     @cached_property

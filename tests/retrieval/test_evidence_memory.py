@@ -92,8 +92,30 @@ def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
     leave(memory, "Velm", "another", question="q2", claim="what q2 asked")
     [evidence] = memory.recall(["Velm"], "x", "train", "q1")
     assert (evidence.passage.text, evidence.question_id, evidence.text) == ("another", "q2", "what q2 asked")
-    assert recalled(memory, "Velm", question="q2") == ["another", "a fact"]
+    assert recalled(memory, "Velm", question="q2") == ["a fact", "another"], "in the order that q1 left them"
     assert {e.question_id for e in memory.recall(["Velm"], "x", "train", "q3")} == {"q1"}, "who found it first"
+
+
+@pytest.mark.parametrize("limits", [{}, {"most": 2}, {"per_entity": 2}, {"pieces": 5}])
+def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, limits: dict[str, int]) -> None:
+    def given(folder: Path, own: bool) -> list[str]:
+        memory = opened(folder, **limits)
+
+        def leave_own() -> None:
+            if own:
+                memory.remember(["Velm", "Ada"], [passage("old"), passage("mine")], "x", "train", "q1")
+
+        leave_own()  # an earlier sample of the question
+        leave(memory, "Velm", "old", question="q2")
+        leave(memory, "Ada", "of Ada", question="q2")
+        leave(memory, "Velm", "new", "new, but second", question="q3")
+        leave(memory, "Velm", "old", question="q4")
+        leave_own()
+        leave(memory, "Ada", "of Ada, later", question="q5")
+        leave_own()
+        return recalled(memory, "Velm", "Ada", question="q1")
+
+    assert given(tmp_path / "own", own=True) == given(tmp_path / "without", own=False) != []
 
 
 def test_doing_a_job_twice_is_harmless(tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_forget_a_scope(command: Command, folder: Path) -> None:
         command("show", "Velm", "--scope", "train")
 
 
+def test_a_scopes_name_without_its_key_means_all_of_that_name(command: Command, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "run" / "memory")
+    for scope in ("dev/base 0123456789ab", "dev/base ba9876543210", "dev/base too 0123456789ab"):
+        leave(memory, "Velm", f"of {scope}", scope=scope)
+    memory.close()
+    assert command("show", "Velm", "--scope", "dev/base ba9876543210").endswith("\n1 piece(s)\n")
+    assert command("forget", "--scope", "dev/base") == "forgot 2 piece(s) of 1 entities\n"
+    assert command("list") == "     1  velm  (dev/base too 0123456789ab)\n1 entities\n"
+
+
 def test_compact(command: Command, folder: Path) -> None:
     before = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
     freed = int(command("compact").split()[0])

@@ -86,6 +86,17 @@ def test_the_newest_of_each_entity_and_of_these_the_newest_of_the_scope(
 
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4), st.integers(1, 8))
+def test_a_question_sees_what_there_is_without_its_own_records(records: list[Left], per_entity: int, most: int) -> None:
+    pieces = folded(records, per_entity, most)
+    for question in ("q1", "q2", "q9"):
+        others = folded([record for record in records if record.question_id != question], per_entity, most)
+        for scope in pieces.scopes():
+            for entity in pieces.entities(scope):
+                assert pieces.seen_by(question, scope, entity) == others.seen_by(question, scope, entity)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(1, 4), st.integers(1, 8))
 def test_what_a_rewriting_keeps_is_what_was_seen(records: list[Left], per_entity: int, most: int) -> None:
     pieces = folded(records, per_entity, most)
     rewritten = folded(list(pieces.kept()), 1000, 1000)

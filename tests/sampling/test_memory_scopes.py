@@ -1,0 +1,136 @@
+"""Whose evidence a question is given: that of its own experiment alone, whatever else was run in the folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import save_tiny_tokenizer
+from tiny_index import tiny_index
+
+from evaluation.compare import arm_path, evaluate
+from ratchet.config import load_config
+from ratchet.runfolder import RunFolder, open_run
+from ratchet.trajectories import read_trajectories
+from retrieval.memory import Memory, MemoryConfig
+from sampling.__main__ import main
+
+MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
+STEPS = [
+    {"match": "Evidence found", "reply": '{"thought": "It says so.", "verdict": "true"}'},
+    {"match": "", "reply": '{"thought": "", "action": "search", "arguments": {"query": "harbour"}}'},
+]
+Run = Callable[..., list[bool]]
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    """MERMAID on two claims about one town, one after the other, with the index as its only tool."""
+    save_tiny_tokenizer(tmp_path / "model")
+    tiny_index(tmp_path, [{"id": "d", "text": "The harbour of Velm is deep."}])
+    labels = [{"name": name, "meaning": name, "stance": name} for name in ("true", "false")]
+    claims = [
+        {"id": f"q{i}", "form": "claim", "text": f"Velm has a {what}.", "labels": labels, "label": "true"}
+        for i, what in enumerate(("harbour", "port"))
+    ]
+    (tmp_path / "claims.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in STEPS))
+    split = {"path": str(tmp_path / "claims.jsonl")}
+    config = {
+        "run": str(tmp_path / "run"),
+        "models": {
+            "agent": {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
+        },
+        "index": {"path": str(tmp_path / "index")},
+        "sources": {"search": {"service": "tavily", "mode": "local"}},
+        "questions": {"train": split, "dev": split, "test": split, "leakage": {"questions": "off"}},
+        "system": MERMAID,
+        "sampling": {"samples": 1, "concurrency": 1},
+        "rewards": {"weights": {"accuracy": 1.0}},
+        "evaluation": {"scores": ["accuracy"], "resamples": 10, "baselines": {"other": MERMAID}},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def recalled(folder: Path) -> list[list[bool]]:
+    """Of every trajectory in the order they were made: its question's number, and whether it was given evidence."""
+    made = list(read_trajectories(folder))
+    assert {one.status for one in made} <= {"finished"}
+    return [[one.question_id == "q1", any(e.kind == "recall" and e.passages for e in one.events)] for one in made]
+
+
+FRESH = [[False, False], [True, True]]
+"""The first claim finds nothing in the memory, the second what the first one left."""
+
+
+def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]:
+    """What an arm's new trajectories recalled."""
+    config = load_config(path, [f"evaluation.{key}={json.dumps(value)}" for key, value in changes.items()])
+    folder = open_run(config).round(1)
+    before = len(recalled(arm_path(folder, arm, "dev")))
+    evaluate(config, folder, 1, ["dev"], None)
+    return recalled(arm_path(folder, arm, "dev"))[before:]
+
+
+@pytest.mark.parametrize(
+    ("arm", "changes"),
+    [
+        ("base", {"temperature": 0.9}),
+        ("base", {"top_p": 0.5}),
+        ("base", {"samples": 2}),
+        ("other", {"baselines": {"other": {"name": "mermaid", "settings": {"decomposer": False, "steps": 3}}}}),
+    ],
+)
+def test_an_arm_that_is_changed_begins_with_an_empty_memory(
+    config_path: Path, arm: str, changes: dict[str, Any]
+) -> None:
+    assert evaluated(config_path, arm) == FRESH
+    again = evaluated(config_path, arm, **changes)
+    # The first sample of each claim is on disk already where there are more of them: the second ones begin anew.
+    assert again == FRESH
+    assert evaluated(config_path, arm, **changes) == [], "everything is on disk"
+
+
+def test_the_arms_of_one_question_set_do_not_help_each_other(config_path: Path) -> None:
+    assert evaluated(config_path) == FRESH
+    assert recalled(arm_path(RunFolder(config_path.parent / "run").round(1), "other", "dev")) == FRESH
+
+
+def test_an_arm_that_is_resumed_goes_on_with_its_own_memory(config_path: Path) -> None:
+    assert evaluated(config_path) == FRESH
+    [segment] = arm_path(RunFolder(config_path.parent / "run").round(1), "base", "dev").glob("*.jsonl")
+    segment.write_text(segment.read_text().splitlines(keepends=True)[0])
+    assert evaluated(config_path) == FRESH[1:]
+
+
+def sampled(path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *words: str) -> list[list[bool]]:
+    folder = RunFolder(path.parent / "run").round(number).trajectories
+    before = len(recalled(folder))
+    monkeypatch.setattr(sys, "argv", ["sampling", "--config", str(path), "--round", str(number), *words])
+    main()
+    return recalled(folder)[before:]
+
+
+def test_a_round_begins_with_an_empty_memory_and_its_parts_share_it(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sampled(config_path, monkeypatch, 1, "--part", "0/2") == FRESH[:1]
+    assert sampled(config_path, monkeypatch, 1, "--part", "1/2") == FRESH[1:]
+    assert sampled(config_path, monkeypatch, 1) == []
+    assert sampled(config_path, monkeypatch, 2) == FRESH
+
+
+def test_a_scope_says_what_it_is_for_and_tells_experiments_apart(config_path: Path) -> None:
+    evaluated(config_path)
+    evaluated(config_path, temperature=0.9)
+    memory = Memory(MemoryConfig(), config_path.parent / "run" / "memory")
+    scopes = [scope.split(" ") for scope in memory.pieces().scopes()]
+    assert [label for label, _ in scopes] == ["dev/base", "dev/base", "dev/other", "dev/other"]
+    assert len({key for _, key in scopes}) == 4 and all(len(key) == 12 for _, key in scopes)
