@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from typing import Any
 
 import jsonschema
 from pydantic import BaseModel, ValidationError
+
+from ratchet.text import read_json
 
 Schema = dict[str, Any] | type[BaseModel]
 FENCE = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
@@ -42,7 +43,7 @@ def parse_output(text: str, schema: Schema) -> Any:
             problems = [f"{'.'.join(map(str, p['loc'])) or 'the object'}: {p['msg']}" for p in error.errors()[:3]]
             raise Malformed("; ".join(problems)) from error
     try:
-        value = json.loads(source)
+        value = read_json(source)
         jsonschema.validate(value, schema)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not valid JSON: {error}") from error

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, Field, FiniteFloat
+
+from inference.wire import ServedModels, read_answer
 from ratchet.errors import UserError
 from ratchet.tasks import together
 
@@ -23,6 +26,19 @@ ROUNDING = 0.2
 """Most that a log-probability may change with what else is in a batch. Seen where adapters got mixed up: 0.6 to 1.9."""
 
 
+class _Logprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[FiniteFloat]
+
+
+class _Choice(BaseModel):
+    logprobs: _Logprobs
+
+
+class _Greedy(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
 class Answer(NamedTuple):
     tokens: tuple[str, ...]
     logprobs: tuple[float, ...]
@@ -31,10 +47,9 @@ class Answer(NamedTuple):
 async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
     """UserError if the server does not list the adapter `name`, or does not keep it and `base` apart.
 
-    What `ask` raises passes through.
+    EngineError if an answer is none. What `ask` raises passes through.
     """
-    listed = await ask("models", None)
-    names = [model.get("id") for model in listed.get("data", []) if isinstance(model, dict)]
+    names = [model.id for model in read_answer(ServedModels, await ask("models", None)).data]
     if name not in names:
         raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
     plain = await together([_greedy(base, ask), _greedy(base, ask)])
@@ -63,8 +78,8 @@ async def _greedy(model: str, ask: Ask) -> Answer:
         "repetition_penalty": 1.0,
         "logprobs": 0,
     }
-    logprobs = (await ask("completions", body))["choices"][0]["logprobs"]
-    return Answer(tuple(logprobs["tokens"]), tuple(logprobs["token_logprobs"]))
+    logprobs = read_answer(_Greedy, await ask("completions", body)).choices[0].logprobs
+    return Answer(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
 
 
 def _gap(one: Answer, other: Answer) -> float:

@@ -14,12 +14,14 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
 from ratchet.errors import UserError
+from ratchet.text import whole_text
 
 SENTINEL = "\ue000{}\ue001"
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
@@ -127,7 +129,7 @@ class ChatFormat:
 
         Half surrogate pairs, which JSON can hold and UTF-8 cannot, become question marks.
         """
-        text = text.encode(errors="replace").decode()
+        text = whole_text(text)
         found = self._encode(text, split=False)
         if self.control_ids.isdisjoint(found):
             return tuple(found)
@@ -158,6 +160,11 @@ class ChatFormat:
     def decode(self, ids: Sequence[int]) -> str:
         # Clean-up would drop blanks before punctuation: the text must be what the ids say.
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """One more than the largest token id."""
+        return max(self.tokenizer.get_vocab().values()) + 1
 
     @property
     def digest(self) -> str:

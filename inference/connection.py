@@ -1,8 +1,12 @@
-"""One server over HTTP: retries, riding over a restart, and errors in the server's own words without our key."""
+"""One server over HTTP: retries, riding over a restart, and errors in the server's own words without our key.
+
+Whatever the server sends in answer to one request is that request's EngineError at worst.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -12,14 +16,18 @@ from urllib.request import getproxies
 
 import httpx
 
+from inference.answers import HEADERS, Answer, BadAnswer, ask, no_cookies
 from inference.engine import EngineError
 from inference.retry import AWAY, TRANSIENT, Backoff, parse_retry_after
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
+from ratchet.text import read_json
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; answers may take the model's whole `timeout`."""
+MOST_BYTES = 32 << 20
+"""Of one answer. A completion of 131,072 tokens with their log-probabilities takes 12 MB."""
 LOOK_AGAIN = 5.0
 """Most seconds between two tries while a server is away, so that it is not idle for long when it is back."""
 TRIES_BEFORE_FIRST = 3
@@ -69,7 +77,8 @@ class Connection:
         local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
         direct = not local and not getproxies()
         self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers=HEADERS | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            cookies=no_cookies(),
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
             limits=limits,
             trust_env=not local,  # a proxy for the world outside cannot reach our own servers
@@ -81,19 +90,22 @@ class Connection:
 
     async def json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """A successful answer, decoded. Raises what `request` raises."""
-        response = await self.request(method, path, body)
+        answer = await self.request(method, path, body)
         try:
-            return response.json()
+            return read_json(answer.body)
         except ValueError as error:
-            raise EngineError(f"{self.url}: the answer is not valid JSON ({error})") from None
+            raise EngineError(f"{self.url}: the answer is not valid JSON ({self._short(error)})") from None
 
     async def request(
         self, method: str, path: str, body: dict[str, Any] | None = None, transient: frozenset[int] = TRANSIENT
-    ) -> httpx.Response:
-        """A successful response.
+    ) -> Answer:
+        """A successful answer.
 
         Raises EngineError (Refused for an error status, Broken), ServerLost, UserError where the key is wrong.
         """
+        # Half of a surrogate pair, which a prompt may have from a document, is in no UTF-8: it becomes '?'.
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode(errors="replace")
+        headers = {} if body is None else {"Content-Type": "application/json"}
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._timeout
         failed = missed = 0
@@ -101,28 +113,33 @@ class Connection:
         while True:
             asked, away = None, True
             try:
+                request = self._client.build_request(method, f"{self.url}/{path}", content=content, headers=headers)
                 async with asyncio.timeout_at(deadline):
-                    response = await self._client.request(method, f"{self.url}/{path}", json=body)
+                    answer = await ask(self._client, request, MOST_BYTES)
             except TimeoutError:
                 raise EngineError(f"{self.url} gave no answer within {self._timeout:g} s (models.*.timeout)") from None
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                said = str(error) or type(error).__name__
-                problem: Exception = ServerLost(f"no server answers at {self.url} ({said}); {HOW_TO_START}")
+                problem: Exception = ServerLost(f"no server answers at {self.url} ({_why(error)}); {HOW_TO_START}")
             except httpx.TransportError as error:
-                problem = EngineError(f"{self.url}: the connection broke ({error or type(error).__name__})")
+                problem = EngineError(f"{self.url}: the connection broke ({self._short(_why(error))})")
+            except BadAnswer as error:
+                self._heard(clock())
+                raise EngineError(f"{self.url}: {self._short(error)}") from None
             else:
-                away = response.status_code in AWAY
+                away = answer.status in AWAY
                 if not away:
                     self._heard(clock())
-                if response.is_success:
-                    return response
-                problem = self._refusal(response)
-                if response.status_code not in transient:
+                if answer.is_success:
+                    return answer
+                problem = self._refusal(answer)
+                if answer.status not in transient:
                     raise problem
-                asked = parse_retry_after(response.headers.get("retry-after"))
+                asked = parse_retry_after(answer.headers.get("retry-after"))
             if away and self._known:
                 missed += 1
                 lost = clock() if lost is None else lost
+                if asked and clock() + asked >= lost + self.patience():
+                    asked = None  # longer than we have: it may be back before
                 wait = max(min(self._backoff.wait(missed), LOOK_AGAIN), asked or 0.0)
                 if clock() + wait >= lost + self.patience():
                     raise self._lost(problem, lost)
@@ -159,8 +176,8 @@ class Connection:
             "What is finished is kept: see why the server ended, and run the same command again."
         )
 
-    def _refusal(self, response: httpx.Response) -> Exception:
-        status, said = response.status_code, self._said(response)
+    def _refusal(self, answer: Answer) -> Exception:
+        status, said = answer.status, self._said(answer)
         if status in (401, 403):
             state = "which the server does not accept" if self._key else "which is not set"
             return UserError(
@@ -169,18 +186,25 @@ class Connection:
             )
         return Refused(f"{self.url} answered {status}: {said}", status)
 
-    def _said(self, response: httpx.Response) -> str:
+    def _said(self, answer: Answer) -> str:
         """The server's own words: one short line, without our key."""
         try:
-            data = response.json()
+            data = read_json(answer.body)
             error = data.get("error", data) if isinstance(data, dict) else data
-            text = str((error.get("message") or error.get("detail") or error) if isinstance(error, dict) else error)
+            said = (error.get("message") or error.get("detail") or error) if isinstance(error, dict) else error
         except ValueError:
-            text = response.text
-        text = " ".join(text.split())
+            said = answer.text
+        return self._short(said)
+
+    def _short(self, said: object) -> str:
+        text = " ".join(str(said).split())
         if self._key:
             text = text.replace(self._key, "***")
         return (text[:300] + "...") if len(text) > 300 else text or "(nothing)"
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _keep_alive() -> list[tuple[int, int, int]]:

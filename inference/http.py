@@ -15,6 +15,7 @@ from inference.connection import Connection, Refused
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.retry import TRANSIENT, Backoff
 from inference.wire import (
+    NoTokenIds,
     ServedModels,
     read_answer,
     text_completion,
@@ -94,6 +95,10 @@ class HttpEngine:
                 loaded = await self._adapter(adapter) if adapter else None
                 completion = await self._ask(loaded, prompt, params, room, messages)
                 break
+            except NoTokenIds as error:
+                if self.stats.requests:
+                    raise
+                raise UserError(str(error)) from None
             except Refused as error:
                 if error.status == 400 and _is_context_error(str(error)):
                     self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")

@@ -8,35 +8,40 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
 from ratchet.errors import UserError
 
 A = TypeVar("A", bound=BaseModel)
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+class NoTokenIds(EngineError):
+    """The server spoke text: it cannot do otherwise, or this answer is an odd one."""
 
 
 class Details(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: Count
+    completion_tokens: Count = 0
     prompt_tokens_details: Details | None = None
 
 
 class TokenLogprobs(BaseModel):
-    token_logprobs: list[float | None]
+    token_logprobs: list[FiniteFloat | None]
 
 
 class TokenChoice(BaseModel):
     finish_reason: str | None = None
-    stop_reason: int | str | None = None
-    token_ids: list[int] | None = None
+    stop_reason: StrictInt | str | None = None
+    token_ids: list[StrictInt] | None = None
     prompt_token_ids: list[int] | None = None
     logprobs: TokenLogprobs | None = None
 
@@ -139,11 +144,13 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
             "cut or changed the prompt; serve with a --max-model-len that holds max_context"
         )
     if choice.token_ids is None:
-        raise UserError(
+        raise NoTokenIds(
             "the server gives no token ids back, so its actions cannot be trained on as they were sampled; serve "
             "with a vLLM that knows return_token_ids (0.10.2 or newer), or set engine: openai"
         )
     ids, ended = choice.token_ids, choice.finish_reason == "stop"
+    if len(ids) > params.max_tokens:
+        raise EngineError(f"the server gave {len(ids)} tokens where {params.max_tokens} were asked for")
     if ended:
         # Some versions leave the token that ended the turn out of the list. stop_reason names it, or is null for the
         # tokenizer's own end-of-sequence token.
@@ -151,6 +158,12 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
         expected = chat.control_ids if named is None else {named}
         if not ids or ids[-1] not in expected:
             ids = [*ids, chat.end_of_turn if named is None else named]
+    strange = next((i for i in ids if not 0 <= i < chat.vocabulary), None)
+    if strange is not None:
+        raise EngineError(
+            f"the server gave the token id {str(strange)[:30]}, and the tokenizer's go from 0 to "
+            f"{chat.vocabulary - 1}: does it serve another model?"
+        )
     logprobs = None
     if params.logprobs:
         given = choice.logprobs.token_logprobs if choice.logprobs else []
@@ -192,7 +205,7 @@ def text_completion(data: Any, prompt: Sequence[int], params: SamplingParams, ch
     answer = read_answer(TextAnswer, data)
     choice, usage = answer.choices[0], answer.usage
     if choice.message.content is None:
-        raise EngineError(f"the server's answer holds no text (finish_reason {choice.finish_reason!r})")
+        raise EngineError(f"the server's answer holds no text (finish_reason {str(choice.finish_reason)[:100]!r})")
     ids = chat.encode(choice.message.content)
     if choice.finish_reason == "stop":
         ids = (*ids, chat.end_of_turn)
@@ -212,4 +225,4 @@ def _finish(reason: str | None, new_tokens: int, params: SamplingParams) -> Fini
         return "stop"
     if reason == "length":
         return "length" if new_tokens >= params.max_tokens else "context"
-    raise EngineError(f"the server ended the answer for the reason {reason!r}")
+    raise EngineError(f"the server ended the answer for the reason {str(reason)[:100]!r}")

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from ratchet.errors import UserError
 from ratchet.lease import Lease
@@ -33,7 +34,7 @@ def write_atomic(path: Path, data: str | bytes) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            file.write(data.encode(errors="replace") if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -52,6 +53,16 @@ def disk_error(path: Path, error: OSError) -> UserError:
         f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or mend "
         "the folder's permissions, then run the same command again."
     )
+
+
+def _line(record: BaseModel | dict[str, Any]) -> bytes:
+    """Half of a surrogate pair becomes '?': UTF-8 has none, and no text of a record is worth the command's end."""
+    if isinstance(record, BaseModel):
+        try:
+            return record.model_dump_json().encode() + b"\n"
+        except PydanticSerializationError:
+            record = record.model_dump()
+    return json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 class Segment:
@@ -86,9 +97,8 @@ class Segment:
     def append(self, record: BaseModel | dict[str, Any]) -> None:
         """Durable when it returns. On a full disk the file is cut back to its last whole line."""
         self._lease.check()
-        text = record.model_dump_json() if isinstance(record, BaseModel) else json.dumps(record, ensure_ascii=False)
         before = self._file.seek(0, os.SEEK_END)
-        left = memoryview(text.encode() + b"\n")
+        left = memoryview(_line(record))
         try:
             while left:
                 left = left[self._file.write(left) :]
@@ -177,4 +187,4 @@ def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
 
 def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
     """Write records as one whole JSONL file, atomically."""
-    write_atomic(path, "".join(record.model_dump_json() + "\n" for record in records))
+    write_atomic(path, b"".join(map(_line, records)))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 def content_key(*parts: Any) -> str:
     """A 32-digit hexadecimal digest of JSON-able parts: equal content, equal key, on any machine."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_jsonable)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 def _jsonable(value: Any) -> Any:

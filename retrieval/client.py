@@ -12,13 +12,17 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from inference.answers import HEADERS, Answer, BadAnswer, ask_at_once, no_cookies
 from inference.retry import Backoff, parse_retry_after
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
+from retrieval.source import SourceError
 from retrieval.wire import BatchAnswer, ErrorAnswer, IndexesAnswer, SearchAnswer
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; an answer may take the whole `timeout`."""
+MOST_BYTES = 256 << 20
+"""Of one answer: 20,000 passages, a batch's most, of 13,000 bytes each."""
 TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
 HOW_TO_START = "start one with: python -m retrieval.server --index NAME=FOLDER"
@@ -27,12 +31,16 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
 
 
+class SearchFailed(UserError, SourceError):
+    """A server that is there did not answer one search as it should: a trajectory fails, another command ends."""
+
+
 class RemoteIndex:
     """A Retriever over HTTP; any number of threads may use one.
 
     `name` may be left out where the server holds one index. Searching changes nothing, so a request is sent again
-    when the connection breaks or the server is busy. What stays wrong is a UserError, and so is an index that is no
-    longer the one that was opened: results of two indexes are never mixed.
+    when the connection breaks or the server is busy. A search that stays unanswered is a SearchFailed. No server is a
+    UserError, and so is an index that is no longer the one that was opened: results of two indexes are never mixed.
     """
 
     digest: str
@@ -44,7 +52,8 @@ class RemoteIndex:
         self._backoff = backoff or Backoff()
         self._timeout = timeout
         self._client = httpx.Client(
-            headers={"Content-Type": "application/json"},
+            headers=HEADERS | {"Content-Type": "application/json"},
+            cookies=no_cookies(),
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
@@ -78,7 +87,9 @@ class RemoteIndex:
             answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
             self._check_digest(answer.digest)
             if len(answer.results) != len(part):
-                raise UserError(f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?")
+                raise SearchFailed(
+                    f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?"
+                )
             found += answer.results
         return found
 
@@ -108,41 +119,46 @@ class RemoteIndex:
             )
 
     def _ask(self, kind: type[A], method: str, path: str, body: bytes, tries: int | None = None) -> A:
-        response = self._request(method, path, body, tries or self._backoff.tries)
+        answer = self._request(method, path, body, tries or self._backoff.tries)
         try:
-            return kind.model_validate_json(response.content)
+            return kind.model_validate_json(answer.body)
         except ValidationError as error:
-            problem = error.errors()[0]
-            raise UserError(
+            problem = error.errors(include_input=False)[0]
+            raise SearchFailed(
                 f"{self._url}/{path}: not the answer of a search server of this version "
                 f"({'.'.join(map(str, problem['loc']))}: {problem['msg']}); is this the right address?"
             ) from None
 
-    def _request(self, method: str, path: str, body: bytes, tries: int) -> httpx.Response:
-        """A successful response, after at most `tries` tries."""
+    def _request(self, method: str, path: str, body: bytes, tries: int) -> Answer:
+        """A successful answer, after at most `tries` tries."""
         failed = 0
         while True:
             wait = None
+            kind: type[UserError] = SearchFailed
+            request = self._client.build_request(method, f"{self._url}/{path}", content=body)
             try:
-                response = self._client.request(method, f"{self._url}/{path}", content=body)
+                answer = ask_at_once(self._client, request, MOST_BYTES)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 problem = f"no server answers at {self._url} ({error or type(error).__name__}); {HOW_TO_START}"
+                kind = UserError
             except httpx.TimeoutException:
-                raise UserError(
+                raise SearchFailed(
                     f"{self._url} gave no answer within {self._timeout:g} s; ask for less at once, or raise the timeout"
                 ) from None
             except httpx.TransportError as error:
-                problem = f"{self._url}: the connection broke ({error or type(error).__name__})"
+                problem = f"{self._url}: the connection broke ({_short(str(error) or type(error).__name__)})"
+            except BadAnswer as error:
+                raise SearchFailed(f"{self._url}: {_short(str(error))}") from None
             else:
-                if response.is_success:
-                    return response
-                problem = f"{self._url} answered {response.status_code}: {_said(response)}"
-                if response.status_code not in TRANSIENT:
-                    raise UserError(problem)
-                wait = parse_retry_after(response.headers.get("retry-after"))
+                if answer.is_success:
+                    return answer
+                problem = f"{self._url} answered {answer.status}: {_said(answer)}"
+                if answer.status not in TRANSIENT:
+                    raise SearchFailed(problem)
+                wait = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1
             if failed >= tries:
-                raise UserError(f"{problem} (after {failed} tries)")
+                raise kind(f"{problem} (after {failed} tries)")
             seconds = self._backoff.wait(failed, min(wait or 0.0, self._backoff.longest))
             logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, tries, seconds)
             time.sleep(seconds)
@@ -163,12 +179,15 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
-def _said(response: httpx.Response) -> str:
+def _said(answer: Answer) -> str:
     """The server's own words, in a line."""
     try:
-        text = ErrorAnswer.model_validate_json(response.content).error
+        return _short(ErrorAnswer.model_validate_json(answer.body).error)
     except ValidationError:
-        text = response.text
+        return _short(answer.text)
+
+
+def _short(text: str) -> str:
     text = " ".join(text.split())
     return (text[:300] + "...") if len(text) > 300 else text or "(nothing)"
 

@@ -18,9 +18,11 @@ from typing import IO, Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from inference.answers import no_cookies
 from ratchet.config import Section
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage, content_key
+from ratchet.text import read_json
 from retrieval.mcp_results import read_results
 from retrieval.plain import plain_line, plain_text
 from retrieval.source import Found, SourceError, ToolFault, ToolSpec
@@ -38,6 +40,8 @@ ABOUT_CHARACTERS = 300
 SCHEMA_CHARACTERS = 8_000
 SAID_CHARACTERS = 500
 """Of an error."""
+MOST_BYTES = 32 << 20
+"""Of one answer; a tool's text is cut long before that."""
 PAGES = 20
 """Most pages of a listing, or of one search."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
@@ -302,10 +306,44 @@ class _Connection:
                 headers = {"Authorization": f"Bearer {os.environ[config.key_env]}"} if config.key_env else {}
                 # A request ends by the client's own clock; a stream that the server keeps open may be silent longer.
                 times = httpx2.Timeout(config.timeout, read=config.timeout + 300)
-                http = httpx2.AsyncClient(headers=headers, timeout=times)
+                http = httpx2.AsyncClient(
+                    headers={"Accept-Encoding": "identity"} | headers,
+                    timeout=times,
+                    cookies=no_cookies(),
+                    event_hooks={"response": [_bound]},
+                )
                 transport = streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
             client = Client(transport, read_timeout_seconds=config.timeout, cache=None)
             yield await stack.enter_async_context(client)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body of which no more is read than an answer can be. StreamError is what the SDK takes for a bad answer.
+
+    A stream of events has no end; the SDK limits each event.
+    """
+
+    def __init__(self, response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._stream, self._packing = response.stream, response.headers.get("content-encoding", "identity")
+        self._endless = response.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._packing != "identity":
+            raise httpx2.StreamError("the answer is packed, which was not asked for")
+        left = MOST_BYTES
+        async for part in self._stream:
+            left -= 0 if self._endless else len(part)
+            if left < 0:
+                raise httpx2.StreamError(f"an answer of more than {MOST_BYTES >> 20} MiB is not read")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    response.stream = _Bounded(response)
 
 
 def _first(error: BaseException) -> BaseException:
@@ -351,4 +389,4 @@ def _texts(result: types.CallToolResult) -> list[str]:
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Half a surrogate pair, which a model's JSON can hold and UTF-8 cannot, becomes '?'."""
-    return json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
+    return read_json(json.dumps(arguments))

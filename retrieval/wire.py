@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -62,15 +63,24 @@ class BatchRequest(_Request):
     queries: Texts
 
 
+def _scored(passage: Passage) -> Passage:
+    if not math.isfinite(passage.score):
+        raise ValueError("a passage's score is not finite")
+    return passage
+
+
+Result = Annotated[Passage, AfterValidator(_scored)]
+
+
 class SearchAnswer(BaseModel):
     digest: str
     """Of the index that answered."""
-    passages: list[Passage]
+    passages: list[Result]
 
 
 class BatchAnswer(BaseModel):
     digest: str
-    results: list[list[Passage]]
+    results: list[list[Result]]
     """One list for every query, in their order."""
 
 

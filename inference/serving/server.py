@@ -18,6 +18,7 @@ import httpx
 
 from inference.adapter_check import check_adapter
 from inference.adapters import load_request
+from inference.engine import EngineError
 from inference.serving import keeper
 from ratchet.files import disk_error
 
@@ -131,7 +132,10 @@ class Server:
         async def ask(path: str, body: dict[str, Any] | None) -> Any:
             return await self._ask(client, path, body)
 
-        await check_adapter(folder, body["lora_name"], self.served_name, ask)
+        try:
+            await check_adapter(folder, body["lora_name"], self.served_name, ask)
+        except EngineError as error:
+            raise Died(f"{self.title}: {folder}: {error}; {self._said()}") from None
 
     async def _ask(self, client: httpx.AsyncClient, path: str, body: dict[str, Any] | None) -> Any:
         try:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import httpx
 
+from inference.answers import HEADERS, Answer, BadAnswer, TooLarge, ask, no_cookies
 from inference.retry import TRANSIENT, Backoff, parse_retry_after
 from retrieval.source import SourceError
 from retrieval.web.reading import one_line
@@ -103,22 +104,22 @@ class WebClient:
             began, asked = time.monotonic(), None
             try:
                 async with asyncio.timeout(self._timeout):
-                    status, headers, body = await self._send(request)
+                    answer = await self._send(request)
             except TimeoutError:
                 problem = f"{self._service} gave no whole answer within {self._timeout:g} s"
-            except httpx.HTTPError as error:
+            except TooLarge as error:
+                raise SourceError(f"{self._service}: {error}") from None
+            except (httpx.TransportError, BadAnswer) as error:
                 problem = (
                     f"{self._service}: cannot talk to {self.url} ({self._clean(str(error)) or type(error).__name__})"
                 )
             else:
-                if 200 <= status < 300:
-                    return body.decode(errors="replace")
-                problem = (
-                    f"{self._service} answered {status}: {self._clean(body.decode(errors='replace')) or '(nothing)'}"
-                )
-                if status not in TRANSIENT:
-                    raise SourceError(f"{problem}; {self._way_out(status, headers)}")
-                asked = parse_retry_after(headers.get("retry-after"))
+                if answer.is_success:
+                    return answer.text
+                problem = f"{self._service} answered {answer.status}: {self._clean(answer.text) or '(nothing)'}"
+                if answer.status not in TRANSIENT:
+                    raise SourceError(f"{problem}; {self._way_out(answer)}")
+                asked = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1
             wait = self._backoff.wait(failed, asked)
             spent += time.monotonic() - began + wait
@@ -136,25 +137,18 @@ class WebClient:
             await self._open[1].aclose()
         self._open = None
 
-    async def _send(self, request: Request) -> tuple[int, httpx.Headers, bytes]:
-        async with self._client().stream(
-            request.method,
-            self.url + request.path,
-            params={**request.params, **self._access.params} or None,
-            json=request.body,
-        ) as response:
-            body = bytearray()
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > MOST_BYTES:
-                    raise SourceError(f"{self._service}: a response of more than {MOST_BYTES >> 20} MiB is not read")
-            return response.status_code, response.headers, bytes(body)
+    async def _send(self, request: Request) -> Answer:
+        client = self._client()
+        params = {**request.params, **self._access.params} or None
+        sent = client.build_request(request.method, self.url + request.path, params=params, json=request.body)
+        return await ask(client, sent, MOST_BYTES)
 
     def _client(self) -> httpx.AsyncClient:
         """Connections belong to an event loop, and a source may outlive one."""
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
-            client = httpx.AsyncClient(headers=dict(self._access.headers), timeout=None, follow_redirects=False)
+            headers = HEADERS | dict(self._access.headers)
+            client = httpx.AsyncClient(headers=headers, cookies=no_cookies(), timeout=None, follow_redirects=False)
             self._open = (loop, client)
         return self._open[1]
 
@@ -165,9 +159,10 @@ class WebClient:
         text = one_line(text)
         return (text[:300] + "...") if len(text) > 300 else text
 
-    def _way_out(self, status: int, headers: httpx.Headers) -> str:
-        if 300 <= status < 400:
-            return f"it sends us on to {self._clean(headers.get('location', '?'))}, which is not followed: mend url"
-        if status in (401, 403) and self._access.refused:
+    def _way_out(self, answer: Answer) -> str:
+        if 300 <= answer.status < 400:
+            place = self._clean(answer.headers.get("location", "?"))
+            return f"it sends us on to {place}, which is not followed: mend url"
+        if answer.status in (401, 403) and self._access.refused:
             return self._access.refused
         return "the request itself is refused, so that it is not sent again"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import unicodedata
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from ratchet.text import read_json as text_json
 from retrieval.words import STOP_WORDS
 
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -76,8 +76,8 @@ def keywords(query: str, most: int = 20) -> list[str]:
 
 def read_json(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = text_json(text)
+    except ValueError as error:
         raise Unreadable(f"not valid JSON: {one_line(str(error))[:100]}") from None
     if not isinstance(value, dict):
         raise Unreadable(f"expected a JSON object, got {type(value).__name__}")

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from adapter_folders import save_adapter
+from odd_answers import flood, send
 
 from inference.dialogue import Dialogue
 from inference.engine import Completion, SamplingParams
@@ -34,6 +35,10 @@ class Fault:
     drop: bool = False
     delay: float = 0.0
     raw: str | None = None
+    wire: bytes | None = None
+    """A whole answer, status line and headers included; the connection ends with it."""
+    flood: int = 0
+    """Blanks without an end, or so many bytes of them."""
 
 
 @dataclass
@@ -70,6 +75,7 @@ class Server(ThreadingHTTPServer):
         """Overrides in an answer, by field: 'choice.token_ids', 'usage.prompt_tokens' and so on."""
         self.at_once = self.most_at_once = 0
         self.pause = 0.01
+        self.flooded = 0
         self.lock = threading.Lock()
 
     @property
@@ -138,6 +144,11 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(fault.delay)
             if fault.drop:
                 self.close_connection = True
+                return None
+            if fault.wire is not None or fault.flood:
+                self.close_connection = True
+                send(self.connection, fault.wire or b"")
+                server.flooded += flood(self.connection, fault.flood)
                 return None
             if fault.raw is not None:
                 return self._send(200, fault.raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from ratchet.errors import UserError
-from ratchet.files import Segment, read_jsonl, read_segment, write_atomic
-from ratchet.records import Note
+from ratchet.files import Segment, read_jsonl, read_segment, write_atomic, write_json, write_jsonl
+from ratchet.records import Note, content_key
+from ratchet.text import read_json
 
 
 def note(i: int) -> Note:
@@ -105,3 +107,25 @@ def test_a_bad_line_of_a_users_file_is_named(tmp_path: Path, text: str, message:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing\.jsonl: cannot read"):
         list(read_jsonl(tmp_path / "nothing.jsonl"))
+
+
+def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    half = Note(role="a", text="half \ud800 a pair", at=0.5)
+    with Segment(tmp_path / "part-0.jsonl") as segment:
+        segment.append(half)
+        segment.append({"role": "\udfff"})
+    write_jsonl(tmp_path / "all.jsonl", [half])
+    write_json(tmp_path / "one.json", {"text": "\ud800"})
+    first, second = (tmp_path / "part-0.jsonl").read_bytes().splitlines()
+    assert Note.model_validate_json(first).text == "half ? a pair" and json.loads(second) == {"role": "?"}
+    assert next(read_segment(tmp_path / "all.jsonl", Note)).text == "half ? a pair"
+    assert json.loads((tmp_path / "one.json").read_bytes()) == {"text": "?"}
+    assert content_key("half \ud800") == content_key("half ?")
+
+
+def test_json_from_outside_is_whole_or_a_value_error() -> None:
+    assert read_json(b'{"\\ud800": ["\\udfff a", 1, null]}') == {"?": ["? a", 1, None]}
+    assert read_json("[" * 99 + "]" * 99)
+    for bad in ("[" * 101 + "]" * 101, "[" * 100_000, "9" * 5_000, b'"\xff"', "", '{"a"'):
+        with pytest.raises(ValueError):
+            read_json(bad)

@@ -1,0 +1,125 @@
+"""What an HTTP server answers, read up to a limit: for whatever it sends there are bytes, or one of two errors.
+
+Every client of ours reads through here. httpx would unpack a body of any size, in any number of layers, and raises
+errors of many families for what it cannot make sense of.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx
+
+HEADERS = {"Accept-Encoding": "gzip"}
+"""Of every request: no other packing is read."""
+BREAKS = ("disconnected", "closed connection")
+"""How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
+
+
+class BadAnswer(Exception):
+    """An answer came, and nothing can be made of it: damaged, too large, or against the protocol."""
+
+
+class TooLarge(BadAnswer):
+    """Larger than its reader allows."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
+
+
+def no_cookies() -> CookieJar:
+    """For clients: a server's odd cookie would otherwise spoil every request after it."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
+
+
+async def ask(client: httpx.AsyncClient, request: httpx.Request, most: int) -> Answer:
+    """At most `most` bytes, unpacked. Raises httpx.TransportError where the connection fails, and BadAnswer."""
+    try:
+        response = await client.send(request, stream=True, follow_redirects=False)
+        try:
+            body = _Body(response, most)
+            async for part in response.aiter_raw():
+                if not body.takes(part):
+                    break
+        finally:
+            await response.aclose()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise _told(error) from None
+    return body.answer()
+
+
+def ask_at_once(client: httpx.Client, request: httpx.Request, most: int) -> Answer:
+    """`ask` for clients without an event loop."""
+    try:
+        response = client.send(request, stream=True, follow_redirects=False)
+        try:
+            body = _Body(response, most)
+            for part in response.iter_raw():
+                if not body.takes(part):
+                    break
+        finally:
+            response.close()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise _told(error) from None
+    return body.answer()
+
+
+def _told(error: Exception) -> Exception:
+    """The error as callers know it."""
+    broke = not isinstance(error, httpx.ProtocolError) or any(words in str(error) for words in BREAKS)
+    if isinstance(error, httpx.TransportError) and broke:
+        return error
+    return BadAnswer(f"the answer cannot be read ({str(error) or type(error).__name__})")
+
+
+class _Body:
+    """A body while it arrives."""
+
+    def __init__(self, response: httpx.Response, most: int) -> None:
+        self._response, self._most, self._raw = response, most, bytearray()
+
+    def takes(self, part: bytes) -> bool:
+        """Whether there is room for more."""
+        self._raw += part
+        return len(self._raw) <= self._most
+
+    def answer(self) -> Answer:
+        status = self._response.status_code
+        try:
+            body = self._unpacked()
+        except BadAnswer as error:
+            if 200 <= status < 300:
+                raise
+            body = str(error).encode()  # an error's status says enough
+        return Answer(status, self._response.headers, body)
+
+    def _unpacked(self) -> bytes:
+        body, packing = bytes(self._raw), self._response.headers.get("content-encoding", "identity").strip().lower()
+        if packing in ("gzip", "x-gzip") and 0 < len(body) <= self._most:
+            reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            try:
+                body = reader.decompress(body, self._most + 1)
+            except zlib.error as error:
+                raise BadAnswer(f"the answer is no valid gzip data ({error})") from None
+            if len(body) <= self._most and not reader.eof:
+                raise BadAnswer("the answer's gzip data is cut off")
+        elif packing not in ("identity", "gzip", "x-gzip"):
+            raise BadAnswer(f"the answer is packed as {packing[:50]!r}, which was not asked for")
+        if len(body) > self._most:
+            raise TooLarge(f"an answer of more than {self._most / (1 << 20):g} MiB is not read")
+        return body

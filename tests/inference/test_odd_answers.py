@@ -1,0 +1,150 @@
+"""One odd answer, whatever is odd about it, is the failure of one request: the engine and the pool go on."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odd_answers import ODD, bomb, wire
+from wire_server import Fault, Server, World, adapter
+
+from agents.systems import load_system
+from agents.tools import Setting
+from inference import connection
+from inference.engine import EngineError, SamplingParams
+from inference.retry import parse_retry_after
+from ratchet.config import SystemConfig
+from ratchet.files import Segment, read_segments
+from ratchet.progress import Progress
+from ratchet.records import Passage, Question, Trajectory
+from sampling.pool import Task, plan_jobs, run_pool
+
+HUGE = 10**4000
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("engine", ["vllm", "openai"])
+async def test_an_odd_answer_fails_its_request_alone(engine: str, odd: bytes, server: Server, folder: str) -> None:
+    world = World(server, folder, engine=engine)
+    await world.ask()
+    server.faults = [Fault(wire=odd)]
+    with pytest.raises(EngineError) as caught:
+        await world.ask()
+    assert type(caught.value).__name__ in ("EngineError", "Refused") and len(str(caught.value)) < 500
+    assert str(caught.value).isprintable() and str(caught.value).encode()
+    assert (await world.ask()).finish_reason == "stop", "later requests are as ever"
+    await world.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ({"choice.token_ids": [5, -1]}, r"the token id -1, and the tokenizer's go from 0 to \d+"),
+        ({"choice.token_ids": [5, 100_000]}, "the token id 100000"),
+        ({"choice.token_ids": [HUGE]}, "the token id 1000"),
+        ({"choice.token_ids": [True]}, "token_ids"),
+        ({"choice.token_ids": ["7"]}, "token_ids"),
+        ({"choice.token_ids": None}, "no token ids back"),
+        ({"choice.token_ids": [5] * 51}, "51 tokens where 50 were asked for"),
+        ({"choice.stop_reason": -7}, "the token id -7"),
+        ({"choice.finish_reason": "x" * 10**6}, "for the reason 'xxx"),
+        ({"choice.logprobs": {"token_logprobs": [float("nan")] * 8}}, "finite"),
+        ({"choice.logprobs": {"token_logprobs": [float("-inf")] * 8}}, "finite"),
+        ({"choice.logprobs": {"token_logprobs": [HUGE] * 8}}, "number"),
+        ({"choice.logprobs": ["no", "object"]}, "logprobs"),
+        ({"usage.prompt_tokens": HUGE}, "prompt_tokens"),
+        ({"usage.prompt_tokens_details": {"cached_tokens": -HUGE}}, "cached_tokens"),
+        ({"choices": {"0": {}}}, "choices"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+async def test_values_that_cannot_be_are_refused(world: World, patch: dict[str, Any], message: str) -> None:
+    await world.ask()
+    world.server.patch = patch
+    with pytest.raises(EngineError, match=message) as caught:
+        await world.ask(SamplingParams(temperature=0, max_tokens=50, logprobs=True))
+    assert len(str(caught.value)) < 500
+    world.server.patch = {}
+    assert (await world.ask()).text == "harbour"
+
+
+async def test_half_a_surrogate_pair_in_a_text_becomes_a_question_mark(text_world: World, tmp_path: Path) -> None:
+    text_world.server.text = "half \ud800 a pair, \udfff"
+    completion = await text_world.ask()
+    assert completion.text == "half ? a pair, ?"
+    text_world.dialogue.assistant(completion, True)
+    text_world.dialogue.user("a document's \ud83d")
+    await text_world.ask()
+    assert text_world.server.asked("chat/completions")[1].body["messages"][-1]["content"] == "a document's ?"
+
+
+async def test_an_odd_answer_about_an_adapter_fails_its_request_alone(world: World, tmp_path: Path) -> None:
+    folder = str(adapter(tmp_path / "one"))
+    choices = {"choices": [{"logprobs": {"tokens": [" a"], "token_logprobs": [float("nan")]}}]}
+    for odd in (wire(b"[]"), wire(b'{"choices": []}'), wire(json.dumps(choices).encode())):
+        world.server.faults = [Fault(), Fault(wire=odd)]
+        with pytest.raises(EngineError, match="answer cannot be used"):
+            await world.ask(adapter=folder)
+    assert (await world.ask(adapter=folder)).text == "harbour"
+
+
+@pytest.mark.parametrize("after", ["inf", "1e300", "Wed, 21 Oct 99999999999999 07:28:00 GMT", "\xe9", "9" * 5000])
+async def test_an_odd_time_to_wait_does_not_end_the_command(world: World, after: str) -> None:
+    await world.ask()
+    world.server.faults = [Fault(503, headers={"Retry-After": after})]
+    assert (await world.ask()).text == "harbour"
+    assert parse_retry_after("Wed, 21 Oct 2015 99999999999999999:28:00 GMT") is None
+
+
+async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_BYTES", 1 << 20)
+    await world.ask()
+    packed = bomb(256)
+    tracemalloc.start()
+    try:
+        for fault in (Fault(wire=packed), Fault(flood=1 << 30)):
+            world.server.faults = [fault]
+            tracemalloc.reset_peak()
+            with pytest.raises(EngineError, match="more than 1 MiB is not read"):
+                await world.ask()
+            assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert world.server.flooded < 16 << 20, "what the sockets hold comes on top of what was read"
+    assert (await world.ask()).text == "harbour"
+    await world.engine.close()
+
+
+class NoIndex:
+    digest = "none"
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        return []
+
+
+async def test_a_pool_goes_on_after_odd_answers(text_world: World, tmp_path: Path) -> None:
+    text_world.server.text = "Velm \ud800"
+    odd = list(ODD.values())
+
+    def judge(body: Any) -> Fault | None:
+        number = int(body["messages"][-1]["content"].rpartition("number ")[2].split("?")[0])
+        return Fault(wire=odd[number // 2]) if number % 2 else None
+
+    text_world.server.judge = judge
+    questions = [Question(id=f"q{i}", text=f"What is number {i}?") for i in range(2 * len(odd))]
+    system = SystemConfig(name="no_retrieval", settings={"style": "brief"})
+    setting = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
+    jobs = plan_jobs(questions, 1, 0, system, setting, {"answerer": "m"}, "i")
+    with Segment(tmp_path / "part-0.jsonl") as segment, Progress("sampling", len(jobs)) as progress:
+        tasks = [Task(job, load_system(system), setting, segment) for job in jobs]
+        counts = await run_pool(tasks, {"agent": text_world.engine}, NoIndex(), 3, progress)
+    assert (counts["finished"], counts["failed"]) == (len(odd), len(odd))
+    made = {t.question_id: t for t in read_segments(tmp_path, Trajectory)}
+    for number, question in enumerate(questions):
+        trajectory = made[question.id]
+        assert (trajectory.status, bool(trajectory.error)) == (("failed", True) if number % 2 else ("finished", False))
+    assert made["q0"].answer == "Velm ?"
+    await text_world.engine.close()
