@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ from inference.chat import ChatFormat, load_tokenizer
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
 from inference.local.cache import BLOCK
 from inference.local.grammar import Grammars, Matcher
-from inference.local.kernels import Array, log_probability, sample
+from inference.local.kernels import NO_TOKEN, NOT_FINITE, Array, log_probability, sample
 from inference.local.model import Chunk, PackedModel, model_fingerprint
 from ratchet.config import ModelConfig
 
@@ -95,6 +95,7 @@ class LocalEngine:
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []
         self._scratch = np.empty(self._model.vocabulary, np.float32)
+        self._fault: BaseException | None = None
         self._no_mask = np.zeros(1, np.int32)
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._thread.start()
@@ -116,6 +117,11 @@ class LocalEngine:
             raise EngineError(
                 f"{len(prompt)} + {room} tokens need more cache than cache_gb={self._config.cache_gb} holds; raise it"
             )
+        strange = next((i for i in prompt if not 0 <= i < self._model.vocabulary), None)
+        if strange is not None:
+            raise EngineError(
+                f"the prompt holds the token id {strange}, and the model's go from 0 to {self._model.vocabulary - 1}"
+            )
         number, root = self._adapter(adapter)
         request = _Request(
             prompt=list(prompt),
@@ -129,6 +135,8 @@ class LocalEngine:
             ids=list(prompt),
         )
         self._inbox.put(request)
+        if self._fault is not None:  # nobody takes it out any more
+            raise RuntimeError("the engine has stopped") from self._fault
         try:
             return await asyncio.wrap_future(request.future)
         except asyncio.CancelledError:
@@ -157,6 +165,7 @@ class LocalEngine:
                 self.stats.busy += time.monotonic() - began
         except BaseException as error:
             # A fault of ours, not of one request: everyone waiting hears of it, and the run stops with a traceback.
+            self._fault = error
             with contextlib.suppress(queue.Empty):
                 while request := self._inbox.get_nowait():
                     self._waiting.append(request)
@@ -193,7 +202,11 @@ class LocalEngine:
             self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
             self._file(request)
             if request.computed == len(request.ids):
-                self._extend(request, row)
+                try:
+                    self._extend(request, row)
+                except EngineError as error:
+                    self._leave(request)
+                    _tell(request, error)
 
     def _plan(self) -> dict[_Request, int]:
         """Which requests advance in this step, each by how many tokens; admits waiting ones."""
@@ -273,7 +286,7 @@ class LocalEngine:
             request.filed += 1
 
     def _extend(self, request: _Request, logits: Array) -> None:
-        """Sample the next token and finish the request if that was its last."""
+        """Sample the next token and finish the request if that was its last. EngineError where there is none."""
         mask = request.matcher.mask() if request.matcher else self._no_mask
         params = request.params
         token = sample(
@@ -285,7 +298,13 @@ class LocalEngine:
             request.draws.random(),
             self._scratch,
         )
-        assert token >= 0, "the grammar allows no token"
+        if token == NOT_FINITE:
+            raise EngineError(
+                f"the model's logits are not finite: after {len(request.ids)} tokens there is nothing to sample from; "
+                f"its weights or its adapter are damaged, or too large for dtype: {self._config.dtype}"
+            )
+        if token == NO_TOKEN:
+            raise EngineError(f"the grammar allows no token after {len(request.new)} new ones: is its schema in order?")
         self._append(request, token, logits)
         if token == self.format.end_of_turn:
             self._finish(request, "stop")
@@ -300,13 +319,16 @@ class LocalEngine:
         if request.matcher:
             request.matcher.accept(int(token))
 
-    def _finish(self, request: _Request, reason: FinishReason) -> None:
+    def _leave(self, request: _Request) -> None:
         if request in self._running:
             self._running.remove(request)
         else:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(request)
         self._withdraw(request)
+
+    def _finish(self, request: _Request, reason: FinishReason) -> None:
+        self._leave(request)
         if request.future.cancelled():
             return
         new = tuple(request.new)
@@ -319,5 +341,12 @@ class LocalEngine:
             cached_tokens=request.cached,
             logprobs=tuple(request.logprobs) if request.params.logprobs else None,
         )
-        with contextlib.suppress(Exception):  # the waiter may be cancelled between the check and this line
-            request.future.set_result(completion)
+        _tell(request, completion)
+
+
+def _tell(request: _Request, outcome: Completion | EngineError) -> None:
+    with contextlib.suppress(InvalidStateError):  # the waiter is cancelled, if only a moment ago
+        if isinstance(outcome, EngineError):
+            request.future.set_exception(outcome)
+        else:
+            request.future.set_result(outcome)

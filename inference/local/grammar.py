@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import xgrammar
 
+from inference.engine import EngineError
 from ratchet.errors import UserError
 
 
@@ -41,10 +42,13 @@ class Matcher:
         self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, vocabulary)
 
     def mask(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Bits of the tokens that may come next, 32 a word."""
-        self._matcher.fill_next_token_bitmask(self._mask)
+        """Bits of the tokens that may come next, 32 a word. EngineError where the grammar is at an end."""
+        try:
+            self._matcher.fill_next_token_bitmask(self._mask)
+        except RuntimeError as error:
+            raise EngineError(f"the grammar cannot go on: {error}") from error
         return self._mask.numpy()[0]
 
     def accept(self, token: int) -> None:
         if not self._matcher.accept_token(token):
-            raise AssertionError(f"token {token} was sampled outside its grammar's mask")
+            raise EngineError(f"the grammar does not take the token {token}, which its mask allows")

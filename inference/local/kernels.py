@@ -15,6 +15,11 @@ import numba
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+NO_TOKEN, NOT_FINITE = -1, -2
+"""What `sample` returns in place of a token."""
+LARGEST = np.float32(1e30)
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
+"""LLVM's fast-math flags but for the two that let it take NaN and infinity for impossible."""
 
 
 @functools.cache
@@ -29,7 +34,7 @@ def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
     do, so that threads can share the work. Query head h reads key head h // group. It releases the GIL.
     """
 
-    @numba.njit(nogil=True, fastmath=True)  # type: ignore[untyped-decorator, unused-ignore]
+    @numba.njit(nogil=True, fastmath=FAST, error_model="numpy")  # type: ignore[untyped-decorator, unused-ignore]
     def attend(
         query: Array,
         keys: Array,
@@ -88,7 +93,7 @@ def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
     return attend  # type: ignore[no-any-return, unused-ignore]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, error_model="numpy", cache=True)
 def sample(
     logits: Array, mask: Array, masked: bool, temperature: float, top_p: float, draw: float, scratch: Array
 ) -> int:  # pragma: no cover - compiled
@@ -96,25 +101,36 @@ def sample(
 
     `mask` holds 32 tokens a word, as xgrammar writes it; only tokens whose bit is set are possible when `masked`.
     `draw` is uniform in [0, 1). `scratch` is a float32 row to write in. The nucleus is exact: the candidate set is
-    widened until it holds top_p of the mass. Ties go to the lower token id. Returns -1 when no token is possible.
+    widened until it holds top_p of the mass. Ties go to the lower token id. A logit of -inf rules its token out.
+
+    Returns NO_TOKEN where the mask allows none, and NOT_FINITE where the logits are no distribution: a row with NaN or
+    +inf anywhere, or whose possible tokens are all ruled out. Only tokens that all rows hold are looked at.
     """
-    size = logits.shape[0]
-    best = -1
+    size = min(logits.shape[0], scratch.shape[0])
+    if masked:
+        size = min(size, mask.shape[0] * 32)
+    best = NO_TOKEN
     for v in range(size):
+        if not logits[v] < np.inf:
+            return NOT_FINITE
         if masked and not (mask[v >> 5] >> (v & 31)) & 1:
             continue
         if best < 0 or logits[v] > logits[best]:
             best = v
-    if best < 0 or temperature <= 0.0:
-        return best
+    if best < 0:
+        return NO_TOKEN
     top = logits[best]
-    inverse = np.float32(1.0 / temperature)
+    if top == -np.inf:
+        return NOT_FINITE
+    if not temperature > 0.0:
+        return best
+    inverse = min(np.float32(1.0 / temperature), LARGEST)  # infinity times 0 is no number
     total = 0.0
     for v in range(size):
         if masked and not (mask[v >> 5] >> (v & 31)) & 1:
             scratch[v] = 0.0
             continue
-        weight: Any = np.float32(math.exp((logits[v] - top) * inverse))
+        weight: Any = np.float32(math.exp((logits[v] - top) * inverse)) if logits[v] > -np.inf else np.float32(0.0)
         scratch[v] = weight
         total += weight
     goal = top_p * total
@@ -154,9 +170,9 @@ def sample(
     return ids[order[kept - 1]]
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def log_probability(logits: Array, token: int) -> float:  # pragma: no cover - compiled
-    """log softmax(logits)[token] of a row of logits."""
+    """log softmax(logits)[token] of a row of logits, of which some may be -inf."""
     top = logits[0]
     for v in range(logits.shape[0]):
         top = max(top, logits[v])

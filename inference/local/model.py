@@ -124,7 +124,9 @@ class PackedModel:
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)
-        self.vocabulary: int = self.model.get_output_embeddings().weight.shape[0]
+        tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
+        self.vocabulary: int = min(table.weight.shape[0] for table in tables)
+        """Token ids that can be both read and said."""
         self.window: int = shape.max_position_embeddings
         kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
         head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads

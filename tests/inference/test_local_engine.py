@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -17,6 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from inference.dialogue import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
 from inference.local.engine import LocalEngine
+from inference.local.grammar import Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 
@@ -30,6 +32,8 @@ SHAPE: dict[str, Any] = {
     "max_position_embeddings": 512,
     "initializer_range": 0.3,
 }
+
+OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 
 
 def make_model(folder: Path, kind: str = "llama") -> Path:
@@ -272,3 +276,59 @@ def test_a_missing_model_folder_and_one_without_a_chat_template_are_named(tmp_pa
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="no chat template"):
         open_engine(tmp_path)
+
+
+def test_logits_that_are_not_finite_fail_their_request_alone(tmp_path: Path) -> None:
+    folder = make_model(tmp_path)
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[77] = torch.nan
+    model.save_pretrained(folder)
+    engine = open_engine(folder)
+    good = list(engine.format.encode("harbour"))
+    wanted = run(engine.generate(good, greedy(20)))[0]
+
+    async def batch() -> list[Any]:
+        sampled = SamplingParams(temperature=0.7, max_tokens=20, logprobs=True)
+        bad = [engine.generate([*good, 77], params) for params in (greedy(20), sampled, greedy(20, schema=OBJECT))]
+        return await asyncio.gather(engine.generate(good, greedy(20)), *bad, return_exceptions=True)
+
+    first, *failed = asyncio.run(batch())
+    assert first.ids == wanted.ids
+    assert [type(error) for error in failed] == [EngineError] * 3
+    assert str(failed[0]).startswith("the model's logits are not finite")
+    assert run(engine.generate(good, greedy(20)))[0].ids == wanted.ids, "the engine goes on"
+    asyncio.run(engine.close())
+
+
+def test_a_grammar_without_a_next_token_fails_its_request_alone(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = np.zeros(512 // 32, np.int32)
+    with monkeypatch.context() as patch, pytest.raises(EngineError, match="the grammar allows no token"):
+        patch.setattr(Matcher, "mask", lambda self: nothing)
+        run(engine.generate(prompts(engine)[0], greedy(20, schema=OBJECT)))
+    assert run(engine.generate(prompts(engine)[0], greedy(5)))[0].ids
+
+
+@pytest.mark.parametrize("odd", [-1, 512, 2**40])
+def test_a_prompt_with_ids_that_the_model_has_not_is_refused(engine: LocalEngine, odd: int) -> None:
+    with pytest.raises(EngineError, match=rf"the token id {odd}, and the model's go from 0 to 511"):
+        run(engine.generate([5, odd, 7], greedy(5)))
+    assert run(engine.generate(prompts(engine)[0], greedy(5)))[0].ids
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_fault_of_the_engine_itself_no_request_waits_for_ever(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(llama)
+
+    def broken(chunks: Any) -> Any:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(engine._model, "forward", broken)
+    for error in (ZeroDivisionError, RuntimeError):
+        with pytest.raises(error):
+            run(engine.generate(prompts(engine)[0], greedy(5)))
+    asyncio.run(engine.close())

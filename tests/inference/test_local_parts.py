@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.local.cache import BLOCK, BlockPool
-from inference.local.kernels import attention_kernel, log_probability, sample
+from inference.local.kernels import NO_TOKEN, NOT_FINITE, attention_kernel, log_probability, sample
 
 
 def pool(blocks: int = 8) -> BlockPool:
@@ -131,3 +132,41 @@ def test_blocks_are_never_shared_by_different_texts_nor_lost(steps: list[tuple[i
     for _, blocks in held:
         p.release(blocks)
     assert p.available == 12
+
+
+def drawn(logits: np.ndarray, allowed: int | None = None, temperature: float = 1.0, top_p: float = 0.9) -> int:
+    """`allowed`: a word of mask bits."""
+    mask = np.array([allowed or 0] * (len(logits) // 32 + 1), np.int64).astype(np.int32)
+    row = logits.astype(np.float32)
+    return int(sample(row, mask, allowed is not None, temperature, top_p, 0.7, np.empty(len(row), np.float32)))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("size", [8, 40, 100_000])
+def test_logits_that_are_not_finite_are_told_and_never_sampled_from(size: int, temperature: float) -> None:
+    usual = np.random.default_rng(0).normal(0, 3, size)
+    for value in (np.nan, np.inf):
+        for places in ([0], [size - 1], [3, 5], slice(None)):
+            logits = usual.copy()
+            logits[places] = value
+            assert drawn(logits, temperature=temperature) == NOT_FINITE
+            assert drawn(logits, 0b10, temperature) == NOT_FINITE
+    assert drawn(np.full(size, -np.inf), temperature=temperature) == NOT_FINITE
+    assert drawn(usual, 0, temperature) == NO_TOKEN
+
+
+def test_tokens_that_a_model_rules_out_are_never_sampled() -> None:
+    logits = np.array([-np.inf, 1.0, -np.inf, 2.0])
+    for temperature in (0.0, 1e-320, 1e-40, 1.0, 1e300, np.inf):
+        for top_p in (0.0, 0.5, 1.0, 1.5):
+            assert drawn(logits, temperature=temperature, top_p=top_p) in (1, 3)
+    assert drawn(logits, 0b101) == NOT_FINITE
+    np.testing.assert_allclose(log_probability(logits.astype(np.float32), 3), -np.log1p(np.exp(-1.0)), rtol=1e-6)
+
+
+def test_no_more_tokens_than_all_rows_hold_are_looked_at() -> None:
+    logits = np.zeros(100, np.float32)
+    logits[70:] = 9.0
+    scratch, mask = np.empty(70, np.float32), np.full(1, -1, np.int32)
+    assert all(sample(logits, mask, False, 1.0, 1.0, draw, scratch) < 70 for draw in np.linspace(0, 0.999, 50))
+    assert all(sample(logits, mask, True, 1.0, 1.0, draw, scratch) < 32 for draw in np.linspace(0, 0.999, 50))
