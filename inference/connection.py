@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.request import getproxies
 
@@ -42,9 +42,10 @@ logger = logging.getLogger(__name__)
 class Refused(EngineError):
     """The server's answer was an error status, after retrying what is transient."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, codes: Collection[str] = (), words: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.codes, self.words = status, codes, words
+        """`codes`: what the server calls the error (code, type, param)."""
 
 
 class Broken(EngineError):
@@ -177,30 +178,36 @@ class Connection:
         )
 
     def _refusal(self, answer: Answer) -> Exception:
-        status, said = answer.status, self._said(answer)
+        status = answer.status
+        codes, words = _error_of(answer)
+        said = self._short(words)
         if status in (401, 403):
             state = "which the server does not accept" if self._key else "which is not set"
             return UserError(
                 f"{self.url} refuses access ({status}: {said}); the key is read from the environment variable "
                 f"{self._key_name}, {state}"
             )
-        return Refused(f"{self.url} answered {status}: {said}", status)
-
-    def _said(self, answer: Answer) -> str:
-        """The server's own words: one short line, without our key."""
-        try:
-            data = read_json(answer.body)
-            error = data.get("error", data) if isinstance(data, dict) else data
-            said = (error.get("message") or error.get("detail") or error) if isinstance(error, dict) else error
-        except ValueError:
-            said = answer.text
-        return self._short(said)
+        return Refused(f"{self.url} answered {status}: {said}", status, codes, words)
 
     def _short(self, said: object) -> str:
+        """One short line, without our key."""
         text = " ".join(str(said).split())
         if self._key:
             text = text.replace(self._key, "***")
         return (text[:300] + "...") if len(text) > 300 else text or "(nothing)"
+
+
+def _error_of(answer: Answer) -> tuple[set[str], str]:
+    """(what the server calls an error, its words)."""
+    try:
+        data = read_json(answer.body)
+    except ValueError:
+        return set(), answer.text
+    error = data.get("error", data) if isinstance(data, dict) else data
+    if not isinstance(error, dict):
+        return set(), str(error)
+    codes = {code for key in ("code", "type", "param") if isinstance(code := error.get(key), str)}
+    return codes, str(error.get("message") or error.get("detail") or error)
 
 
 def _why(error: Exception) -> str:

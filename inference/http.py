@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from inference.adapters import load_request
 from inference.chat import ChatFormat, load_tokenizer
 from inference.connection import Connection, Refused
 from inference.engine import Completion, EngineError, Message, SamplingParams
+from inference.refusals import context_is_full, schema_is_refused
 from inference.retry import TRANSIENT, Backoff
 from inference.wire import (
     NoTokenIds,
@@ -100,9 +102,15 @@ class HttpEngine:
                     raise
                 raise UserError(str(error)) from None
             except Refused as error:
-                if error.status == 400 and _is_context_error(str(error)):
+                if context_is_full(error.status, error.codes, error.words):
                     self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")
                     return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
+                if params.schema is not None and schema_is_refused(error.status, error.codes, error.words):
+                    raise EngineError(
+                        f"{error}\nThe server refuses the JSON schema that this answer is to follow, and will do so "
+                        f"again. Serve with another backend for it, or set system.malformed: reask, which sends none: "
+                        f"{json.dumps(params.schema)[:500]}"
+                    ) from None
                 if error.status != 404:
                     raise
                 if adapter and reloads < RELOADS:
@@ -222,13 +230,3 @@ class HttpEngine:
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)
-
-
-def _is_context_error(message: str) -> bool:
-    """vLLM, OpenAI, llama.cpp and others word it differently; all say what is too long.
-
-    Seen, vLLM 0.32: a prompt of exactly the context's length leaves no room, and is refused for its max_tokens.
-    """
-    text = message.lower()
-    no_room = "max_tokens must be at least 1, got 0" in text
-    return no_room or ("context" in text and any(w in text for w in ("length", "exceed", "maximum", "size")))

@@ -1,6 +1,7 @@
 """What the HTTP engine does when a server fails: retries, limits, and keys that stay secret."""
 
 import asyncio
+import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_server import FAST, GREEDY, Fault, Server, World, adapter, running
+from odd_answers import wire
+from wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
 from inference.connection import ServerLost
 from inference.engine import EngineError, SamplingParams
@@ -218,3 +220,75 @@ async def test_a_server_that_somebody_has_seen_is_waited_for_from_the_start(
         up.ids = [5, engine.format.end_of_turn]
         assert (await asked).ids == (5, engine.format.end_of_turn)
     await engine.close()
+
+
+# What a refusal means
+
+
+def error(message: str, **more: Any) -> str:
+    return json.dumps({"error": {"message": message, "type": "BadRequestError", "param": None, "code": 400, **more}})
+
+
+FULL = [
+    (400, error("This model's maximum context length is 10 tokens. However, your prompt contains at least 11 input")),
+    (400, error("The decoder prompt (length 12) is longer than the maximum model length of 10. Make sure")),
+    (400, error("Too much.", param="input_tokens")),
+    (
+        400,
+        error(
+            "Your input exceeds the limit of this model.", type="invalid_request_error", code="context_length_exceeded"
+        ),
+    ),
+    (400, error("the request exceeds the available context size", type="exceed_context_size_error", n_ctx=256)),
+    (
+        400,
+        json.dumps(
+            {"object": "error", "message": "The input (61 tokens) is longer than the model's context length (40"}
+        ),
+    ),
+    (
+        422,
+        json.dumps({"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 1"}),
+    ),
+    (400, error("Requested tokens (2285) exceed context window of 2048")),
+]
+REFUSED_SCHEMAS = [
+    (
+        400,
+        error(
+            "Invalid schema for response_format 'action': in context=('properties', 'a'), 'maxLength' exceeds the size"
+        ),
+    ),
+    (400, error("Grammar error: the context-free grammar exceeds the maximum size")),
+    (400, error("Failed to transform json schema into a grammar: maximum length in this context")),
+    (400, error("Not permitted here.", type="invalid_request_error", param="response_format", code=None)),
+    (422, json.dumps({"detail": "structured_outputs: the value exceeds the maximum size of its context"})),
+]
+OTHERS = [
+    (400, error("context: this parameter exceeds its maximum length")),
+    (413, "<html>Request Entity Too Large: maximum size exceeded in this context</html>"),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), FULL)
+async def test_a_full_context_is_told_by_codes_and_by_clear_words(world: World, status: int, body: str) -> None:
+    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    assert (await world.ask(SamplingParams(temperature=0, schema=SCHEMA))).finish_reason == "context"
+
+
+@pytest.mark.parametrize(("status", "body"), REFUSED_SCHEMAS)
+async def test_a_refused_schema_is_no_full_context(world: World, status: int, body: str) -> None:
+    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    with pytest.raises(
+        EngineError, match=rf"(?s)answered {status}: .*\nThe server refuses the JSON schema .*\"object\""
+    ):
+        await world.ask(SamplingParams(temperature=0, schema=SCHEMA))
+    assert (await world.ask()).text == "harbour"
+
+
+@pytest.mark.parametrize(("status", "body"), OTHERS)
+async def test_any_other_refusal_fails_its_request_in_the_servers_words(world: World, status: int, body: str) -> None:
+    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    with pytest.raises(EngineError, match=rf"answered {status}: .*maximum") as caught:
+        await world.ask(SamplingParams(temperature=0, schema=SCHEMA))
+    assert "schema" not in str(caught.value)
