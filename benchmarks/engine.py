@@ -67,7 +67,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable_progress_bar()
     engine = LocalEngine(ModelConfig(path=options.model, dtype="float32", device="cpu"))
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, trust_remote_code=False)
     batch = [prompt for prompt in prompts(engine, options.questions) for _ in range(options.samples)]
     new = len(batch) * options.tokens
     prompt_tokens = sum(map(len, batch))

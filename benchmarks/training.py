@@ -107,7 +107,7 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     before = resident()
     with torch.device(device):
-        base = AutoModelForCausalLM.from_config(shape, dtype=dtype)
+        base = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=False)
     training = TrainingConfig(
         lora=LoraConfig(),
         batch_size=arguments.rows,

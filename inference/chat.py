@@ -20,7 +20,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 from ratchet.text import whole_text
 
 SENTINEL = "\ue000{}\ue001"
@@ -227,13 +227,12 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast
 
-            return PreTrainedTokenizerFast.from_pretrained(path)
+            return PreTrainedTokenizerFast.from_pretrained(path, trust_remote_code=False)
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{path}: cannot load its tokenizer: {reason}") from error
+        raise UserError(f"{path}: cannot load its tokenizer: {first_line(error)}") from error
 
 
 def _is_plain(folder: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -36,8 +36,7 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{path}: cannot tell its size from its config.json: {reason}") from error
+        raise UserError(f"{path}: cannot tell its size from its config.json: {first_line(error)}") from error
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -99,8 +99,10 @@ def _convert(gguf: Path, out: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
     source, name = str(gguf.parent), gguf.name
-    tokenizer = _with_digit_splits(AutoTokenizer.from_pretrained(source, gguf_file=name))
-    quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+    tokenizer = _with_digit_splits(AutoTokenizer.from_pretrained(source, gguf_file=name, trust_remote_code=False))
+    quantised = AutoModelForCausalLM.from_pretrained(
+        source, gguf_file=name, dtype=torch.float32, trust_remote_code=False
+    )
     settings = quantised.config.to_dict()
     for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         settings.pop(key, None)

@@ -10,6 +10,13 @@ class UserError(Exception):
     """Something the user can mend: the message names the file, line or key, and the way out."""
 
 
+def first_line(error: BaseException) -> str:
+    """The reason that a library gives for not loading a model, in one line."""
+    if "trust_remote_code" in str(error):
+        return "it needs code of its own, and code that comes with a model is never run; take one that needs none"
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """' (did you mean X?)' for the closest of `choices`, or the whole list when none is close."""
     names = sorted(choices)

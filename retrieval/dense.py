@@ -18,7 +18,7 @@ from numba import njit
 from pydantic import Field
 
 from ratchet.config import Section
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 from ratchet.records import content_key
 from retrieval.limits import TokenLimit
 from retrieval.ranker import Ranking
@@ -147,7 +147,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
             model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype)},
         )
     except Exception as error:  # the readers of damaged files raise anything
-        raise UserError(f"{folder}: cannot load the model: {(str(error) or repr(error)).splitlines()[0]}") from error
+        raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
     if config.max_length is not None:
         model.max_seq_length = _checked_length(config.max_length, folder)
     query, document = default_prefixes(model.prompts, model_names(config.path, folder))

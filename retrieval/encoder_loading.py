@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from inference.adapters import adapter_digest
 from inference.chat import load_tokenizer
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 from retrieval.encoders import EncoderConfig, SparseEncoder
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -101,7 +101,9 @@ def _shape(base: Path, config: EncoderConfig) -> tuple[Any, Literal["lion", "spl
     try:
         shape = AutoConfig.from_pretrained(base, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the readers of damaged files raise anything
-        raise UserError(f"{base / 'config.json'}: cannot load the model's configuration: {_first(error)}") from error
+        raise UserError(
+            f"{base / 'config.json'}: cannot load the model's configuration: {first_line(error)}"
+        ) from error
     model_type = shape.model_type
     masked = type(shape) in MODEL_FOR_MASKED_LM_MAPPING and not shape.is_encoder_decoder
     if config.kind != "splade" and model_type == "llama":
@@ -166,9 +168,10 @@ def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: P
             attn_implementation="sdpa",
             ignore_mismatched_sizes=True,
             output_loading_info=True,
+            trust_remote_code=False,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{base}: cannot load the weights: {_first(error)}") from error
+        raise UserError(f"{base}: cannot load the weights: {first_line(error)}") from error
     if missing := sorted(info["missing_keys"]):
         raise UserError(
             f"{base}: its weights lack {len(missing)} of the model's tensors, {missing[0]!r} for one; an encoder needs "
@@ -199,7 +202,7 @@ def _merge(model: Any, adapter: Path) -> Any:
             raise ValueError(f"{len(strange)} of its tensors do not match the model's, {strange[0]!r} for one")
         return wrapped.merge_and_unload()
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{adapter}: the adapter does not fit the model: {_first(error)}") from error
+        raise UserError(f"{adapter}: the adapter does not fit the model: {first_line(error)}") from error
 
 
 def _digest(
@@ -221,7 +224,3 @@ def _digest(
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def _first(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -118,7 +118,8 @@ def training_line(config: Config, node: Node) -> Line:
 
     training, model = config.training, config.models[config.training.model]
     size = footprint(model.path, model.revision, model.dtype)
-    shape = shape_of(AutoConfig.from_pretrained(model.path, revision=model.revision).get_text_config())
+    config_json = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+    shape = shape_of(config_json.get_text_config())
     number = DTYPE_BYTES[model.dtype]
     alone = Step(number, training.lora.r, training.gradient_checkpointing)
     tokens = training.micro_batch * training.max_length

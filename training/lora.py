@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from inference.adapters import read_adapter
 from ratchet.config import LoraConfig, ModelConfig
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What an adapter's weights are multiplied by, or mean, beyond their shapes."""
@@ -38,9 +38,11 @@ def on_cpu(model: ModelConfig) -> bool:
 def load_model(model: ModelConfig) -> Any:
     """The base model in its compute type; never runs code that comes with a model."""
     try:
-        return AutoModelForCausalLM.from_pretrained(model.path, revision=model.revision, dtype=compute_type(model))
+        return AutoModelForCausalLM.from_pretrained(
+            model.path, revision=model.revision, dtype=compute_type(model), trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
-        raise UserError(f"{model.path}: cannot load the model: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{model.path}: cannot load the model: {first_line(error)}") from error
 
 
 def target_modules(lora: LoraConfig) -> str | list[str]:

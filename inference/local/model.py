@@ -22,7 +22,7 @@ from inference.local.cache import BLOCK, BlockPool
 from inference.local.kernels import attention_kernel
 from inference.local.lora import Group, LoraBank
 from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 
 # Chunks up to this many tokens of one sequence take the token kernel; longer ones are a matrix product each.
 SHORT_CHUNK = 8
@@ -115,12 +115,18 @@ class PackedModel:
         dtype = getattr(torch, config.dtype)
         logging.disable_progress_bar()
         try:
-            shape = AutoConfig.from_pretrained(config.path, revision=config.revision).get_text_config()
+            shape = AutoConfig.from_pretrained(
+                config.path, revision=config.revision, trust_remote_code=False
+            ).get_text_config()
             self.model = AutoModelForCausalLM.from_pretrained(
-                config.path, revision=config.revision, dtype=dtype, attn_implementation="ratchet_paged"
+                config.path,
+                revision=config.revision,
+                dtype=dtype,
+                attn_implementation="ratchet_paged",
+                trust_remote_code=False,
             )
         except (OSError, ValueError) as error:
-            raise UserError(f"{config.path}: cannot load the model: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{config.path}: cannot load the model: {first_line(error)}") from error
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)

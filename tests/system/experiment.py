@@ -88,13 +88,17 @@ def write_lines(path: Path, *rows: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the project as a user would, from its root; stdout and stderr together in stdout."""
+def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of the project as a user would, from its root; stdout and stderr together in stdout.
+
+    `typed`: what stands on its standard input.
+    """
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
         env=environment(),
         text=True,
+        input=typed,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
