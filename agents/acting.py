@@ -57,7 +57,7 @@ class Answer:
     """Supporting documents."""
     status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
     error: str = ""
-    """Why it is unparsed: whose words say nothing that can be an answer."""
+    """Why it is unparsed or out of budget: the role and the cause."""
     explanation: str = ""
     """The reasons for a label or a short answer: what faithfulness is measured of."""
     candidates: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Unparsed(Exception):
 
 
 class OutOfBudget(Exception):
-    """A conversation has no room left in its model's context."""
+    """A conversation has no room left in its model's context, or a system has used up a budget of its own."""
 
     def __init__(self, role: str, error: str) -> None:
         super().__init__(f"{role}: {error}")
@@ -124,6 +124,10 @@ class Acting:
         self._events: list[Event | None] = []
         self._began = time.monotonic()
         self._over = False
+        self.so_far = Answer("")
+        """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
+        is malformed or out of budget. Set it where nothing runs at once, so that it does not depend on who is faster.
+        """
 
     # What systems call
 

@@ -48,4 +48,5 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     verdict = await tools.read(
         dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
     )
-    return concluded(Answer(verdict.label, explanation=f"{thoughts.strip()}\n{verdict.reasons}".strip()), "thinker")
+    reasons = f"{thoughts.strip()}\n{verdict.reasons}".strip()
+    return concluded(tools, Answer(verdict.label, explanation=reasons), "thinker")

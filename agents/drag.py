@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
 from pydantic import Field
 
-from agents.mad_drag import FORM, Debater, debate, moderate
+from agents.mad_drag import FORM, Debater, debate, moderate, proposed
 from agents.output import Malformed
 from agents.reading import READ, documents_text, final_answer, question_text
 from agents.tools import Answer, Tools
@@ -91,18 +91,20 @@ class Objection:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     pool = await query_stage(question.text, tools, settings)
-    passages = list({p.id: p for found in pool.values() for p in found}.values())
+    passages = tuple({p.id: p for found in pool.values() for p in found}.values())
+    tools.so_far = Answer("", passages)
     if not settings.answer_rounds:
         said = await tools.ask(tools.dialogue("reader", READ), question_text(question.text, passages))
-        return Answer(final_answer(said), tuple(passages))
+        return Answer(final_answer(said), passages)
     with_pool = f"{pool_text(pool)}\n\n{question_text(question.text)}"
     debaters = [
         Debater("Proponent", tools.dialogue("proponent", PROPONENT), with_pool),
         Debater("Opponent", tools.dialogue("opponent", OPPONENT), question_text(question.text)),
     ]
-    rounds = await debate(tools, question.text, debaters, REPLY, settings.answer_rounds)
-    answer = await moderate(tools, with_pool, rounds)
-    return Answer(answer, tuple(passages), candidates={name: final_answer(said) for name, said in rounds[-1].items()})
+    rounds = await debate(
+        tools, question.text, debaters, REPLY, settings.answer_rounds, lambda said: proposed(said, passages)
+    )
+    return replace(tools.so_far, text=await moderate(tools, with_pool, rounds))
 
 
 async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:

@@ -32,7 +32,9 @@ async def run_episode(
     """Let the system answer, and return the record of it.
 
     What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
-    (the config is wrong) passes through. `watch` is called with each event as it ends.
+    (the config is wrong) passes through. Where an action is malformed or a budget is used up, the answer is the one
+    that the system had in hand (`tools.so_far`). A failed trajectory has none: it is sampled again.
+    `watch` is called with each event as it ends.
     """
     tools = Tools(system.config, engines, retriever, setting, seed, watch, reach, question)
     answer, error = Answer(""), ""
@@ -42,9 +44,9 @@ async def run_episode(
             answer = await system.solve(question, tools)
         status, error = answer.status, answer.error
     except Unparsed as problem:
-        status, error = "unparsed", str(problem)
+        answer, status, error = tools.so_far, "unparsed", str(problem)
     except OutOfBudget as problem:
-        status, error = "out_of_budget", str(problem)
+        answer, status, error = tools.so_far, "out_of_budget", str(problem)
     except (EngineError, SourceError) as problem:
         status, error = "failed", str(problem)
     finally:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any, Literal
 
@@ -105,13 +106,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         Checked(claim, asked, read, outcome(held, open_ended), reason(held))
         for claim, asked, read, held in zip(claims, queries, evidence, stances, strict=True)
     ]
-    return Answer(
-        label_for(question, checked, "stance"),
+    tools.so_far = Answer(
+        "",
         unique(chain.from_iterable(evidence)),
         explanation=reasons_of(checked),
         turns=turns_of(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
+    return replace(tools.so_far, text=label_for(question, checked, "stance"))
 
 
 async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ Deviations
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -83,13 +84,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     checked = await asyncio.gather(
         *(verify(tools, claim, asked, read) for claim, asked, read in zip(claims, queries, evidence, strict=True))
     )
-    return Answer(
-        label_for(question, checked, "verifier"),
+    tools.so_far = Answer(
+        "",
         unique(passage for claim in checked for passage in claim.passages),
         explanation=reasons_of(checked),
         turns=turns_of(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
+    return replace(tools.so_far, text=label_for(question, checked, "verifier"))
 
 
 async def verify(tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...]) -> Checked:

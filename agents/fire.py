@@ -102,6 +102,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         past.append(Looked(said["reasoning"], query, found))
         ids = tuple(passage.id for passage in found)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
+        tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
     return answer(await ask(tools, question, labels, past, last=True), past, turns, stopped)
 
 

@@ -63,7 +63,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.retrieve_first:
         passages = await tools.search("answerer", question.text, settings.documents)
     begun: tuple[int, ...] = ()
-    text = ""
 
     async def look_ahead(documents: list[Passage], keep: Callable[[Draft], int]) -> Draft:
         return await tools.draft(
@@ -86,11 +85,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             draft = await look_ahead(passages, sentence_tokens)
         begun += draft.used
         text = draft.decode(begun)
+        tools.so_far = Answer(stated_answer(text) or text.strip(), tuple(passages))
         if draft.finished or len(begun) >= settings.max_tokens:
             break
     if not draft.finished:
         tools.note("answerer", f"stopped after {len(begun)} tokens, before the end of its turn")
-    return Answer(stated_answer(text) or text.strip(), tuple(passages))
+    return tools.so_far
 
 
 def probabilities(draft: Draft) -> list[tuple[int, float]]:

@@ -65,8 +65,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.note("reasoner", f"no answer after {settings.sentences} sentences")
     passages = tuple(pool.values())
     stated = stated_answer(query)
+    tools.so_far = Answer(stated or "", passages)
     if stated and not settings.reader:
-        return Answer(stated, passages)
+        return tools.so_far
     said = await tools.ask(tools.dialogue("reader", READ), question_text(question.text, passages))
     return Answer(final_answer(said), passages)
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from agents.reading import READ, final_answer, question_text
 from agents.tools import Answer, Tools
 from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.records import Question
 
 ROLES = ("answerer",)
 
@@ -31,8 +31,8 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     said = ""
-    passages: list[Passage] = []
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
         said = await tools.ask(tools.dialogue("answerer", READ), question_text(question.text, passages))
-    return Answer(final_answer(said), tuple(passages))
+        tools.so_far = Answer(final_answer(said), tuple(passages))
+    return tools.so_far

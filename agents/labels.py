@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.acting import Answer
+from agents.acting import Acting, Answer
 from agents.output import Malformed
+from agents.reading import unanimous
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Stance
 
@@ -151,8 +152,21 @@ def label_with(labels: Sequence[Label], stance: Stance) -> str | None:
     return next((label.name for label in labels if label.stance == stance), None)
 
 
-def concluded(answer: Answer, role: str) -> Answer:
-    """The answer; where it comes to no label it is unparsed, with all that was said on the way."""
+def common_answer(verdicts: Mapping[str, Verdict]) -> Answer:
+    """What speakers come to without a judge: the label that all of them give, with their reasons, or no label."""
+    candidates = {speaker: verdict.label for speaker, verdict in verdicts.items()}
+    label = unanimous(candidates.values())
+    reasons = [verdict.reasons for verdict in verdicts.values() if label and verdict.reasons]
+    return Answer(label, explanation="\n\n".join(reasons), candidates=candidates)
+
+
+def concluded(tools: Acting, answer: Answer, role: str) -> Answer:
+    """The answer; where it comes to no label it is unparsed, with all that was said on the way.
+
+    The label is then the one that the system had in hand, with the reasons for it, if there is one.
+    """
     if answer.text:
         return answer
+    if tools.so_far.text:
+        answer = replace(tools.so_far, turns=answer.turns, stopped=answer.stopped)
     return replace(answer, status="unparsed", error=f"{role}: its words come to none of the labels")

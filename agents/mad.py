@@ -14,7 +14,7 @@ with all it said. The words of the prompts are ours.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
@@ -39,8 +39,13 @@ class Settings(Section):
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     opening = question_text(question.text)
     debaters = [Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), opening) for n in range(settings.agents)]
-    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds)
-    answers = {name: final_answer(said) for name, said in rounds[-1].items()}
+    await debate(tools, question.text, debaters, REPLY, settings.rounds, voted)
+    return tools.so_far
+
+
+def voted(said: Mapping[str, str]) -> Answer:
+    """What a round comes to."""
+    answers = {name: final_answer(response) for name, response in said.items()}
     return Answer(vote(list(answers.values())), candidates=answers)
 
 

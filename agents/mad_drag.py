@@ -15,17 +15,17 @@ without it is counted as malformed, and the debate goes on with its text. The wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from agents.output import Malformed
-from agents.reading import MARK, final_answer, question_text
+from agents.reading import MARK, final_answer, question_text, unanimous
 from agents.tools import Answer, Tools
 from inference.dialogue import Dialogue
 from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.records import Passage, Question
 
 ROLES = ("debater", "moderator")
 
@@ -58,15 +58,28 @@ class Debater:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     opening = question_text(question.text)
     debaters = [Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), opening) for n in range(settings.agents)]
-    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds)
-    answer = await moderate(tools, opening, rounds)
-    return Answer(answer, candidates={name: final_answer(said) for name, said in rounds[-1].items()})
+    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds, proposed)
+    return replace(tools.so_far, text=await moderate(tools, opening, rounds))
+
+
+def proposed(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
+    """What a round comes to without a moderator: the answer that all debaters give, or none."""
+    candidates = {name: final_answer(response) for name, response in said.items()}
+    return Answer(unanimous(candidates.values()), passages, candidates=candidates)
 
 
 async def debate(
-    tools: Tools, question: str, debaters: Sequence[Debater], reply: str, rounds: int
+    tools: Tools,
+    question: str,
+    debaters: Sequence[Debater],
+    reply: str,
+    rounds: int,
+    so_far: Callable[[dict[str, str]], Answer],
 ) -> list[dict[str, str]]:
-    """What each debater said, by its name, round by round. In a round all speak at once, having read the last one."""
+    """What each debater said, by its name, round by round. In a round all speak at once, having read the last one.
+
+    `so_far` makes of each round the answer in hand.
+    """
     said: list[dict[str, str]] = []
     for _ in range(rounds):
         messages = [
@@ -79,6 +92,7 @@ async def debate(
             *(tools.read(d.dialogue, m, read_response, str) for d, m in zip(debaters, messages, strict=True))
         )
         said.append({debater.name: response for debater, response in zip(debaters, responses, strict=True)})
+        tools.so_far = so_far(said[-1])
     return said
 
 

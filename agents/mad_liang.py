@@ -22,11 +22,12 @@ that text. The words of the prompts are ours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
-from agents.labels import Verdict, concluded, ending, labels_of, mentioned_verdict, read_verdict
+from agents.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
 from agents.tools import Answer, Tools
 from agents.worked import task_of, worked_examples
 from inference.dialogue import Dialogue
@@ -80,9 +81,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     for number in range(1, settings.rounds + 1):
         said = await debate(tools, sides, task, rounds[-1] if rounds else {}, labels)
         rounds.append(said)
+        for side, verdict in said.items():
+            turns.append(Turn(round=number, speaker=side, said=verdict.said, verdict=verdict.label))
+        tools.so_far = replace(common_answer(said), turns=tuple(turns))
         ruling = await speak(tools, moderator, f"{task}\n\n{round_text(said)}\n\n{RULE}", rulings)
-        for speaker, verdict in (*said.items(), ("moderator", ruling)):
-            turns.append(Turn(round=number, speaker=speaker, said=verdict.said, verdict=verdict.label))
+        turns.append(Turn(round=number, speaker="moderator", said=ruling.said, verdict=ruling.label))
+        tools.so_far = replace(tools.so_far, turns=tuple(turns))
         if ruling.label not in ("", NO_PREFERENCE.name):
             return answer(ruling, said, turns, f"the moderator decided in round {number}")
     judge = tools.dialogue("judge", f"{CHAIR} {ending(labels)}", examples.get("judge", ()))
@@ -91,7 +95,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     final = await speak(tools, judge, DECIDE, labels)
     turns.append(Turn(round=settings.rounds, speaker="judge", said=final.said, verdict=final.label))
     why = f"no preference after {settings.rounds} round(s): the judge decided"
-    return concluded(answer(final, heard[-1], turns, why), "judge")
+    return concluded(tools, answer(final, heard[-1], turns, why), "judge")
 
 
 async def debate(tools: Tools, sides: Mapping[str, Dialogue], task: str, last: Round, labels: Sequence[Label]) -> Round:

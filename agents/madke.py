@@ -26,12 +26,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
 
-from agents.labels import Verdict, concluded, ending, labels_of, mentioned_verdict, read_verdict
+from agents.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
 from agents.output import Malformed
 from agents.reading import documents_text
 from agents.tools import Answer, Tools
@@ -92,20 +92,22 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
                 Turn(round=number, speaker=name, passages=ids, said=speech.verdict.said, verdict=speech.verdict.label)
             )
             read |= set(speech.pieces)
+        answer = common_answer({name: speech.verdict for name, speech in said.items()})
+        tools.so_far = answer = replace(answer, passages=tuple(table.pieces(read)), turns=tuple(turns))
         ruling = await table.conclude("judge", f"{JUDGE} {ending(AGREED)}", said, AGREED)
         turns.append(Turn(round=number, speaker="judge", said=ruling.said, verdict=ruling.label))
+        tools.so_far = replace(answer, turns=tuple(turns))
         agreed = ruling.label == "Yes"
     final = await table.conclude("summariser", f"{SUMMARISER} {ending(table.labels)}", said, table.labels)
     turns.append(Turn(round=number, speaker="summariser", said=final.said, verdict=final.label))
-    answer = Answer(
-        final.label,
-        tuple(table.pieces(read)),
+    answer = replace(
+        tools.so_far,
+        text=final.label,
         explanation=final.reasons,
-        candidates={name: speech.verdict.label for name, speech in said.items()},
         turns=tuple(turns),
         stopped=f"the agents agree in round {number}" if agreed else f"no agreement after {number} round(s)",
     )
-    return concluded(answer, "summariser")
+    return concluded(tools, answer, "summariser")
 
 
 async def gather_pool(question: Question, tools: Tools, settings: Settings) -> list[Passage]:

@@ -147,6 +147,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.said))
         message = f"{shown}\n\n{step.wrong}".strip()
+        tools.so_far = _answer("", "", desk, turns, "")
     why = f"all {settings.steps} steps were used"
     if settings.at_the_end == "nothing":
         return replace(_answer("", "", desk, turns, why), status="out_of_budget")
@@ -157,7 +158,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         lambda said: mentioned_verdict(said, labels),
     )
     turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.said, verdict=verdict.label))
-    return concluded(_answer(verdict.label, verdict.reasons, desk, turns, why), "actor")
+    return concluded(tools, _answer(verdict.label, verdict.reasons, desk, turns, why), "actor")
 
 
 def _answer(label: str, reasons: str, desk: Desk, turns: Sequence[Turn], why: str) -> Answer:

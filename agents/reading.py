@@ -6,7 +6,7 @@ methods is the method. The words are ours; the answer is read as the published s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ratchet.records import Passage
 
@@ -33,3 +33,8 @@ def final_answer(text: str) -> str:
     """What stands behind the first "The answer is:"; the whole output where those words are missing."""
     _, mark, answer = text.partition(MARK)
     return (answer if mark else text).strip()
+
+
+def unanimous(answers: Collection[str]) -> str:
+    """The answer that all of them give, in the words of the first; "" where they differ or one gives none."""
+    return next(iter(answers)) if len({answer.strip().casefold() for answer in answers}) == 1 else ""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -58,8 +59,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     proposer = tools.dialogue("proposer", PROPOSE)
     candidates = await tools.read(proposer, text, read_candidates, candidates_of)
     named = dict(zip(("first", "second"), candidates, strict=False))
+    # The first counts until they are scored: it is called the likelier one, and wins a tie.
+    tools.so_far = Answer(candidates[0], tuple(passages), candidates=named)
     if len(candidates) == 1:
-        return Answer(candidates[0], tuple(passages), candidates=named)
+        return tools.so_far
 
     writers = [tools.dialogue("summarizer", SUMMARIZE) for _ in candidates]
     asked = [tools.ask(writer, f"{text}\nAnswer: {c}") for writer, c in zip(writers, candidates, strict=True)]
@@ -80,7 +83,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     )
     first, second = scores[0] + scores[2], scores[1] + scores[3]
     tools.note("ranker", f"first candidate {first:g}, second candidate {second:g}")
-    return Answer(candidates[0] if first >= second else candidates[1], tuple(passages), candidates=named)
+    return replace(tools.so_far, text=candidates[0] if first >= second else candidates[1])
 
 
 def read_candidates(text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ A system is a module with
     ROLES: tuple[str, ...]                     the roles it plays
     async def solve(question, tools, settings) -> Answer
 
-so adding one is one file and one config.
+so adding one is one file and one config. A system that has an answer before its last action sets `tools.so_far` to it.
 """
 
 from __future__ import annotations

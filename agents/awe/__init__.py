@@ -33,8 +33,9 @@ from typing import Literal
 from pydantic import Field
 
 from agents.awe.citations import check
+from agents.checking import unique
 from agents.output import Malformed
-from agents.reading import KNOW, READ, documents_text, final_answer, question_text
+from agents.reading import KNOW, READ, documents_text, final_answer, question_text, unanimous
 from agents.tools import Answer, Tools
 from inference.dialogue import Dialogue
 from ratchet.config import Section
@@ -83,39 +84,43 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     paths = []
     if settings.paths != "retrieval":
         thinker, reader = tools.dialogue("knowledge", KNOW), tools.dialogue("knowledge_reader", READ)
-        paths.append(knowledge_first(question.text, tools, settings.documents, thinker, reader))
+        paths.append(knowledge_first(question.text, tools, settings, thinker, reader))
     if settings.paths != "knowledge":
         drafter, reader = tools.dialogue("retrieval_drafter", READ), tools.dialogue("retrieval_reader", READ)
-        paths.append(retrieval_first(question.text, tools, settings.documents, drafter, reader))
+        paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
     found = await asyncio.gather(*paths)
     if len(found) == 1:
         return Answer(found[0].answer, tuple(found[0].passages))
 
     known, retrieved = found
+    candidates = {"knowledge_first": known.answer, "retrieval_first": retrieved.answer}
+    evidence = unique(known.passages + retrieved.passages)
+    tools.so_far = Answer(unanimous(candidates.values()), evidence, candidates=candidates)
     advocates = [
         tools.dialogue(f"{name}_advocate", ADVOCATE[settings.citations]) for name in ("knowledge", "retrieval")
     ]
     arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, found, strict=True)))
     verdict = await judge(question.text, tools, (known.answer, retrieved.answer), arguments)
 
-    sets = [known.passages, retrieved.passages]
     if _same(verdict, retrieved.answer) and not _same(verdict, known.answer):
-        sets.reverse()
-    evidence = {passage.id: passage for passages in sets for passage in passages}
-    candidates = {"knowledge_first": known.answer, "retrieval_first": retrieved.answer}
-    return Answer(verdict, tuple(evidence.values()), candidates=candidates)
+        evidence = unique(retrieved.passages + known.passages)
+    return Answer(verdict, evidence, candidates=candidates)
 
 
-async def knowledge_first(question: str, tools: Tools, k: int, thinker: Dialogue, reader: Dialogue) -> Path:
+async def knowledge_first(question: str, tools: Tools, settings: Settings, thinker: Dialogue, reader: Dialogue) -> Path:
     guess = final_answer(await tools.ask(thinker, question_text(question)))
-    passages = await tools.search(reader.role, f"{question} {guess}".strip(), k)
+    if settings.paths == "knowledge":
+        tools.so_far = Answer(guess)
+    passages = await tools.search(reader.role, f"{question} {guess}".strip(), settings.documents)
     return Path(final_answer(await tools.ask(reader, question_text(question, passages))), passages)
 
 
-async def retrieval_first(question: str, tools: Tools, k: int, drafter: Dialogue, reader: Dialogue) -> Path:
-    first = await tools.search(drafter.role, question, k)
+async def retrieval_first(question: str, tools: Tools, settings: Settings, drafter: Dialogue, reader: Dialogue) -> Path:
+    first = await tools.search(drafter.role, question, settings.documents)
     draft = final_answer(await tools.ask(drafter, question_text(question, first)))
-    second = await tools.search(reader.role, f"{question} {draft}".strip(), k)
+    if settings.paths == "retrieval":
+        tools.so_far = Answer(draft, tuple(first))
+    second = await tools.search(reader.role, f"{question} {draft}".strip(), settings.documents)
     return Path(final_answer(await tools.ask(reader, question_text(question, second))), second)
 
 

@@ -84,6 +84,10 @@ class Work:
         self.found: dict[str, Passage] = {}
         self._numbers: dict[str, int] = {}
 
+    @property
+    def evidence(self) -> tuple[Passage, ...]:
+        return tuple((self.recalled | self.found).values())
+
     def shown(self, passages: Sequence[Passage]) -> str:
         """One document a line."""
         lines = []
@@ -150,9 +154,8 @@ async def execute(
         thought = said["thought"].strip()
         if "verdict" in said:
             turns.append(Turn(round=step, speaker="executor", said=thought, verdict=said["verdict"]))
-            evidence = tuple((work.recalled | work.found).values())
             stopped = f"verdict at step {step}" + (", the last of the budget" if last else "")
-            return Answer(said["verdict"], evidence, explanation=thought, turns=tuple(turns), stopped=stopped)
+            return Answer(said["verdict"], work.evidence, explanation=thought, turns=tuple(turns), stopped=stopped)
         tool, arguments = said["action"], said["arguments"]
         call = f"{tool} {json.dumps(arguments, ensure_ascii=False)}"
         passages: tuple[Passage, ...] = ()
@@ -167,6 +170,7 @@ async def execute(
         made.add(signature(tool, arguments))
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
+        tools.so_far = Answer("", work.evidence, turns=tuple(turns))
 
 
 def documents_of(found: Found, call: str, tool: str) -> tuple[Passage, ...]:

@@ -21,7 +21,8 @@ Guard rails of ours (the published code has none)
 - A query whose documents are used up is shown as such once; asking for it again ends the search.
 - A document id that was not shown is ignored.
 - With `valid_moves`, finisher and reviser are offered only once there is a response (off by default).
-- Budget used up: the response so far is the answer, with status out_of_budget.
+- Budget used up, or an action malformed: the response so far is the answer, with the documents so far and the status
+  out_of_budget or unparsed.
 """
 
 from agents.mrag.coordinator import ROLES, solve

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agents.mrag.brief import Brief
 from agents.mrag.paper import Paper
 from agents.mrag.schemas import Fields
@@ -17,25 +19,23 @@ ROLES = ("coordinator", *(agent for agent in AGENTS if agent != "finisher"))
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    """The latest response and the supporting documents; 'out_of_budget' where the calls or a context ran out first."""
+    """The latest response and the supporting documents, also where something ends the work before the finisher does."""
     _one_writer(tools)
     work = Work(question.text, tools, settings)
     style: Style = Paper(settings) if settings.style == "paper" else Brief(settings)
     coordinator = work.dialogue("coordinator", style.system("coordinator"), style.examples("coordinator"))
     message, agent = style.opening(question.text), ""
-    try:
-        for _ in range(settings.max_calls):
-            agent, given = style.read(await tools.ask(coordinator, message, style.action(_moves(work, agent))))
-            if agent == "finisher":
-                return _answer(work)
-            output = await _call(agent, given, work, style)
-            message = style.report(agent, output)
-            if agent in ("planner", "reasoner", "summarizer", "validator"):
-                work.notes.append((agent, message))
-        tools.note("coordinator", f"stopped after {settings.max_calls} calls (max_calls)")
-    except OutOfBudget as error:
-        tools.note(error.role, f"stopped: {error.error}")
-    return Answer(work.response, tuple(work.documents.values()), "out_of_budget")
+    for _ in range(settings.max_calls):
+        agent, given = style.read(await tools.ask(coordinator, message, style.action(_moves(work, agent))))
+        if agent == "finisher":
+            if not work.answered:
+                tools.note("coordinator", "finished without a response")
+            return tools.so_far
+        output = await _call(agent, given, work, style)
+        message = style.report(agent, output)
+        if agent in ("planner", "reasoner", "summarizer", "validator"):
+            work.notes.append((agent, message))
+    raise OutOfBudget("coordinator", f"stopped after {settings.max_calls} calls (max_calls)")
 
 
 def _moves(work: Work, last: str) -> tuple[str, ...]:
@@ -57,14 +57,10 @@ async def _call(agent: str, given: Fields | None, work: Work, style: Style) -> F
     dialogue = work.dialogue(owner, style.system(owner), style.examples(owner))
     output = await work.tools.ask(dialogue, style.give(agent, given, work), style.output(agent), role=agent)
     if owner == "answerer":
-        (work.response,), work.answered = output.model_dump().values(), True
+        work.answered = True
+        (response,) = output.model_dump().values()
+        work.tools.so_far = replace(work.tools.so_far, text=response)
     return output
-
-
-def _answer(work: Work) -> Answer:
-    if not work.answered:
-        work.tools.note("coordinator", "finished without a response")
-    return Answer(work.response, tuple(work.documents.values()))
 
 
 def _one_writer(tools: Tools) -> None:

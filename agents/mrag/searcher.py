@@ -35,7 +35,7 @@ async def search(work: Work, style: Style, given: Fields | None) -> list[Passage
         verdict = style.verdict(review, page)
         for passage in verdict.relevant:
             found[passage.id] = passage
-            work.documents.setdefault(passage.id, passage)
+            work.keep(passage)
         turns += 1
         if verdict.end:
             break

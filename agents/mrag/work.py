@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agents.mrag.settings import Settings
 from agents.tools import Tools
@@ -38,7 +38,6 @@ class Work:
     question: str
     tools: Tools
     settings: Settings
-    response: str = ""
     answered: bool = False
     documents: dict[str, Passage] = field(default_factory=dict)
     """S of algorithm 1, by chunk id, in the order of finding."""
@@ -49,6 +48,16 @@ class Work:
     _numbers: dict[str, int] = field(default_factory=dict)
     _shown: dict[str, set[str]] = field(default_factory=dict)
     _told: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def response(self) -> str:
+        """The latest."""
+        return self.tools.so_far.text
+
+    def keep(self, passage: Passage) -> None:
+        """A document supports the response, whatever comes after."""
+        self.documents.setdefault(passage.id, passage)
+        self.tools.so_far = replace(self.tools.so_far, passages=tuple(self.documents.values()))
 
     def dialogue(self, agent: str, system: str, examples: Sequence[tuple[str, str]]) -> Dialogue:
         """The agent's conversation of this trajectory, opened when it is first called."""

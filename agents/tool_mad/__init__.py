@@ -34,11 +34,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
-from agents.labels import Verdict, concluded, labels_of, mentioned_verdict, read_verdict
+from agents.labels import Verdict, common_answer, concluded, labels_of, mentioned_verdict, read_verdict
 from agents.ragas import F, Said, answer_relevance, statements_of, supported
 from agents.tool_mad.debate import Agent, Kind, Move, Round, Scores, agents_of, known_sum, mean_scores, passages_of
 from agents.tool_mad.prompts import answer_prompt, judge_prompt, loose_query, query_prompt, read_query
@@ -102,12 +103,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if settings.stability:
             moves = await measure(tools, settings, question, labels, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
+        said = common_answer({name: move.verdict for name, move in history[-1].items()})
+        tools.so_far = _answer(history, said.text, said.explanation, history[-1:] if said.text else history)
         if agreed(agents, history, settings):
-            reasons = "\n\n".join(move.verdict.reasons for move in moves if move.verdict.reasons)
-            return _answer(history, moves[0].verdict.label, reasons, history[-1:], f"consensus in round {number}")
+            return replace(tools.so_far, stopped=f"consensus in round {number}")
     ruling = await judge(tools, settings, question, labels, agents, history)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
-    return concluded(answer, "judge")
+    return concluded(tools, answer, "judge")
 
 
 async def look(
@@ -214,7 +216,7 @@ async def judge(
     )
 
 
-def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[Round], stopped: str) -> Answer:
+def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[Round], stopped: str = "") -> Answer:
     return Answer(
         label,
         passages=passages_of(read),

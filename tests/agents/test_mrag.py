@@ -136,7 +136,7 @@ async def test_calls_used_up_the_response_so_far_is_the_answer() -> None:
     agent = engine([act("answerer"), say(response="Ada"), act("planner"), say(plan=[])])
     trajectory = await play(mrag(max_calls=2), agent)
     assert (trajectory.status, trajectory.answer) == ("out_of_budget", "Ada")
-    assert notes(trajectory) == ["stopped after 2 calls (max_calls)"]
+    assert trajectory.error == "coordinator: stopped after 2 calls (max_calls)"
 
 
 async def test_the_default_budget_is_thirty_calls() -> None:
@@ -158,7 +158,7 @@ async def test_a_full_context_keeps_the_response_and_documents() -> None:
     )
     trajectory = await play(mrag(), agent, Shelf(SHELF))
     assert (trajectory.status, trajectory.answer, trajectory.passages) == ("out_of_budget", "Ada", (ADA,))
-    assert "context" in notes(trajectory)[-1]
+    assert trajectory.error.startswith("coordinator: its context of 3500 tokens")
 
 
 async def test_finishing_at_once_is_an_empty_answer() -> None:
