@@ -30,10 +30,11 @@ from pydantic import Field
 
 from agents.mad_drag import FORM, Debater, debate, moderate, proposed
 from agents.output import Malformed
+from agents.prose import mentioned_label
 from agents.reading import READ, documents_text, final_answer, question_text
 from agents.tools import Answer, Tools
 from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.records import Label, Passage, Question
 
 ROLES = ("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator", "reader")
 
@@ -56,6 +57,7 @@ PROPONENT = f"Answer the question with the help of the documents, and explain yo
 OPPONENT = f"Answer the question from what you know, and explain your answer. {FORM}"
 REPLY = f"Here is what the other side says; it may be wrong. Take it as advice, and explain your answer. {FORM}"
 
+SIDES = (Label(name="Proponent", meaning=""), Label(name="Opponent", meaning=""))
 ACTION = re.compile(r"Query (Optimi[sz]ation|Expansion):\s*(.*)", re.IGNORECASE)
 WRAPPING = " \t\"'[]*`"
 """What models put around a query."""
@@ -175,10 +177,11 @@ def _action(kind: str, words: str) -> Action | None:
 
 
 def read_winner(text: str) -> Side:
-    named = [side for side in ("proponent", "opponent") if side in text.lower()]
-    if len(named) != 1:
+    """The only side that is named, and not with a denial ("not the Opponent")."""
+    winner = mentioned_label(text, SIDES)
+    if not winner or all(side.name.lower() in text.lower() for side in SIDES):
         raise Malformed("Name exactly one side: Proponent or Opponent")
-    return "proponent" if named == ["proponent"] else "opponent"
+    return "proponent" if winner == "Proponent" else "opponent"
 
 
 def first_named(text: str) -> Side:

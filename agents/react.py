@@ -34,12 +34,12 @@ from agents.labels import (
     ending,
     labels_of,
     labels_text,
-    mentioned_label,
     mentioned_verdict,
     read_label,
     read_verdict,
 )
 from agents.output import Malformed
+from agents.prose import mentioned_label
 from agents.reading import documents_text
 from agents.thoughts import first_sentence
 from agents.tools import Answer, Tools

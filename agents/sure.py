@@ -9,8 +9,8 @@ Budget: 7 model calls (1 proposal, 2 summaries at once, then 2 validations and 2
 (top 3, as in AwE's comparison; the paper reads 10).
 
 What is not in its form is malformed, and then
-- a validation that says neither or both of True and False: 0; a ranking that names neither or both passages: 0.5
-  (FlashRAG takes "true", and "passage 1", wherever they occur, then does the same);
+- a validation that asserts neither or both of True and False: 0; a ranking that names neither or both passages: 0.5.
+  "Not true" is neither (FlashRAG takes "true", and "passage 1", wherever they occur, then does the same);
 - one candidate, or the same one twice: it is the answer, no further calls (the authors' code; FlashRAG writes and
   validates a summary of it, which cannot change the answer);
 - no candidate: the whole output is the answer (FlashRAG answers with nothing).
@@ -28,10 +28,11 @@ from dataclasses import replace
 from pydantic import Field
 
 from agents.output import Malformed
+from agents.prose import mentioned_label
 from agents.reading import final_answer, question_text
 from agents.tools import Answer, Tools
 from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.records import Label, Question
 
 ROLES = ("proposer", "summarizer", "validator", "ranker")
 
@@ -46,6 +47,8 @@ SUMMARIZE = (
 VALIDATE = "Does the passage support the answer to the question? Write True or False and nothing else."
 RANK = "Which of the two passages helps more to answer the question? Write Passage 1 or Passage 2 and nothing else."
 
+VALID = (Label(name="True", meaning=""), Label(name="False", meaning=""))
+BETTER = (Label(name="Passage 1", meaning=""), Label(name="Passage 2", meaning=""))
 LETTER = re.compile(r"\(([a-d])\)", re.IGNORECASE)
 
 
@@ -105,15 +108,17 @@ def candidates_of(text: str) -> tuple[str, ...]:
 
 
 def read_validation(text: str) -> float:
-    said = set(re.findall(r"\b(true|false)\b", text.lower()))
-    if len(said) != 1:
-        raise Malformed("Write True or False.")
-    return 1.0 if said == {"true"} else 0.0
+    return _scored(text, VALID)
 
 
 def read_ranking(text: str) -> float:
     """1: the passage shown first is better, 0: the other one."""
-    said = set(re.findall(r"\bpassage ([12])\b", text.lower()))
-    if len(said) != 1:
-        raise Malformed("Write Passage 1 or Passage 2.")
-    return 1.0 if said == {"1"} else 0.0
+    return _scored(text, BETTER)
+
+
+def _scored(text: str, words: tuple[Label, Label]) -> float:
+    """1: the text asserts the first of these words, 0: the second."""
+    said = mentioned_label(text, words)
+    if not said:
+        raise Malformed(f"Write {words[0].name} or {words[1].name}.")
+    return float(said == words[0].name)

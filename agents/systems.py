@@ -30,6 +30,7 @@ HOUSE = {
     "episode",
     "labels",
     "output",
+    "prose",
     "ragas",
     "reach",
     "reading",

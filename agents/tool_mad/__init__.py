@@ -21,7 +21,7 @@ given none), agents (any pair of none, rag, search).
 Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
 no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
 relevance counts. A query out of its brackets is malformed and read as what stands in brackets, else the first line,
-else the claim. An answer without a label on its last line is malformed: the label named last counts; with none, there
+else the claim. An answer without a label on its last line is malformed: the label it asserts counts; with none, there
 is no consensus. The judge gives reasons too, and its answer is read alike; with no label at all it is unparsed. The
 answer's passages are what the agreeing agents read in the last round; after a judge, all that was found, which it read.
 

@@ -197,7 +197,12 @@ def test_the_judge_names_one_side() -> None:
 
 @pytest.mark.parametrize(
     ("text", "winner"),
-    [("", "opponent"), ("Proponent or Opponent", "proponent"), ("Opponent, no Proponent", "opponent")],
+    [
+        ("", "opponent"),
+        ("Proponent or Opponent", "proponent"),
+        ("Opponent, no Proponent", "opponent"),
+        ("I do not agree with the Opponent.", "opponent"),
+    ],
 )
 def test_a_judge_who_does_not_is_malformed_and_means_the_first(text: str, winner: str) -> None:
     with pytest.raises(Malformed, match="Proponent or Opponent"):

@@ -89,6 +89,7 @@ async def test_summaries_run_at_once_and_so_do_the_four_verifications() -> None:
         (("True", "False"), ("Passage 2", "Passage 1"), 1, 1),
         (("True", "True"), ("Passage 1", "Passage 1"), 2, 2),
         (("False", "True"), ("Passage 1", "Passage 1"), 1, 2),
+        (("It is not true.", "True"), ("Passage 1", "Passage 1"), 1, 2),
         (("False", "False"), ("Passage 2", "neither"), 0, 0.5),
         (("maybe", "true."), ("Passage 1 or Passage 2", "[passage 2]"), 0.5, 1),
         (("True or False", ""), ("", "Passage 1"), 0.5, 1),
