@@ -19,10 +19,11 @@ from agents.systems import System, load_system
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from questions.labels import FEVER
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import PlainConsole, add_config_arguments, config_of, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.text import plain_line, plain_text
 from retrieval.opening import open_index
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
@@ -60,7 +61,7 @@ async def _answer(config: Config, question: Question, adapter: str | None, sampl
         policy=adapter_digest(adapter) if adapter else "base",
         scope="command line",
     )
-    view = View(Console(highlight=False), system)
+    view = View(PlainConsole(highlight=False), system)
     engines = open_engines(config.models, system.models)
     try:
         trajectory = await run_episode(
@@ -82,12 +83,12 @@ async def _answer(config: Config, question: Question, adapter: str | None, sampl
 
 
 def _excerpt(text: str) -> str:
-    text = " ".join(text.split())
+    text = plain_line(text)
     return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
 
 
 class View:
-    """Prints a trajectory as it happens. What models and documents say is printed as it is, never as markup."""
+    """Prints a trajectory as it happens. What models and documents say is printed as text, never as markup."""
 
     def __init__(self, console: Console, system: System) -> None:
         self.console = console
@@ -121,11 +122,13 @@ class View:
         prompt, new = sum(c.prompt_tokens for c in calls), sum(c.new_tokens for c in calls)
         cached = sum(c.cached_tokens for c in calls)
         self.console.print()
-        self.console.print(Text(trajectory.answer or "(no answer)", "bold"), soft_wrap=True)
+        self.console.print(Text(plain_text(trajectory.answer) or "(no answer)", "bold"), soft_wrap=True)
         status = f"{trajectory.status}: {trajectory.error}" if trajectory.error else trajectory.status
-        self.console.print(Text(status, "green" if trajectory.status == "finished" else "red"), soft_wrap=True)
+        self.console.print(
+            Text(plain_text(status), "green" if trajectory.status == "finished" else "red"), soft_wrap=True
+        )
         for passage in trajectory.passages:
-            self.console.print(Text(f"supported by {passage.id} {passage.title}", "dim"))
+            self.console.print(Text(plain_line(f"supported by {passage.id} {passage.title}"), "dim"))
         self.console.print(
             f"model calls {len(calls)}, searches {len(searches)}, "
             + (f"other tool calls {others}, " if others else "")
@@ -137,13 +140,14 @@ class View:
 
     def _passages(self, passages: Sequence[Passage]) -> None:
         for passage in passages:
-            self._line("", f"{passage.id}  {passage.score:.2f}  {passage.title}  {_excerpt(passage.text)}", "dim")
+            head = f"{plain_line(passage.id)}  {passage.score:.2f}  {plain_line(passage.title)}"
+            self._line("", f"{head}  {_excerpt(passage.text)}", "dim")
         if not passages:
             self._line("", "nothing found", "dim")
 
     def _line(self, role: str, text: str, style: str = "") -> None:
         line = Text(role.rjust(self.width) + "  ", self.colours.get(role, ""))
-        self.console.print(line.append(text, style), soft_wrap=True)
+        self.console.print(line.append(plain_text(text), style), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.errors import UserError
+from ratchet.text import plain_line
 from retrieval.engine import Postings
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.opening import MILVUS_LITE, open_store
@@ -110,7 +111,7 @@ def _show_lists(shards: tuple[Shard, ...], bm25: bool, chunks: int, count: int) 
     if longest and count:
         print("  longest lists" + (" (of the longest in each shard)" if len(shards) > 1 else "") + ":")
     for term, size in (+longest).most_common(count):
-        name = "".join(c if c.isprintable() else "?" for c in str(term))
+        name = plain_line(str(term))
         print(f"    {name:<24}{size:>14,}  in {size / chunks:6.1%} of the chunks")
 
 

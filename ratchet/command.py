@@ -7,15 +7,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.lease import lost_lease
+from ratchet.text import plain_text
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -69,10 +71,28 @@ def part_of_work(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
+class PlainConsole(Console):
+    """A console that shows text as text: what documents, models and data files say never commands the terminal.
+
+    Colours and styles of our own are no part of a text, and stay.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain_text(segment.text), segment.style)
+
+
+class PlainFormatter(logging.Formatter):
+    """For warnings, which may hold a server's own words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text(super().format(record))
+
+
 def wide_console(width: int, out: TextIO | None = None) -> Console:
     """For tables: as wide as the terminal, or `width` columns where the output goes elsewhere."""
-    console = Console(file=out or sys.stdout, highlight=False)
-    return console if console.is_terminal else Console(file=out or sys.stdout, highlight=False, width=width)
+    console = PlainConsole(file=out or sys.stdout, highlight=False)
+    return console if console.is_terminal else PlainConsole(file=out or sys.stdout, highlight=False, width=width)
 
 
 def run_command(main: Callable[[], None]) -> None:
@@ -80,12 +100,14 @@ def run_command(main: Callable[[], None]) -> None:
 
     Ctrl-C and SIGTERM (a cluster's way) stop it in order and exit 130 and 143.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
     told = _stop_on_term()
     try:
         main()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain_text(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         if lost := lost_lease():

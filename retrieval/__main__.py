@@ -17,6 +17,7 @@ from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
+from ratchet.text import plain_line
 from retrieval.opening import open_index
 from retrieval.source import SourceError
 
@@ -24,17 +25,13 @@ SHOWN_CHARACTERS = 600
 
 
 def show(rank: int, passage: Passage, full: bool) -> str:
-    """One passage for the terminal. Documents are untrusted: control characters are not passed on."""
-    head = f"{rank:>3}  {passage.score:.3f}  {passage.id}  {passage.title}"
-    text = passage.text
+    """One passage for the terminal."""
+    head = f"{rank:>3}  {passage.score:.3f}  {plain_line(passage.id)}  {plain_line(passage.title)}".rstrip()
+    text = plain_line(passage.text)
     if not full and len(text) > SHOWN_CHARACTERS:
         text = text[:SHOWN_CHARACTERS] + " ..."
-    body = textwrap.fill(_plain(text), width=100, initial_indent="     ", subsequent_indent="     ")
-    return f"{_plain(head).rstrip()}\n{body}"
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+    body = textwrap.fill(text, width=100, initial_indent="     ", subsequent_indent="     ")
+    return f"{head}\n{body}"
 
 
 def search(arguments: Sequence[str]) -> None:

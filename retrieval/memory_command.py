@@ -14,6 +14,7 @@ from rich.table import Table
 from ratchet.command import add_config_arguments, config_of, wide_console
 from ratchet.config import parse
 from ratchet.errors import UserError
+from ratchet.text import plain_line
 from retrieval.memory import Memory, MemoryConfig
 from retrieval.memory_pieces import Piece, Pieces
 from retrieval.memory_records import entity_key
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:
     segments = memory.files.segments()
     size = sum(path.stat().st_size for path in segments)
-    print(f"{plain(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
+    print(f"{plain_line(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
     table = Table("scope")
     for title in ("entities", "pieces", "left out by limits", "left by questions", "characters", "from", "to"):
         table.add_column(title, justify="right")
@@ -80,7 +81,7 @@ def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:
         live = [piece for group in groups for piece in group]
         records = [record for piece in live for record in piece.records()]
         table.add_row(
-            plain(scope),
+            plain_line(scope),
             str(sum(bool(group) for group in groups)),
             str(len(live)),
             str(pieces.size(scope) - len(live)),
@@ -99,7 +100,7 @@ def _list(pieces: Pieces, scopes: Sequence[str], most: int) -> None:
     ]
     counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
     for count, scope, entity in counts[:most]:
-        print(f"{count:>6}  {plain(entity)}  ({plain(scope)})")
+        print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
     print(f"{len(counts)} entities" + (f", {most} shown; -n shows more" if len(counts) > most else ""))
 
 
@@ -116,11 +117,12 @@ def shown(scope: str, piece: Piece, full: bool = False) -> str:
     """A piece and who left it, for the terminal. Texts from outside bring no control characters along."""
     passage = piece.records()[0].passage
     text = passage.text if full else textwrap.shorten(passage.text, SHOWN_CHARACTERS, placeholder=" ...")
-    head = f"{piece.key[:12]}  {scope}  {passage.id}  document {passage.document_id}  {passage.title}"
-    lines = [plain(head).rstrip(), textwrap.fill(plain(text), 100, initial_indent="    ", subsequent_indent="    ")]
+    about = (piece.key[:12], scope, passage.id, f"document {passage.document_id}", passage.title)
+    body = textwrap.fill(plain_line(text), 100, initial_indent="    ", subsequent_indent="    ")
+    lines = ["  ".join(map(plain_line, about)).rstrip(), body]
     for left in piece.records():
-        line = f"  - {_when(left.time)}  question {left.question_id}  for: {left.text}  ({left.writer})"
-        lines.append(plain(line))
+        parts = (_when(left.time), f"question {left.question_id}", f"for: {left.text}", f"({left.writer})")
+        lines.append("  - " + "  ".join(map(plain_line, parts)))
     return "\n".join(lines)
 
 
@@ -134,19 +136,15 @@ def _forget(memory: Memory, pieces: Pieces, scopes: Sequence[str], entity: str |
     print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
 
 
-def plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _unknown(pieces: Pieces, scopes: Sequence[str], entity: str) -> UserError:
     known = {name for scope in scopes for name in pieces.entities(scope)}
-    return UserError(f"{plain(entity)}: nothing is kept under this name{_close(entity_key(entity), known)}")
+    return UserError(f"{plain_line(entity)}: nothing is kept under this name{_close(entity_key(entity), known)}")
 
 
 def _close(name: str, known: Sequence[str] | set[str]) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=3)
-    return f"; there is {', '.join(map(plain, close))}" if close else "; `list` gives what there is"
+    return f"; there is {', '.join(map(plain_line, close))}" if close else "; `list` gives what there is"

@@ -3,29 +3,18 @@ a passage is what its index holds."""
 
 from __future__ import annotations
 
-import unicodedata
-
-from retrieval.web.reading import ANSI, JOINERS, one_line
+from ratchet import text as outside
 
 CUT = " [cut]"
 
 
 def plain_line(text: str, most: int) -> str:
     """For titles, names and messages."""
-    return _cut(one_line(text[: 2 * most]), most)
+    return _cut(outside.plain_line(text[: 2 * most]), most)
 
 
 def plain_text(text: str, most: int) -> str:
-    """Terminal commands, control characters, invisible ones and half surrogate pairs are gone."""
-    return _cut("".join(map(_visible, ANSI.sub("", text[: 2 * most]))), most)
-
-
-def _visible(character: str) -> str:
-    if character.isprintable() or character in "\n\t" + JOINERS:
-        return character
-    if character.isspace():
-        return " "
-    return "" if unicodedata.category(character) in ("Cc", "Cf", "Cs") else character
+    return _cut(outside.plain_text(text[: 2 * most]), most)
 
 
 def _cut(text: str, most: int) -> str:

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from rich.console import Console
 
 from questions.load import load_questions
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import PlainConsole, add_config_arguments, config_of, run_command
 from ratchet.config import Config, ScoreName
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import write_json
@@ -85,7 +84,7 @@ def score_and_select(arguments: argparse.Namespace, config: Config) -> None:
 
     judge = config.models.get(config.rewards.judge)
     made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
-    console = Console()
+    console = PlainConsole()
     console.print(scores_table(names, scores, made_by))
     console.print(selection_table(selection, trajectories))
     console.print(str(round_folder.selection), soft_wrap=True)
@@ -129,7 +128,7 @@ def whatif(arguments: argparse.Namespace, config: Config) -> None:
                 f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
             )
     then = select(questions, trajectories, scores, weights, rule)
-    Console().print(whatif_table(now, then))
+    PlainConsole().print(whatif_table(now, then))
 
 
 def parse_weights(text: str) -> dict[str, float]:

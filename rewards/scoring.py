@@ -21,6 +21,7 @@ from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import together
+from ratchet.text import plain_text
 from retrieval.embedding import Embed, open_embedder
 from rewards import endings
 from rewards.correctness import NuggetStore, correctness
@@ -230,7 +231,8 @@ async def _judge_all(
             call_log_file(folder, name, files[name].settings).unlink(missing_ok=True)
     if left:
         print(
-            f"{len(left)} of {total} judged scores are unfinished, such as: {left[0].reason.removeprefix(UNFINISHED)}\n"
+            f"{len(left)} of {total} judged scores are unfinished, such as: "
+            f"{plain_text(left[0].reason.removeprefix(UNFINISHED))}\n"
             "The same command again asks only for what is missing.",
             file=sys.stderr,
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from ratchet.records import Conversation, TokenRow
+from ratchet.text import plain_text
 from training.data import loss_tokens, row_lengths
 
 AUTHOR = {"template": "\x1b[2m", "system": "\x1b[36m", "user": "\x1b[34m", "assistant": "\x1b[31m"}
@@ -27,7 +28,7 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
         name = span.author + ("" if span.parsed else ", malformed")
         text = ""
         for learnt, start, end in _runs(row.loss_mask, span.start, span.end):
-            piece = decode(row.ids[start:end])
+            piece = plain_text(decode(row.ids[start:end]))
             if colour:
                 text += (
                     (LEARNT if learnt else AUTHOR[span.author])

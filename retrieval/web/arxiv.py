@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from ratchet.text import plain_line
 from retrieval.web.http import Request
-from retrieval.web.reading import Unreadable, inner_text, keywords, one_line, read_xml
+from retrieval.web.reading import Unreadable, inner_text, keywords, read_xml
 from retrieval.web.service import Hit, WebService
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -44,7 +45,7 @@ def read(text: str) -> list[Hit]:
     found = []
     for entry in feed.iter(f"{ATOM}entry"):
         url = inner_text(entry.find(f"{ATOM}id")).strip()
-        summary = one_line(inner_text(entry.find(f"{ATOM}summary")))
+        summary = plain_line(inner_text(entry.find(f"{ATOM}summary")))
         if "/api/errors" in url:
             raise Unreadable(summary[:300])
         paper = PAPER.search(url)

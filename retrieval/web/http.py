@@ -19,8 +19,8 @@ import httpx
 
 from inference.answers import HEADERS, Answer, BadAnswer, TooLarge, ask, no_cookies
 from inference.retry import TRANSIENT, Backoff, parse_retry_after
+from ratchet.text import plain_line
 from retrieval.source import SourceError
-from retrieval.web.reading import one_line
 
 MOST_BYTES = 8 << 20
 """Of one response, unpacked."""
@@ -156,7 +156,7 @@ class WebClient:
         """A service's own words, in a short line and without the key, which some repeat."""
         if self._access.secret:
             text = text.replace(self._access.secret, "***")
-        text = one_line(text)
+        text = plain_line(text)
         return (text[:300] + "...") if len(text) > 300 else text
 
     def _way_out(self, answer: Answer) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
+from ratchet.text import plain_line
 from retrieval.web.http import Access, Request
-from retrieval.web.reading import Unreadable, inner_text, one_line, read_json, read_xml, text_of
+from retrieval.web.reading import Unreadable, inner_text, read_json, read_xml, text_of
 from retrieval.web.service import Hit, WebService
 
 
@@ -49,7 +50,7 @@ def read_ids(text: str) -> list[str]:
     ids = result.get("idlist") if isinstance(result, dict) else None
     if not isinstance(ids, list):
         said = text_of(answer.get("error")) or text_of(result.get("ERROR") if isinstance(result, dict) else None)
-        raise Unreadable(one_line(said)[:300] or "no idlist")
+        raise Unreadable(plain_line(said)[:300] or "no idlist")
     return [number for number in ids if isinstance(number, str) and number.isascii() and number.isdigit()]
 
 
@@ -75,5 +76,5 @@ def _hit(article: Element) -> Hit:
 
 def _part(part: Element) -> str:
     """One part of an abstract, with its label (BACKGROUND, RESULTS...) where it has one."""
-    text, label = one_line(inner_text(part)), one_line(part.get("Label", ""))
+    text, label = plain_line(inner_text(part)), plain_line(part.get("Label", ""))
     return f"{label}: {text}" if label and text else text

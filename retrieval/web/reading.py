@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from ratchet.text import plain_line, plain_text
 from ratchet.text import read_json as text_json
 from retrieval.words import STOP_WORDS
 
-ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-JOINERS = "\u200c\u200d"
-"""Invisible, but scripts and emoji need them."""
 TAG = re.compile(
     r"</?(?:(?:jats|mml):\w+|b|i|u|em|strong|sub|sup|p|br|div|span|sec|title|italic|bold|h[1-6])(?:\s[^<>]*)?/?>", re.I
 )
@@ -29,29 +26,12 @@ class Unreadable(ValueError):
 
 
 def plain(text: str) -> str:
-    """Text that a terminal and a reader see as it is.
+    """`plain_text` with single blanks and at most one empty line between two lines.
 
-    Terminal commands, control characters, invisible ones (text direction, tags) and half surrogate pairs are gone;
-    lines stay, blanks within them and empty lines collapse. What the words say is left alone: a prompt is built from
-    tokens, so that no text of a passage can be a turn.
+    A prompt is built from tokens, so that no text of a passage can be a turn.
     """
-    text = ANSI.sub("", text.replace("\r\n", "\n"))
-    text = "".join(map(_visible, text))
-    lines = [" ".join(line.split()) for line in text.split("\n")]
+    lines = [" ".join(line.split()) for line in plain_text(text).split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
-def _visible(character: str) -> str:
-    if character in "\n\r\x0b\x0c\x85\u2028\u2029":
-        return "\n"
-    kind = unicodedata.category(character)
-    if character in JOINERS or kind not in ("Cc", "Cf", "Cs"):
-        return character
-    return " " if character == "\t" else ""
-
-
-def one_line(text: str) -> str:
-    return " ".join(plain(text).split())
 
 
 def without_tags(text: str) -> str:
@@ -78,7 +58,7 @@ def read_json(text: str) -> dict[str, Any]:
     try:
         value = text_json(text)
     except ValueError as error:
-        raise Unreadable(f"not valid JSON: {one_line(str(error))[:100]}") from None
+        raise Unreadable(f"not valid JSON: {plain_line(str(error))[:100]}") from None
     if not isinstance(value, dict):
         raise Unreadable(f"expected a JSON object, got {type(value).__name__}")
     return value

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from ratchet.records import Passage, content_key
+from ratchet.text import plain_line
 from retrieval.index import Retriever
 from retrieval.source import SearchSource, SourceError
 from retrieval.summariser import Summariser
 from retrieval.web.cache import ResponseCache
 from retrieval.web.http import Access, Request, WebClient
-from retrieval.web.reading import Unreadable, capped, keywords, one_line, plain
+from retrieval.web.reading import Unreadable, capped, keywords, plain
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Treatment:
         return content_key(self.keywords, self.sentences, self.summariser.digest if self.summariser else "")
 
     def query(self, text: str) -> str:
-        return " ".join(keywords(text)) if self.keywords else one_line(text)
+        return " ".join(keywords(text)) if self.keywords else plain_line(text)
 
     async def passages(self, found: Sequence[Passage]) -> list[Passage]:
         if self.summariser is None:
@@ -141,11 +142,11 @@ class WebService(TreatedSource):
             ) from None
 
     def _passage(self, hit: Hit, rank: int) -> Passage:
-        title, text = one_line(hit.title), plain(hit.text)
+        title, text = plain_line(hit.title), plain(hit.text)
         text = capped(text or title, self._max_characters)
         return Passage(
-            id=f"{self.service}:{one_line(hit.id) or content_key(hit.url, text)[:16]}",
-            document_id=one_line(hit.url),
+            id=f"{self.service}:{plain_line(hit.id) or content_key(hit.url, text)[:16]}",
+            document_id=plain_line(hit.url),
             title=capped(title, 300),
             text=text,
             score=1 / rank if hit.score is None else hit.score,

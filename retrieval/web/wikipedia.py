@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ratchet.text import plain_line
 from retrieval.web.http import Access, Request
-from retrieval.web.reading import Unreadable, listed, one_line, read_json, text_of, without_tags
+from retrieval.web.reading import Unreadable, listed, read_json, text_of, without_tags
 from retrieval.web.service import Hit, WebService
 
 
@@ -51,7 +52,7 @@ def read(text: str) -> list[Hit]:
     answer = read_json(text)
     error = answer.get("error")
     if isinstance(error, dict):
-        raise Unreadable(one_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
+        raise Unreadable(plain_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
     if "query" not in answer and "batchcomplete" in answer:
         return []  # what a generator that found nothing leaves
     query = answer.get("query")
@@ -62,8 +63,8 @@ def read(text: str) -> list[Hit]:
 
 def _hit(item: dict[str, Any], page: dict[str, Any]) -> Hit:
     intro = text_of(page.get("extract")).strip()
-    snippet = one_line(without_tags(text_of(item.get("snippet"))))
-    parts = [intro, snippet if snippet not in one_line(intro) else ""]
+    snippet = plain_line(without_tags(text_of(item.get("snippet"))))
+    parts = [intro, snippet if snippet not in plain_line(intro) else ""]
     return Hit(
         url=text_of(page.get("fullurl")) or f"page {item.get('pageid')}",
         title=text_of(item.get("title")),

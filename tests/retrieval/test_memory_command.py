@@ -76,9 +76,9 @@ def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(co
     out = command("show", "the VELM", "--scope", "train")
     assert out.index("fact 1") < out.index("fact 2") and "fact 3" not in out and "a test's" not in out
     [writer] = [path.stem for path in folder.glob("*.jsonl")]
-    assert out.count("question q1  for: Velm is [2J old.") == 2 and f"question q2  for: Velm is new.  ({writer})" in out
+    assert out.count("question q1  for: Velm is old.") == 2 and f"question q2  for: Velm is new.  ({writer})" in out
     assert "document document of fact 1" in out and out.endswith("2 piece(s)\n")
-    assert "She was ]0;x an engineer." in command("show", "Ada Torrin")
+    assert "She was0;x an engineer." in command("show", "Ada Torrin")
     assert "a test's" in command("show", "Velm")
 
 
