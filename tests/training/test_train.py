@@ -17,7 +17,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
-from world import make_run, make_trainer, tiny_model
+from world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 
 import train
 from ratchet.config import Config, TrainingConfig, load_config
@@ -104,6 +104,7 @@ def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path) -> N
         assert one == pytest.approx(four, rel=1e-4)
 
 
+@trl_head_on_cpu
 def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
     config, folder = round_of(finished)
     trainer, table = make_trainer(config, folder, tmp_path)
