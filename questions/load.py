@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from questions.benchmark import Benchmark, HubSet, load_benchmark
 from questions.files import Row, read_rows
@@ -126,8 +127,8 @@ def _checked(rows: Iterable[tuple[str, Row]]) -> Iterator[Question]:
     for number, (place, fields) in enumerate(rows):
         try:
             question = Question.model_validate({"id": f"row-{number}", **fields})
-            question.key()
-        except UnicodeEncodeError as error:
+            question.model_dump_json()  # refuses what no file can hold
+        except PydanticSerializationError as error:
             raise UserError(f"{place}: holds half of a surrogate pair, which is no text ({error})") from error
         except ValidationError as error:
             problem = error.errors()[0]
