@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from agents.episode import Setting, run_episode
-from agents.reach import open_reach
-from agents.systems import System, load_system
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import System, load_system
+from agents.core.resources import open_reach
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from questions.labels import FEVER

@@ -8,14 +8,14 @@ prompt repeats. With
 `examples: true` it is zero-shot no longer. The words of the prompts are ours.
 
 A text that does not end with a label alone on its last line is malformed; the label that it comes to all the same, if
-that is clear, is the answer (agents/labels.py).
+that is clear, is the answer (agents/core/labels.py).
 """
 
 from __future__ import annotations
 
-from agents.labels import concluded, ending, labels_of, labels_text, mentioned_verdict, read_verdict
-from agents.tools import Answer, Tools
-from agents.worked import task_of, worked_examples
+from agents.core.labels import concluded, ending, labels_of, labels_text, mentioned_verdict, read_verdict
+from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -30,7 +30,7 @@ class Settings(Section):
     extraction: bool = False
     """Think in one call, say the label in a second one."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (agents/worked.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -28,11 +28,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.output import Malformed
+from agents.core.prompts.documents import READ, documents_text, final_answer, question_text
+from agents.core.prose import mentioned_label
+from agents.core.tools import Answer, Tools
 from agents.mad_drag import FORM, Debater, debate, moderate, proposed
-from agents.output import Malformed
-from agents.prose import mentioned_label
-from agents.reading import READ, documents_text, final_answer, question_text
-from agents.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question
 

@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.checking import (
+from agents.core.claims import (
     Checked,
     check_stances,
     document_text,
@@ -45,8 +45,8 @@ from agents.checking import (
     unique,
     write_queries,
 )
-from agents.labels import label_with
-from agents.tools import Answer, Tools, Unparsed
+from agents.core.labels import label_with
+from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.checking import (
+from agents.core.claims import (
     Checked,
     check_stances,
     evidence_text,
@@ -35,7 +35,7 @@ from agents.checking import (
     unique,
     write_queries,
 )
-from agents.tools import Answer, Tools, Unparsed
+from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 

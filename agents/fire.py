@@ -27,9 +27,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.checking import evidence_text, object_schema, one_line, unique
-from agents.labels import labels_of, labels_text, task_text
-from agents.tools import Answer, Tools, Unparsed
+from agents.core.claims import evidence_text, object_schema, one_line, unique
+from agents.core.labels import labels_of, labels_text, task_text
+from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 

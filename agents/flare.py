@@ -30,10 +30,10 @@ from itertools import groupby
 
 from pydantic import Field
 
-from agents.draft import Draft
-from agents.reading import question_text
-from agents.thoughts import EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.tools import Answer, Tools
+from agents.core.lookahead import Draft
+from agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
+from agents.core.prompts.documents import question_text
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 

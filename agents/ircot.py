@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.reading import READ, final_answer, question_text
-from agents.thoughts import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.tools import Answer, Tools
+from agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
+from agents.core.prompts.documents import READ, final_answer, question_text
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 

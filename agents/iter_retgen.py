@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.reading import READ, final_answer, question_text
-from agents.tools import Answer, Tools
+from agents.core.prompts.documents import READ, final_answer, question_text
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 

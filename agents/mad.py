@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
+from agents.core.prompts.documents import final_answer, question_text
+from agents.core.tools import Answer, Tools
 from agents.mad_drag import FORM, Debater, debate
-from agents.reading import final_answer, question_text
-from agents.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 from ratchet.text import normalise_answer

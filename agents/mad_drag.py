@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from agents.output import Malformed
-from agents.reading import MARK, final_answer, question_text, unanimous
-from agents.tools import Answer, Tools
+from agents.core.output import Malformed
+from agents.core.prompts.documents import MARK, final_answer, question_text, unanimous
+from agents.core.tools import Answer, Tools
 from inference.dialogue import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question

@@ -27,9 +27,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
-from agents.tools import Answer, Tools
-from agents.worked import task_of, worked_examples
+from agents.core.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
+from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.tools import Answer, Tools
 from inference.dialogue import Dialogue
 from ratchet.config import Section
 from ratchet.records import Label, Question, Turn
@@ -65,7 +65,7 @@ class Settings(Section):
     judge_reads: Literal["first", "all"] = "first"
     """The first round, or all of them."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (agents/worked.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -31,11 +31,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
-from agents.output import Malformed
-from agents.reading import documents_text
-from agents.tools import Answer, Tools
-from agents.worked import task_of, worked_examples
+from agents.core.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
+from agents.core.output import Malformed
+from agents.core.prompts.documents import documents_text
+from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
@@ -66,7 +66,7 @@ class Settings(Section):
     in_turn: bool = False
     """Debaters of one round speak one after the other, from round 2 on, and read what was just said."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (agents/worked.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.reading import KNOW, final_answer, question_text
-from agents.tools import Answer, Tools
+from agents.core.prompts.documents import KNOW, final_answer, question_text
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agents.tools import Answer, Tools
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 

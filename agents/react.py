@@ -29,7 +29,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.labels import (
+from agents.core.labels import (
     concluded,
     ending,
     labels_of,
@@ -38,12 +38,12 @@ from agents.labels import (
     read_label,
     read_verdict,
 )
-from agents.output import Malformed
-from agents.prose import mentioned_label
-from agents.reading import documents_text
-from agents.thoughts import first_sentence
-from agents.tools import Answer, Tools
-from agents.worked import task_of, worked_examples
+from agents.core.output import Malformed
+from agents.core.prompts.chain_of_thought import first_sentence
+from agents.core.prompts.documents import documents_text
+from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.prose import mentioned_label
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
@@ -83,7 +83,7 @@ class Settings(Section):
     at_the_end: Literal["verdict", "nothing"] = "verdict"
     """When the steps are used up."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (agents/worked.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
 
 @dataclass(frozen=True)

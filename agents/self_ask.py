@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from agents.output import Malformed
-from agents.reading import documents_text, question_text
-from agents.tools import Answer, Tools
+from agents.core.output import Malformed
+from agents.core.prompts.documents import documents_text, question_text
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 

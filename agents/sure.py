@@ -27,10 +27,10 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agents.output import Malformed
-from agents.prose import mentioned_label
-from agents.reading import final_answer, question_text
-from agents.tools import Answer, Tools
+from agents.core.output import Malformed
+from agents.core.prompts.documents import final_answer, question_text
+from agents.core.prose import mentioned_label
+from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Question
 

@@ -12,11 +12,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agents.core.tools import Answer, Tools
 from agents.mrag.brief import ANSWER_EXAMPLE, document_line
 from agents.mrag.brief import SYSTEM as BRIEF
 from agents.mrag.schemas import BriefAnswer
 from agents.mrag.style import passage_text
-from agents.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 

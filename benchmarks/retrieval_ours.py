@@ -17,14 +17,14 @@ from index_build.postings import Bm25Postings, SparsePostings
 from index_build.shard import BATCH
 from index_build.writing import FolderWriter
 from ratchet.errors import UserError
-from retrieval.engine import Bm25, SparseQuery
-from retrieval.engine import Engine as SparseEngine
-from retrieval.hashing import key_hash
-from retrieval.lucene import LuceneRanker, build_lucene
+from retrieval.backends.lucene import LuceneRanker, build_lucene
+from retrieval.encoders.vectors import WEIGHTS
 from retrieval.ranker import Ranking
-from retrieval.shard import Shard, ShardManifest, read_shard_manifest
-from retrieval.sparse_vectors import WEIGHTS
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.engine import Bm25, SparseQuery
+from retrieval.sparse.engine import Engine as SparseEngine
+from retrieval.sparse.hashing import key_hash
+from retrieval.sparse.shards import Shard, ShardManifest, read_shard_manifest
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.
@@ -105,7 +105,7 @@ def term_hashes(vocabulary: int) -> np.ndarray:
 
 
 class Lucene(Engine):
-    """Lucene by retrieval/lucene.py: BM25 with lengths rounded to a byte.
+    """Lucene by retrieval/backends/lucene.py: BM25 with lengths rounded to a byte.
 
     It cuts the text with its own analyzer, in Java: our words would cost its build more time than Lucene itself. The
     words t0, t1 and so on pass through that unchanged.

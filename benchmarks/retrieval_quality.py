@@ -29,7 +29,7 @@ from ratchet.files import read_jsonl
 from ratchet.records import with_title
 from ratchet.text import normalise_answer
 from retrieval.ranker import Ranking
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
 
 DEPTH = 100
 ORACLE = "brute force"

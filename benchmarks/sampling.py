@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
-from agents.episode import Setting
-from agents.reach import open_reach
-from agents.systems import load_system
+from agents.core.episode import Setting
+from agents.core.registry import load_system
+from agents.core.resources import open_reach
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from inference.engines import close_engines, open_engines
 from questions.load import load_questions

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from agents.reach import Reach
+from agents.core.resources import Reach
 from inference.engine import Completion, Engine, Message, SamplingParams
 from ratchet.progress import Progress
 from ratchet.tasks import together

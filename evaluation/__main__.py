@@ -41,7 +41,7 @@ def main() -> None:
 
         return sweep(sys.argv[2:])
     if sys.argv[1:2] == ["leaderboard"]:
-        from evaluation.leaderboard import leaderboard
+        from evaluation.tables.leaderboard import leaderboard
 
         return leaderboard(sys.argv[2:])
     parser = argparse.ArgumentParser(
@@ -68,18 +68,18 @@ def main() -> None:
     if (arguments.name is not None) != (arguments.action == "describe"):
         parser.error("describe takes the name of a benchmark, the other actions take none")
     if arguments.action in ("list", "describe"):
-        from evaluation.listing import describe, list_benchmarks
+        from evaluation.tables.listing import describe, list_benchmarks
 
         return describe(arguments.name) if arguments.name else list_benchmarks()
     if arguments.config is None:
         parser.error("--config is needed")
     config = config_of(arguments)
     if arguments.action == "leakage":
-        from evaluation.listing import print_leaks
+        from evaluation.tables.listing import print_leaks
 
         return print_leaks(config)
     if arguments.action == "members":
-        from evaluation.members import print_members
+        from evaluation.tables.members import print_members
 
         return print_members(config, arguments.round)
     if arguments.action not in ("run", "sample") and (arguments.adapter or arguments.base_only):
@@ -90,18 +90,18 @@ def main() -> None:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
     folder = open_run(config).round(arguments.round)
     if arguments.action == "thresholds":
-        from evaluation.thresholds import print_thresholds
+        from evaluation.measures.thresholds import print_thresholds
 
         return print_thresholds(config, folder, arguments.split or "dev", arguments.quantile)
     _evaluate(config, folder, arguments)
 
 
 def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
-    from evaluation.agreement import agreement_table
-    from evaluation.compare import evaluate, read_arm, results_path, run_arms, scores_path, splits_of, tabulate
-    from evaluation.power import power_table
-    from evaluation.suite import WIDTH
-    from evaluation.verdict_tables import print_verdicts
+    from evaluation.arms import evaluate, read_arm, results_path, run_arms, scores_path, splits_of, tabulate
+    from evaluation.measures.agreement import agreement_table
+    from evaluation.measures.power import power_table
+    from evaluation.tables.suite import WIDTH
+    from evaluation.tables.verdicts import print_verdicts
     from rewards.store import stored_scores
 
     splits = [arguments.split] if arguments.split else splits_of(config)
@@ -141,8 +141,8 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
 
 
 def _print(found: list[Results]) -> None:
-    from evaluation.suite import print_suite
-    from evaluation.table import print_candidates, print_left_out, print_results
+    from evaluation.tables.comparison import print_candidates, print_left_out, print_results
+    from evaluation.tables.suite import print_suite
 
     for results in found:
         if results.arm(TRAINED) or len(found) == 1:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from evaluation.complementarity import Complementarity
-from evaluation.metrics import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, by_question
-from evaluation.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
-from evaluation.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
+from evaluation.measures.complementarity import Complementarity
+from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, by_question
+from evaluation.measures.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
+from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.files import read_record, write_atomic
 from ratchet.records import Question, Record, Trajectory
 

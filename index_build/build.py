@@ -22,6 +22,7 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.progress import Progress
+from retrieval.encoders.limits import TokenLimit
 from retrieval.layout import (
     MANIFEST,
     SHARDS,
@@ -34,9 +35,8 @@ from retrieval.layout import (
     stamp_of,
     write_stamps,
 )
-from retrieval.limits import TokenLimit
 from retrieval.opening import open_store
-from retrieval.shard import SHARD, FileEntry, ShardManifest, read_shard_manifest
+from retrieval.sparse.shards import SHARD, FileEntry, ShardManifest, read_shard_manifest
 from retrieval.store import Store
 
 # Ids that are looked up together.

@@ -10,7 +10,7 @@ from tokenizers import Encoding, Tokenizer
 
 from ratchet.errors import UserError
 from ratchet.records import with_title
-from retrieval.limits import TokenLimit
+from retrieval.encoders.limits import TokenLimit
 
 # A long title makes chunks smaller, but not smaller than this share of what fits without one: an encoder cuts their
 # ends then, which is counted.

@@ -16,8 +16,8 @@ from index_build.shard import Content
 from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig, parse
 from ratchet.files import write_atomic
-from retrieval.limits import TokenLimit
-from retrieval.words import Words
+from retrieval.encoders.limits import TokenLimit
+from retrieval.sparse.analyzer import Words
 
 # Chunks that are encoded together, and the most that a kill can lose.
 ENCODED = 1024
@@ -46,9 +46,9 @@ def contents_of(config: IndexConfig) -> Contents:
 
 
 def _sparse_contents(config: IndexConfig) -> Contents:
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
-    from retrieval.sparse_vectors import WEIGHTS, load_vectors, save_vectors
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
+    from retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
 
     encoder = load_encoder(parse(EncoderConfig, config.encoder, "index.encoder"))
 
@@ -71,7 +71,7 @@ def _sparse_contents(config: IndexConfig) -> Contents:
 
 
 def _dense_contents(config: IndexConfig) -> Contents:
-    from retrieval.dense import DenseConfig, load_dense_encoder
+    from retrieval.encoders.dense import DenseConfig, load_dense_encoder
 
     encoder = load_dense_encoder(parse(DenseConfig, config.encoder, "index.encoder"))
 

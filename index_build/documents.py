@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import read_jsonl
 from ratchet.progress import Progress
-from retrieval.hashing import key_hash
+from retrieval.sparse.hashing import key_hash
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 DOCUMENT_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")

@@ -1,4 +1,4 @@
-"""From sorted postings to the posting file that retrieval/postings.py describes."""
+"""From sorted postings to the posting file that retrieval/sparse/postings.py describes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from retrieval.codes import FAR, frequency_code, length_norm
-from retrieval.postings import (
+from retrieval.sparse.postings import (
     BLOCKS,
     DENSE,
     GAPS,
@@ -19,6 +18,7 @@ from retrieval.postings import (
     WINDOW_BITS,
     block_bytes,
 )
+from retrieval.sparse.quantisation import FAR, frequency_code, length_norm
 
 # A window with one chunk in FULL or more is stored dense even where that is larger: it is added in a sixth of the time.
 FULL = 4

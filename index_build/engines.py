@@ -11,7 +11,7 @@ from ratchet.config import IndexConfig
 from ratchet.progress import Progress
 from retrieval.layout import Manifest
 from retrieval.opening import milvus_config, open_store, vector_space
-from retrieval.shard import Shard
+from retrieval.sparse.shards import Shard
 from retrieval.store import Store
 
 # Rows that are handed to Milvus at once.
@@ -29,13 +29,13 @@ def finish_engine(config: IndexConfig, target: Path, manifest: Manifest) -> None
 def drop_older(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Delete what an engine holds of an older manifest, now that another one has taken its place."""
     if config.engine == "milvus":
-        from retrieval.milvus import drop_milvus
+        from retrieval.backends.milvus import drop_milvus
 
         drop_milvus(milvus_config(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
 
 
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
-    from retrieval.lucene import LuceneRanker, build_lucene
+    from retrieval.backends.lucene import LuceneRanker, build_lucene
 
     folder = target / "lucene"
     if folder.exists():
@@ -48,7 +48,7 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:
-    from retrieval.milvus import build_milvus
+    from retrieval.backends.milvus import build_milvus
 
     with Progress("sending vectors to Milvus", len(store)) as progress:
         build_milvus(
@@ -69,7 +69,7 @@ def _vectors(store: Store, first: int) -> Iterator[Any]:
 def _rows(shard: Shard, first: int, last: int) -> Any:
     if "vectors" in shard.manifest.files:
         return shard.array("vectors").reshape(len(shard), -1)[first:last]
-    from retrieval.sparse_vectors import SparseVectors
+    from retrieval.encoders.vectors import SparseVectors
 
     offsets = shard.array("row_offsets")[first : last + 1]
     span = slice(int(offsets[0]), int(offsets[-1]))

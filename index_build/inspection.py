@@ -12,11 +12,11 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.text import plain_line
-from retrieval.engine import Postings
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.opening import MILVUS_LITE, open_store
-from retrieval.postings import BLOCKS
-from retrieval.shard import NOT_THERE, Shard, ShardManifest
+from retrieval.sparse.engine import Postings
+from retrieval.sparse.postings import BLOCKS
+from retrieval.sparse.shards import NOT_THERE, Shard, ShardManifest
 
 # Files by what they are for; what is not named is the texts'.
 SEARCHED = {
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     if given.verify:
         count = verify(given.folder, manifest, shards, everything=True)
         if manifest.settings.engine == "lucene":
-            from retrieval.lucene import LuceneRanker
+            from retrieval.backends.lucene import LuceneRanker
 
             LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")

@@ -11,7 +11,7 @@ from typing import Any
 from inference.chat import load_tokenizer
 from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
-from retrieval.limits import TokenLimit
+from retrieval.encoders.limits import TokenLimit
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from numba import njit
 
 from index_build.encode import encode_lists, frequency_codes, room, value_places
 from index_build.writing import FolderWriter
-from retrieval.codes import value_codes
-from retrieval.hashing import key_hash
-from retrieval.shard import NOT_THERE
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.hashing import key_hash
+from retrieval.sparse.quantisation import value_codes
+from retrieval.sparse.shards import NOT_THERE
 
 # Postings that are sorted in memory at once: about 30 bytes each.
 SLICE = 1 << 23

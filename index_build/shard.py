@@ -15,8 +15,8 @@ from index_build.plan import Piece
 from index_build.writing import FolderWriter, building_folder
 from ratchet.errors import UserError
 from ratchet.files import disk_error
-from retrieval.hashing import key_hashes
-from retrieval.shard import ShardManifest
+from retrieval.sparse.hashing import key_hashes
+from retrieval.sparse.shards import ShardManifest
 
 # Documents that are tokenised together.
 BATCH = 64

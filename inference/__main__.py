@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from inference.prepare import WHEEL, prepare_model
 from inference.serving.command import DESCRIPTION, add_serve_arguments, serve
+from inference.smollm2 import WHEEL, prepare_model
 from ratchet.command import run_command
 
 

@@ -24,10 +24,10 @@ def open_engine(model: ModelConfig, served: bool = False) -> Engine:
 
         return ScriptedEngine.from_config(model)
     if isinstance(model.url, tuple) and len(model.url) > 1:
-        from inference.replicas import ReplicaEngine
+        from inference.http.replicas import ReplicaEngine
 
         return ReplicaEngine(model, served=served)
-    from inference.http import HttpEngine
+    from inference.http.engine import HttpEngine
 
     if isinstance(model.url, tuple):
         model = model.model_copy(update={"url": model.url[0] if model.url else None})

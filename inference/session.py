@@ -1,7 +1,7 @@
 """Which trajectory a request belongs to, without every system having to say so.
 
-`run_episode` marks what it runs; engines over several servers (inference/replicas.py) look here, so that all requests
-of a trajectory meet the server that has its prefix in cache.
+`run_episode` marks what it runs; engines over several servers (inference/http/replicas.py) look here, so that all
+requests of a trajectory meet the server that has its prefix in cache.
 """
 
 from __future__ import annotations

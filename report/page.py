@@ -16,9 +16,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluation.metrics import BY_NAME
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, TRAINED, Difference, Results
-from evaluation.table import SECTIONS, p_value
+from evaluation.tables.comparison import SECTIONS, p_value
 from ratchet.config import Config
 from report.gather import Gathered, Tally
 from report.ledger import ledger_view

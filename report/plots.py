@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evaluation.metrics import BY_NAME
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, TRAINED, Difference, Results
 from ratchet.records import Selection
 from report.rounds import RoundNumbers

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from evaluation.compare import results_path
-from evaluation.metrics import BY_NAME
+from evaluation.arms import results_path
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, TRAINED, Estimate, Results, read_results
-from evaluation.table import p_value
+from evaluation.tables.comparison import p_value
 from ratchet.config import Config
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evaluation.measures.verdicts import APART, Verdicts, label_scores
 from evaluation.results import TRAINED, Arm, Results
-from evaluation.verdicts import APART, Verdicts, label_scores
 from report.numbers import interval, number
 
 

@@ -19,7 +19,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
 from ratchet.text import plain_line
 from retrieval.opening import open_index
-from retrieval.source import SourceError
+from retrieval.sources.source import SourceError
 
 SHOWN_CHARACTERS = 600
 
@@ -62,7 +62,7 @@ def search(arguments: Sequence[str]) -> None:
 
 
 async def _search_source(config: Config, name: str, query: str, k: int, offset: int) -> list[Passage]:
-    from retrieval.sources import open_sources
+    from retrieval.sources.opening import open_sources
 
     if name not in config.sources:
         raise UserError(f"--source {name}: not under the config's sources{did_you_mean(name, config.sources)}")
@@ -78,11 +78,11 @@ async def _search_source(config: Config, name: str, query: str, k: int, offset: 
 def main() -> None:
     command, *arguments = sys.argv[1:] or [""]
     if command == "mcp":
-        from retrieval.mcp_server import main as serve_mcp
+        from retrieval.serving.mcp import main as serve_mcp
 
         serve_mcp(arguments)
     elif command == "memory":
-        from retrieval.memory_command import main as show_memory
+        from retrieval.memory.command import main as show_memory
 
         show_memory(arguments)
     else:

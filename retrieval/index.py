@@ -8,7 +8,7 @@ from typing import Protocol
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.ranker import Ranker, Ranking
-from retrieval.sparse import SparseRanker
+from retrieval.sparse.rankers import SparseRanker
 from retrieval.store import Store
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from ratchet.config import IndexConfig, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from retrieval.engine import Bm25, Engine
 from retrieval.index import Index, Retriever
 from retrieval.layout import SHARDS, Manifest, read_manifest, read_shards, verify
 from retrieval.ranker import Ranker
-from retrieval.shard import Shard
-from retrieval.sparse import SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.engine import Bm25, Engine
+from retrieval.sparse.rankers import SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.shards import Shard
 from retrieval.store import Store
-from retrieval.words import Words
 
 MILVUS_LITE = "milvus.db"
 
@@ -32,7 +32,7 @@ def open_index(config: IndexConfig, threads: int | None = None) -> Retriever:
     No index there, or a damaged one, is a UserError that says what to do.
     """
     if config.url is not None:
-        from retrieval.client import RemoteIndex
+        from retrieval.serving.client import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name)
     if config.kind == "hybrid":
@@ -77,7 +77,7 @@ def _ranker(
     settings = manifest.settings
     encoder = {**manifest.encoder, **encoder}
     if settings.engine == "lucene":
-        from retrieval.lucene import LuceneRanker
+        from retrieval.backends.lucene import LuceneRanker
 
         lucene = LuceneRanker(folder / "lucene", settings.k1, settings.b)
         if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
@@ -98,8 +98,8 @@ def _ranker(
 
 def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
     def load() -> Any:
-        from retrieval.encoder_loading import load_encoder
-        from retrieval.encoders import EncoderConfig
+        from retrieval.encoders.loading import load_encoder
+        from retrieval.encoders.sparse import EncoderConfig
 
         encoder = load_encoder(parse(EncoderConfig, settings, "index.encoder"))
         _same_encoder(folder, digest, encoder.digest)
@@ -117,7 +117,7 @@ def _same_encoder(folder: Path, built: str, now: str) -> None:
 
 
 def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
-    from retrieval.fusion import HybridRanker
+    from retrieval.backends.hybrid import HybridRanker
 
     parts = []
     for part in config.parts:
@@ -140,12 +140,12 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
     settings = manifest.settings
     load = (_dense_encoder if settings.kind == "dense" else _sparse_encoder)(folder, settings.encoder, encoder)
     if settings.engine == "milvus":
-        from retrieval.milvus import MilvusRanker
+        from retrieval.backends.milvus import MilvusRanker
 
         return MilvusRanker(
             milvus_config(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from retrieval.dense import DenseRanker
+    from retrieval.backends.dense import DenseRanker
 
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     return DenseRanker(matrices, lambda texts: load().encode_queries(texts))
@@ -153,14 +153,14 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
 
 def milvus_config(folder: Path, address: str) -> Any:
     """Where an index's vectors are: at the address of a cluster, or in a file of the index folder."""
-    from retrieval.milvus import MilvusConfig
+    from retrieval.backends.milvus import MilvusConfig
 
     return MilvusConfig(uri=address or str(folder / MILVUS_LITE))
 
 
 def vector_space(manifest: Manifest, store: Store) -> Any:
     """What a Milvus collection of this index holds."""
-    from retrieval.milvus import VectorSpace
+    from retrieval.backends.milvus import VectorSpace
 
     return VectorSpace(
         digest=content_key(manifest.settings.encoder, store.digest),
@@ -172,7 +172,7 @@ def vector_space(manifest: Manifest, store: Store) -> Any:
 
 def _dense_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
     def load() -> Any:
-        from retrieval.dense import DenseConfig, load_dense_encoder
+        from retrieval.encoders.dense import DenseConfig, load_dense_encoder
 
         encoder = load_dense_encoder(parse(DenseConfig, settings, "index.encoder"))
         _same_encoder(folder, digest, encoder.digest)

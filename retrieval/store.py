@@ -9,7 +9,7 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.records import Passage, content_key
-from retrieval.shard import Shard
+from retrieval.sparse.shards import Shard
 
 
 class Store:

@@ -24,12 +24,12 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.files import write_json
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
-from ratchet.trajectories import read_trajectories
 from rewards.scoring import check_known, score_trajectories, unfinished
 from rewards.selection import check_weights, select
 from rewards.store import stored_scores
 from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
 from sampling.pool import planned_keys
+from sampling.store import read_trajectories
 
 
 def main() -> None:

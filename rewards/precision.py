@@ -2,7 +2,7 @@
 
 Ours, not of a paper: nugget correctness is a recall, which longer answers raise (seed paper 002 reports as much). The
 claims and the scale are those of faithfulness, with the reference (or the short answers joined, or the nuggets) in
-place of the documents: mean of (s + 1) / 2. `correctness_f1` in `evaluation.metrics` joins the two.
+place of the documents: mean of (s + 1) / 2. `correctness_f1` in `evaluation.measures.measures` joins the two.
 
 Cost: 1 judge call a run where faithfulness was judged of the same trajectory, whose claims are then taken over;
 2 calls a run where it was not.

@@ -1,4 +1,4 @@
-"""Faithfulness and answer relevance after RAGAS, given by the judge: the functions of agents/ragas.py.
+"""Faithfulness and answer relevance after RAGAS, given by the judge: the functions of agents/core/ragas.py.
 
 Of a response (`Trajectory.response`: the reasons for a label, else the answer) against the documents that the system
 handed over, and against the text of its question or claim. A score is the mean of the judge's runs that have a value,
@@ -16,11 +16,11 @@ from statistics import fmean
 
 import numpy as np
 
-from agents import ragas
-from agents.ragas import F, Measured, Said
+from agents.core import ragas
+from agents.core.ragas import F, Measured, Said
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.tasks import together
-from retrieval.embedding import Embed
+from retrieval.encoders.embedder import Embed
 from rewards.judge import Ask, CallLog, Judge
 
 STATEMENTS, QUESTIONS = 16, 3

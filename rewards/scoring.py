@@ -22,7 +22,7 @@ from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import together
 from ratchet.text import plain_text
-from retrieval.embedding import Embed, open_embedder
+from retrieval.encoders.embedder import Embed, open_embedder
 from rewards import endings
 from rewards.correctness import NuggetStore, correctness
 from rewards.faithfulness import faithfulness

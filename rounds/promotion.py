@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from evaluation.compare import arm_path, evaluate, results_path, run_arms, scores_path
-from evaluation.metrics import BY_NAME
+from evaluation.arms import arm_path, evaluate, results_path, run_arms, scores_path
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, PARENT, TRAINED, Difference, Results, compare
 from inference.adapters import adapter_digest
 from questions.load import load_questions

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.systems import models_of
-from evaluation.compare import results_path, split_of, splits_of
+from agents.core.registry import models_of
+from evaluation.arms import results_path, split_of, splits_of
 from inference.addresses import needs_server
 from ratchet.config import JUDGED_SCORES, Config, load_members
 from ratchet.records import content_key

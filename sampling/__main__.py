@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from agents.episode import Setting
+from agents.core.episode import Setting
 from questions.guard import guard
 from questions.load import load_questions
 from ratchet.command import config_of, config_parser, part_of_work, run_command

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from agents.episode import Setting, run_episode
-from agents.reach import Reach, open_reach
-from agents.systems import System, load_system
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import System, load_system
+from agents.core.resources import Reach, open_reach
 from inference.adapters import read_adapter
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
@@ -27,9 +27,9 @@ from ratchet.files import Segment, read_segments, write_json
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.tasks import together
-from ratchet.trajectories import read_trajectories
 from retrieval.index import Retriever
 from retrieval.opening import open_index
+from sampling.store import read_trajectories
 
 GIVE_UP_AFTER = 20
 """Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""

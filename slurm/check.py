@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.systems import models_of
+from agents.core.registry import models_of
 from inference.serving.settings import serve_config
 from questions.guard import guard, split_configs
 from questions.load import load_split

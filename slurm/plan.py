@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from agents.systems import models_of
+from agents.core.registry import models_of
 from evaluation.sweep.cells import plan_sweep
 from inference.addresses import needs_server
 from inference.serving.settings import serve_config

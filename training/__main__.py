@@ -16,7 +16,7 @@ from ratchet.command import add_config_arguments, config_of, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
-from ratchet.trajectories import read_trajectories
+from sampling.store import read_trajectories
 from training.prepare import prepare_rows
 from training.rows import check_rows, table_rows
 from training.show import render_row, summary

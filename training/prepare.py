@@ -12,7 +12,7 @@ from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, content_key
 from ratchet.runfolder import RoundFolder
-from ratchet.trajectories import read_trajectories
+from sampling.store import read_trajectories
 from training.rows import RowsFile, build_rows, check_rows, missing, read_rows, rows_source, rows_table, write_rows
 
 FORM = 1

@@ -33,10 +33,10 @@ from typing import Literal
 from pydantic import Field
 
 from agents.awe.citations import check
-from agents.checking import unique
-from agents.output import Malformed
-from agents.reading import KNOW, READ, documents_text, final_answer, question_text, unanimous
-from agents.tools import Answer, Tools
+from agents.core.claims import unique
+from agents.core.output import Malformed
+from agents.core.prompts.documents import KNOW, READ, documents_text, final_answer, question_text, unanimous
+from agents.core.tools import Answer, Tools
 from inference.dialogue import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question

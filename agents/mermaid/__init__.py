@@ -34,14 +34,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.checking import document_text, one_line
-from agents.labels import label_with, labels_of, labels_text, task_text
+from agents.core.claims import document_text, one_line
+from agents.core.labels import label_with, labels_of, labels_text, task_text
+from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
 from agents.mermaid.decompose import DECOMPOSE, Decomposition, entities_of, facts_text, names_in
-from agents.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
-from retrieval.source import Found
+from retrieval.sources.source import Found
 
 ROLES = ("decomposer", "executor")
 

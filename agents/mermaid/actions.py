@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents.checking import object_schema, one_line
+from agents.core.claims import object_schema, one_line
 from ratchet.records import Label
-from retrieval.source import ToolSpec
+from retrieval.sources.source import ToolSpec
 
 DEEPEST = 5
 """Levels of a tool's arguments that are spelt out."""

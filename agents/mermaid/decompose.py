@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.checking import distinct, one_line
+from agents.core.claims import distinct, one_line
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agents.core.tools import Answer, OutOfBudget, Tools
 from agents.mrag.brief import Brief
 from agents.mrag.paper import Paper
 from agents.mrag.schemas import Fields
@@ -11,7 +12,6 @@ from agents.mrag.searcher import search
 from agents.mrag.settings import AGENTS, Settings
 from agents.mrag.style import Found, Refused, Style
 from agents.mrag.work import Work
-from agents.tools import Answer, OutOfBudget, Tools
 from ratchet.errors import UserError
 from ratchet.records import Question
 

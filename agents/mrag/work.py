@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from agents.core.tools import Tools
 from agents.mrag.settings import Settings
-from agents.tools import Tools
 from inference.dialogue import Dialogue
 from ratchet.records import Passage
 

@@ -3,8 +3,9 @@
 Two agents, one over a collection of documents ("rag"), one over web search ("search"). In each of at most three rounds
 each writes a query, reads three documents and answers: its reasons, then a label alone on the last line. From round 2
 on it has seen the opponent's last answer, and its own last query. Each answer gets two scores, faithfulness and answer
-relevance (agents/ragas.py). Both say the same, and no score is below its threshold: consensus. Else, after the last
-round, a judge decides from the whole debate, what was found, and each agent's mean scores. Labels come from the task.
+relevance (agents/core/ragas.py). Both say the same, and no score is below its threshold: consensus. Else, after the
+last round, a judge decides from the whole debate, what was found, and each agent's mean scores. Labels come from the
+task.
 
 Budget: 14 model calls a round (of each agent: 1 query, 1 answer, 2 for faithfulness, 3 for relevance) and one for the
 judge, 43 at most; one retrieval an agent and round, so 2 to 6. Without query formulation 6 calls an agent and round,
@@ -39,11 +40,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.labels import Verdict, common_answer, concluded, labels_of, mentioned_verdict, read_verdict
-from agents.ragas import F, Said, answer_relevance, statements_of, supported
+from agents.core.labels import Verdict, common_answer, concluded, labels_of, mentioned_verdict, read_verdict
+from agents.core.ragas import F, Said, answer_relevance, statements_of, supported
+from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import Agent, Kind, Move, Round, Scores, agents_of, known_sum, mean_scores, passages_of
 from agents.tool_mad.prompts import answer_prompt, judge_prompt, loose_query, query_prompt, read_query
-from agents.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agents.labels import Verdict
+from agents.core.labels import Verdict
 from ratchet.records import Passage
 
 Kind = Literal["none", "rag", "search"]

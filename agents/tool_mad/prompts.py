@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.labels import ending, task_text
-from agents.output import Malformed
-from agents.reading import documents_text
+from agents.core.labels import ending, task_text
+from agents.core.output import Malformed
+from agents.core.prompts.documents import documents_text
 from agents.tool_mad.debate import Agent, Round, Scores, passages_of
 from ratchet.records import Label, Passage, Question
 

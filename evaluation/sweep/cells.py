@@ -16,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from agents.acting import Setting
-from evaluation.compare import split_of, splits_of, title_of
-from evaluation.metrics import Scores
+from agents.core.dialogues import Setting
+from evaluation.arms import split_of, splits_of, title_of
+from evaluation.measures.measures import Scores
 from evaluation.results import primary_measure
 from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
 from evaluation.sweep.settings import SweepConfig, check_names, sweep_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.metrics import BY_NAME
+from evaluation.measures.measures import BY_NAME
 from evaluation.sweep.cells import QuestionSet, Sweep
 from evaluation.sweep.records import Choice, Look, TestRecord
 from ratchet.errors import UserError

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from evaluation.metrics import Values, by_question
+from evaluation.measures.measures import Values, by_question
+from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.results import Arm, Difference, Estimate, make_arm, measure_difference
-from evaluation.statistics import holm, stratified_interval
 from evaluation.sweep.cells import Cell, QuestionSet, Seen, Stage, Sweep
 from evaluation.sweep.choice import choose, looks_at, test_record
 from evaluation.sweep.records import (

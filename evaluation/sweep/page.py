@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from evaluation.metrics import BY_NAME
+from evaluation.measures.measures import BY_NAME
 from evaluation.sweep.records import Curve, Point, SweepResults
 from evaluation.sweep.table import COSTS, STAGES, caption, heading, rows_of
 

@@ -16,7 +16,7 @@ from typing import get_args
 
 from pydantic import Field
 
-from evaluation.metrics import BY_NAME, LENIENT, MATCHES
+from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES
 from evaluation.results import MACRO_F1
 from ratchet.config import Config, ScoreName, Section, SystemConfig
 from ratchet.errors import UserError, did_you_mean
@@ -30,7 +30,7 @@ MADE_FROM = {
     "unattributed": ("faithfulness",),
     "unattributed_rule": ("lexical_support",),
 }
-"""Scores behind the measures that are no scores themselves (`evaluation.metrics`)."""
+"""Scores behind the measures that are no scores themselves (`evaluation.measures.measures`)."""
 
 
 class Reference(Section):

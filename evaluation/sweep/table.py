@@ -9,11 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.metrics import BY_NAME
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import Difference, Estimate
-from evaluation.suite import print_wide
 from evaluation.sweep.records import CellResult, SweepResults
-from evaluation.table import interval, mean, number, p_text
+from evaluation.tables.comparison import interval, mean, number, p_text
+from evaluation.tables.suite import print_wide
 from ratchet.command import wide_console
 
 WIDTH = 150

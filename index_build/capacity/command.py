@@ -29,9 +29,9 @@ from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import Config, IndexConfig, parse
 from ratchet.errors import UserError
 from ratchet.files import disk_error
-from retrieval.engine import usable_cores
-from retrieval.sparse_vectors import SparseVectors
-from retrieval.words import Words
+from retrieval.encoders.vectors import SparseVectors
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.engine import usable_cores
 
 QUERIES = 64
 
@@ -145,8 +145,8 @@ def _encoder(index: IndexConfig, given: argparse.Namespace) -> tuple[Any, list[s
     """The sparse encoder, or None where its folder is not here, with a note that says so."""
     if index.kind == "bm25":
         return None, []
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     settings = parse(EncoderConfig, index.encoder, "index.encoder")
     if Path(settings.path).is_dir():

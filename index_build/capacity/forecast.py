@@ -13,14 +13,14 @@ from index_build.capacity.lists import ListBytes, spectrum
 from index_build.capacity.rates import Building, Postings, Sample, Texts
 from index_build.capacity.search_rates import Disk, Searching
 from index_build.postings import BUFFER, SLICE
-from retrieval.engine import SPLIT_WORDS
+from retrieval.sparse.engine import SPLIT_WORDS
 
 # Bytes of a posting on its way: a row in the spill files; a term and a code in the encoded parts; what sorting holds of
 # it (index_build/postings.py); an exception's key and value.
 SPILLED, ENCODED, SORTED, EXCEPTION = 12, 6, 30, 12
 # A chunk's length as a Python integer in a list; a document's hash, its number and its place in the order.
 HELD_CHUNK, HELD_DOCUMENT = 36, 24
-# Regions are counted in words of 4 bytes with 32 bits (retrieval/shard.py).
+# Regions are counted in words of 4 bytes with 32 bits (retrieval/sparse/shards.py).
 MOST_POSTING_BYTES = 1 << 34
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from index_build.encode import encode_lists, room
-from retrieval.postings import WINDOW
+from retrieval.sparse.postings import WINDOW
 
 # A term in so many chunks of the sample keeps its share of the chunks.
 KNOWN = 8

@@ -28,10 +28,10 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl
 from ratchet.records import Record
+from retrieval.encoders.vectors import WEIGHTS, SparseVectors
 from retrieval.layout import Source
-from retrieval.shard import ShardManifest
-from retrieval.sparse_vectors import WEIGHTS, SparseVectors
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.shards import ShardManifest
 
 # Sorting and writing are timed on so many postings at least, or for so long.
 POSTINGS = 1 << 21

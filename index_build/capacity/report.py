@@ -153,8 +153,8 @@ def _serving(goal: Goal, m: Measured, build: Build, s: Serving) -> list[str]:
         if s.nodes:
             lines += _wrapped(
                 f"- {s.nodes} machines of {memory}, each with the documents of {-(-build.shards // s.nodes)} shards "
-                f"and a `python -m retrieval.server`: about {_time(s.latency / s.nodes)} a query; the caller merges "
-                "their results by score (exact for sparse; BM25 counts document frequencies machine by machine)"
+                f"and a `python -m retrieval.serving.server`: about {_time(s.latency / s.nodes)} a query; the caller "
+                "merges their results by score (exact for sparse; BM25 counts document frequencies machine by machine)"
             )
         if m.encodes and s.top:
             lines += _wrapped(

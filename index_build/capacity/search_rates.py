@@ -19,12 +19,12 @@ from index_build.postings import Bm25Postings, SparsePostings
 from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig
 from ratchet.files import disk_error
-from retrieval.engine import Bm25, Engine, SparseQuery
-from retrieval.hashing import key_hash
-from retrieval.postings import WINDOW
-from retrieval.shard import Shard, ShardManifest
-from retrieval.sparse_vectors import WEIGHTS
-from retrieval.words import Words
+from retrieval.encoders.vectors import WEIGHTS
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.engine import Bm25, Engine, SparseQuery
+from retrieval.sparse.hashing import key_hash
+from retrieval.sparse.postings import WINDOW
+from retrieval.sparse.shards import Shard, ShardManifest
 
 K = 10
 WINDOWS = 2

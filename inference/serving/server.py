@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from inference.adapter_check import check_adapter
 from inference.adapters import load_request
 from inference.engine import EngineError
+from inference.http.adapter_check import check_adapter
 from inference.serving import keeper
 from ratchet.files import disk_error
 

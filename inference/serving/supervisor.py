@@ -1,6 +1,6 @@
 """Starts servers, runs a command beside them, restarts what dies, and stops everything in order.
 
-The command rides over a restart: the address stays the same, and the client waits (inference/http.py).
+The command rides over a restart: the address stays the same, and the client waits (inference/http/engine.py).
 """
 
 from __future__ import annotations

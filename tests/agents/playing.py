@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from tiny import Style, tiny_format
 
-from agents.episode import Setting, run_episode
-from agents.reach import Reach
-from agents.systems import System, load_system
-from agents.tools import Answer, Tools
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import System, load_system
+from agents.core.resources import Reach
+from agents.core.tools import Answer, Tools
 from inference.engine import Completion, Engine, Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import FEVER
 from ratchet.config import Section, SystemConfig
 from ratchet.records import Event, Passage, Question, Trajectory
-from retrieval.memory import Memory, MemoryConfig
-from retrieval.source import SearchSource, Source
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.sources.source import SearchSource, Source
 
 SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
 QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))

@@ -12,7 +12,7 @@ from snapshots import check_snapshot
 
 from agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
 from agents.awe.citations import check, claims_of, is_in
-from agents.reading import KNOW, READ
+from agents.core.prompts.documents import KNOW, READ
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
 

@@ -10,8 +10,8 @@ import pytest
 from playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tiny import tiny_format
 
-from agents.reading import MARK
-from agents.systems import known_systems
+from agents.core.prompts.documents import MARK
+from agents.core.registry import known_systems
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.scripted import Replies, Said, ScriptedEngine
 from ratchet.records import Passage, Trajectory

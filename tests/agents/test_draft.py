@@ -9,11 +9,11 @@ import pytest
 from playing import QUESTION, SETTING, Shelf, engine
 from tiny import tiny_format
 
-from agents.draft import Draft
-from agents.episode import run_episode
-from agents.systems import System
-from agents.thoughts import first_sentence, sentence_tokens, stated_answer
-from agents.tools import Answer, Tools
+from agents.core.episode import run_episode
+from agents.core.lookahead import Draft
+from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
+from agents.core.registry import System
+from agents.core.tools import Answer, Tools
 from inference.engine import Completion
 from inference.scripted import Said, ScriptedEngine
 from ratchet.config import Section, SystemConfig

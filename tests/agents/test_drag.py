@@ -9,9 +9,9 @@ import pytest
 from playing import QUESTION, Shelf, engine, passage, play
 from snapshots import check_snapshot
 
+from agents.core.output import Malformed
+from agents.core.prompts.documents import MARK
 from agents.drag import Action, first_named, nearest, read_loosely, read_objection, read_winner
-from agents.output import Malformed
-from agents.reading import MARK
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory

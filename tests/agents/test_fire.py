@@ -9,7 +9,7 @@ import pytest
 from playing import CLAIM, Everywhere, Shelf, engine, passage, play, say
 from snapshots import check_snapshot
 
-from agents.reach import Reach
+from agents.core.resources import Reach
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playing import CLAIM, QUESTION
 
-from agents.labels import ending, labels_of, mentioned_verdict, read_label, read_verdict, task_text
-from agents.output import Malformed
-from agents.prose import mentioned_label
+from agents.core.labels import ending, labels_of, mentioned_verdict, read_label, read_verdict, task_text
+from agents.core.output import Malformed
+from agents.core.prose import mentioned_label
 from questions.labels import AVERITEC, FEVER, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Label

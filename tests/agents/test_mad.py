@@ -8,8 +8,8 @@ import pytest
 from playing import QUESTION, Shelf, engine, play
 from snapshots import check_snapshot
 
+from agents.core.prompts.documents import MARK
 from agents.mad import vote
-from agents.reading import MARK
 from ratchet.errors import UserError
 
 FIRST = [f"one. {MARK} Ada", f"two. {MARK} Bo", f"three. {MARK} Cy"]

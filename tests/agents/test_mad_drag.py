@@ -8,7 +8,7 @@ import pytest
 from playing import QUESTION, Shelf, engine, play
 from snapshots import check_snapshot
 
-from agents.reading import MARK
+from agents.core.prompts.documents import MARK
 from ratchet.errors import UserError
 from training.rows import loss_mask
 

@@ -9,8 +9,8 @@ import pytest
 from playing import CLAIM, Shelf, engine, passage, play
 from snapshots import check_snapshot
 
+from agents.core.output import Malformed
 from agents.madke import named_pieces, read_choice
-from agents.output import Malformed
 from inference.engine import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError

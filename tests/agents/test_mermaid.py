@@ -11,12 +11,12 @@ import pytest
 from playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
 from snapshots import check_snapshot
 
+from agents.core.resources import Embed, Reach
 from agents.mermaid import LAST, REFUSED
-from agents.reach import Embed, Reach
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.records import Question, Recall, ToolCall, Trajectory
-from retrieval.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory, MemoryConfig
 
 PARTS = say(
     triplets=[

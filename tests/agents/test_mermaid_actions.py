@@ -12,13 +12,13 @@ import xgrammar
 from playing import CLAIM, engine, play, say
 from tiny import tiny_tokenizer
 
+from agents.core.resources import Reach
 from agents.mermaid.actions import action_schema, arguments_schema, tools_text
 from agents.mermaid.decompose import names_in
-from agents.reach import Reach
 from questions.labels import FEVER
 from ratchet.records import ToolCall
-from retrieval.memory import Memory, MemoryConfig
-from retrieval.source import QUERY_SCHEMA, Found, ToolSpec
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.sources.source import QUERY_SCHEMA, Found, ToolSpec
 
 ODD: dict[str, Any] = {
     "type": "object",

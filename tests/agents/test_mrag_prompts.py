@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playing import Shelf, act, engine, passage, play, query, review, say
 
+from agents.core.output import json_schema
 from agents.mrag.brief import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
-from agents.output import json_schema
 from inference.chat import ChatFormat, load_tokenizer
 from ratchet.records import Note, content_key
 

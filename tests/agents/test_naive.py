@@ -6,7 +6,7 @@ import pytest
 from playing import QUESTION, Shelf, engine, passage, play
 from snapshots import check_snapshot
 
-from agents.reading import KNOW, READ
+from agents.core.prompts.documents import KNOW, READ
 
 SHELF = {QUESTION.text: [passage(n, f"fact {n}", f"Page {n}") for n in range(1, 6)]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.output import Malformed, parse_output
+from agents.core.output import Malformed, parse_output
 
 ANY_OBJECT = {"type": "object"}
 

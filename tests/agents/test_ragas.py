@@ -11,7 +11,7 @@ import pytest
 from playing import CLAIM, passage
 from pydantic import ValidationError
 
-from agents.ragas import (
+from agents.core.ragas import (
     AskedFor,
     F,
     Measured,

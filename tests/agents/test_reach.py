@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play
 
-from agents.acting import Setting
-from agents.episode import run_episode
-from agents.reach import Reach
-from agents.systems import System
-from agents.tools import Answer, Tools
+from agents.core.dialogues import Setting
+from agents.core.episode import run_episode
+from agents.core.registry import System
+from agents.core.resources import Reach
+from agents.core.tools import Answer, Tools
 from ratchet.config import RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory
-from retrieval.memory import Memory, MemoryConfig
-from retrieval.source import SourceError
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.sources.source import SourceError
 
 SHELF = Shelf({"harbour": [passage(1), passage(2)]})
 

@@ -9,13 +9,13 @@ import pytest
 from playing import CLAIM, Shelf, engine, passage, play
 from snapshots import check_snapshot
 
-from agents.output import Malformed
-from agents.reach import Reach
+from agents.core.output import Malformed
+from agents.core.resources import Reach
 from agents.react import ONE, read_step, step_of
 from questions.labels import FEVER
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
-from retrieval.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory, MemoryConfig
 
 HARBOUR = "The harbour is old. It was built by Ada Torrin. Ships lie there. Ada also built a bridge."
 SHELF = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playing import engine, run
 
-from agents.output import Malformed
-from agents.tools import Answer, Tools
+from agents.core.output import Malformed
+from agents.core.tools import Answer, Tools
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.records import Trajectory
 

@@ -11,7 +11,7 @@ from debating import NO, YES, Debate
 from playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tiny import tiny_format
 
-from agents.reading import MARK
+from agents.core.prompts.documents import MARK
 from inference.engine import Completion, EngineError, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig

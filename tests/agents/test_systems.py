@@ -13,7 +13,7 @@ from snapshots import check_snapshot
 from tiny import save_tiny_tokenizer
 
 import agents.__main__ as command
-from agents.systems import HOUSE, known_systems, load_system
+from agents.core.registry import HOUSE, known_systems, load_system
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.output import Malformed
+from agents.core.output import Malformed
 from agents.tool_mad.prompts import loose_query, quoted, read_query
 
 

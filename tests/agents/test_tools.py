@@ -11,7 +11,7 @@ import pytest
 from playing import Shelf, Solve, engine, passage, run, say
 from pydantic import BaseModel
 
-from agents.tools import Answer, Tools, Unparsed
+from agents.core.tools import Answer, Tools, Unparsed
 from inference.engine import Completion, EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import RoleConfig, SystemConfig

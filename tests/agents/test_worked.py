@@ -7,8 +7,8 @@ from playing import CLAIM, Shelf, engine, passage, play
 from snapshots import check_snapshot
 
 from agents import mad_liang, madke, react
-from agents.labels import read_verdict
-from agents.worked import task_of, worked_examples
+from agents.core.labels import read_verdict
+from agents.core.prompts.few_shot import task_of, worked_examples
 from questions.labels import AVERITEC, FEVER_TWO, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.records import Label, Question
 

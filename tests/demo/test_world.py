@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import Stemmer
 
-from demo.names import ENTITY_NAMES, VOCABULARIES
-from demo.world import generate
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.records import Question
+from tools.demo_world.__main__ import generate
+from tools.demo_world.names import ENTITY_NAMES, VOCABULARIES
 
 FOLDER = Path(__file__).parents[2] / "demo"
 SPLITS = ("train", "dev", "test")
@@ -53,7 +53,7 @@ def number_in(text: str) -> int:
 
 def test_committed_files_are_what_the_generator_writes() -> None:
     for name, text in generate().items():
-        assert (FOLDER / name).read_text() == text, f"{name}: run python -m demo.world --out demo"
+        assert (FOLDER / name).read_text() == text, f"{name}: run python -m tools.demo_world --out demo"
 
 
 def test_another_seed_is_another_world() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from evaluation.agreement import agreement_table, judge_agreement, krippendorff_alpha
+from evaluation.measures.agreement import agreement_table, judge_agreement, krippendorff_alpha
 from ratchet.records import Score
 
 # Four observers, twelve units: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C.

@@ -12,9 +12,9 @@ from adapter_folders import save_adapter
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
-from evaluation import compare as comparing
+from evaluation import arms as comparing
 from evaluation.__main__ import main
-from evaluation.compare import arm_path, plan, read_arm, results_path, scores_path
+from evaluation.arms import arm_path, plan, read_arm, results_path, scores_path
 from evaluation.results import (
     Difference,
     Results,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from evaluation.complementarity import complementarity, complementarity_table
+from evaluation.measures.complementarity import complementarity, complementarity_table
 from ratchet.records import Label, Question, Trajectory
 
 QUESTIONS = [Question(id=f"q{i}", text="?", answers=("sea", "the coast")) for i in range(6)]

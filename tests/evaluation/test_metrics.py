@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from evaluation.metrics import BY_NAME, by_question, harmonic, measure, unattributed
+from evaluation.measures.measures import BY_NAME, by_question, harmonic, measure, unattributed
 from evaluation.results import MACRO_F1, make_arm
 from ratchet.config import ScoreName
 from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from evaluation.power import paired_differences, power_table, questions_needed, smallest_gain
+from evaluation.measures.power import paired_differences, power_table, questions_needed, smallest_gain
+from evaluation.measures.statistics import sign_flip_p
 from evaluation.results import Arm, Results, make_arm
-from evaluation.statistics import sign_flip_p
 from ratchet.records import Question, Trajectory
 
 

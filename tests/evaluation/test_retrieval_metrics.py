@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.retrieval_metrics import answer_recall, gold_recall, retrieval_measures
+from evaluation.measures.retrieval import answer_recall, gold_recall, retrieval_measures
 from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
 
 

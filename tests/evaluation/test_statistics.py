@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation import statistics
-from evaluation.statistics import bootstrap_interval, holm, paired_difference, sign_flip_p, stratified_interval
+from evaluation.measures import statistics
+from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference, sign_flip_p, stratified_interval
 
 values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=40)
 

@@ -14,7 +14,7 @@ from tiny_index import tiny_index
 
 from evaluation.__main__ import main
 from evaluation.results import Estimate, Results, compare, make_arm
-from evaluation.suite import average_table, print_suite
+from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory

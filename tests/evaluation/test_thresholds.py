@@ -15,7 +15,7 @@ from tiny_index import tiny_index
 
 from agents.tool_mad import Settings
 from evaluation.__main__ import main
-from evaluation.thresholds import Spread, spread_table, spreads, thresholds_line
+from evaluation.measures.thresholds import Spread, spread_table, spreads, thresholds_line
 from questions.labels import FEVER
 from ratchet.command import run_command, wide_console
 from ratchet.config import parse

@@ -15,8 +15,8 @@ from verdict_arms import claims, results_of, said
 
 from evaluation.__main__ import main
 from evaluation.results import Results, make_arm
-from evaluation.suite import average_table, print_suite
-from evaluation.verdict_tables import print_verdicts
+from evaluation.tables.suite import average_table, print_suite
+from evaluation.tables.verdicts import print_verdicts
 from ratchet.errors import UserError
 from ratchet.records import Label, Passage, Question, Recall, ToolCall
 

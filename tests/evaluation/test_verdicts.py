@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from verdict_arms import claims, results_of, said
 
-from evaluation.results import Arm, Results, make_arm
-from evaluation.verdicts import (
+from evaluation.measures.verdicts import (
     APART,
     Verdicts,
     label_scores,
@@ -16,6 +15,7 @@ from evaluation.verdicts import (
     verdicts_of,
     votes,
 )
+from evaluation.results import Arm, Results, make_arm
 from questions.labels import FEVER, FEVER_TWO, choice_labels
 from ratchet.records import Label, Question
 

@@ -26,7 +26,7 @@ from index_build.build import build_index
 from index_build.postings import SparsePostings
 from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig
-from retrieval.sparse_vectors import WEIGHTS
+from retrieval.encoders.vectors import WEIGHTS
 
 VOCABULARY = 20_000
 ROWS = 500

@@ -26,9 +26,9 @@ from index_build.postings import SparsePostings
 from index_build.writing import FolderWriter
 from ratchet.config import load_config
 from ratchet.errors import UserError
+from retrieval.encoders.vectors import WEIGHTS
 from retrieval.layout import read_shards
-from retrieval.shard import FileEntry, ShardManifest
-from retrieval.sparse_vectors import WEIGHTS
+from retrieval.sparse.shards import FileEntry, ShardManifest
 
 WORDS = 1_000_000
 
@@ -122,8 +122,8 @@ def test_a_plan_as_text_and_nothing_left_behind(tmp_path: Path, capsys: pytest.C
 def test_the_encoder_of_the_config_is_really_run(tmp_path: Path, run: Run) -> None:
     from transformers import BertConfig, BertForMaskedLM
 
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     tokenizer = tiny_tokenizer()
     shape = BertConfig(

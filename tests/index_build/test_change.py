@@ -16,7 +16,7 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.layout import Manifest, read_manifest
 from retrieval.opening import open_folder
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
 
 A, B = corpus(40, 0), corpus(25, 1, name="e")
 QUERIES = queries(30)

@@ -14,7 +14,7 @@ import pytest
 from index_build import documents
 from index_build.documents import Document, Part, read_documents, scan, source_files
 from ratchet.errors import UserError
-from retrieval.hashing import key_hash, key_hashes
+from retrieval.sparse.hashing import key_hash, key_hashes
 
 ROWS = [{"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)]
 

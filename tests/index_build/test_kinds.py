@@ -17,7 +17,7 @@ from index_build.inspection import main as inspect
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.fusion import fuse
+from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
 from retrieval.opening import open_index
 
@@ -91,8 +91,8 @@ def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, flo
 
 def sparse_scores(encoder: Settings, texts: list[str], query: str) -> list[float]:
     """Products of the encoder's weights, added in the order of the vocabulary, in Python's floats."""
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     model = load_encoder(EncoderConfig(**encoder))
     documents, asked = model.encode_documents(texts), model.encode_queries([query])
@@ -174,7 +174,7 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
 
 
 def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retrieval.encoders import SparseEncoder
+    from retrieval.encoders.sparse import SparseEncoder
 
     monkeypatch.setattr(content, "ENCODED", 16)
     config = index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, shard_documents=20, **SMALL)
@@ -201,7 +201,7 @@ def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, m
 def test_dense_is_brute_force_over_the_encoder(
     tmp_path: Path, minilm: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from retrieval.dense import DenseConfig, DenseEncoder, load_dense_encoder
+    from retrieval.encoders.dense import DenseConfig, DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "ENCODED", 16)
     config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=minilm, shard_documents=15, **SMALL)

@@ -80,8 +80,8 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
     tmp_path: Path, lion: dict[str, Any], measured: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """An encoder that reads ten times as much makes the same vectors of the same chunks."""
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     named = (
         {} if measured == "by the encoder" else {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))}
@@ -108,8 +108,8 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
 def test_what_a_long_title_leaves_no_room_for_is_counted(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     documents = [{"id": "a", "text": FILLER, "title": "A very long title of a report " * 9}, *DOCUMENTS]
     config = config_of(tmp_path, documents, kind="sparse", encoder=lion)
@@ -171,7 +171,7 @@ def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
 def test_no_input_of_an_encoder_begins_with_a_blank_line(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from retrieval.encoders import SparseEncoder
+    from retrieval.encoders.sparse import SparseEncoder
 
     given: list[str] = []
     real = SparseEncoder.encode_documents
@@ -186,8 +186,8 @@ def test_no_input_of_an_encoder_begins_with_a_blank_line(
 
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
     """It is sent the chunker; and what other documents are cut with it changes nothing either."""
-    from retrieval.encoder_loading import load_encoder
-    from retrieval.encoders import EncoderConfig
+    from retrieval.encoders.loading import load_encoder
+    from retrieval.encoders.sparse import EncoderConfig
 
     limit = load_encoder(EncoderConfig(**lion)).document_limit
     chunker = Chunker(limit.tokenizer, 40, 10, "lion", [limit])
@@ -258,7 +258,7 @@ def test_an_index_of_chunks_that_were_not_made_to_fit_is_searched_and_not_mixed(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """As an earlier version left it: half built, measured by the agent's tokenizer, its encoded parts kept."""
-    from retrieval.encoders import SparseEncoder
+    from retrieval.encoders.sparse import SparseEncoder
 
     config = config_of(tmp_path, corpus(9), kind="sparse", encoder=lion, shard_documents=3)
     command(monkeypatch, "--config", config)

@@ -197,7 +197,7 @@ def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
     config = encoder_config(tmp_path)
     whole = config.model_copy(update={"path": str(tmp_path / "whole")})
     kept = Path(config.path) / "shards" / ".00000.encoded"
-    with contextlib.closing(Zygote("retrieval.encoder_loading", "transformers.models.llama.modeling_llama")) as zygote:
+    with contextlib.closing(Zygote("retrieval.encoders.loading", "transformers.models.llama.modeling_llama")) as zygote:
         assert zygote.build(whole, "never", encoded=8)[0] == 0
         parts: dict[str, int] = {}
         chance, killed = random.Random(2), 0
@@ -218,7 +218,7 @@ def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
 
 def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from index_build import content
-    from retrieval.sparse_vectors import SparseVectors, save_vectors
+    from retrieval.encoders.vectors import SparseVectors, save_vectors
 
     monkeypatch.setattr(content, "ENCODED", 8)
     config = encoder_config(tmp_path)

@@ -12,7 +12,7 @@ from inference.adapters import adapter_digest
 from inference.dialogue import Dialogue
 from inference.engine import EngineError, Message, SamplingParams
 from inference.engines import open_engine
-from inference.wire import schema_grammar
+from inference.http.protocol import schema_grammar
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 

@@ -13,12 +13,12 @@ import pytest
 from odd_answers import wire
 from wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
-from inference.connection import ServerLost
 from inference.engine import EngineError, SamplingParams
 from inference.engines import open_engines
-from inference.retry import Backoff, parse_retry_after
+from inference.http.connection import ServerLost
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
+from ratchet.http.retry import Backoff, parse_retry_after
 
 KEY = "sk-very-secret"
 
@@ -168,7 +168,7 @@ async def test_a_restart_is_waited_out_and_said_once(
         again.ids = world.server.ids
         assert [answer.text for answer in await asyncio.gather(*asked)] == ["harbour"] * 3
         assert len(again.asked("load_lora_adapter")) == 1, "it has forgotten the adapter"
-    said = [record.message for record in caplog.records if record.name == "inference.connection"]
+    said = [record.message for record in caplog.records if record.name == "inference.http.connection"]
     assert [re.sub(r":\d+", "", line).split(":")[0] for line in said] == ["waiting for http", "http"]
     assert "up to 5s: " in said[0] and "is back after" in said[1]
 

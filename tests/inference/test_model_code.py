@@ -17,9 +17,9 @@ LOADERS = {
     "training": "from training.lora import load_model as load; load(MODEL)",
     "the tokenizer": "from inference.chat import load_tokenizer as load; load(MODEL.path)",
     "sizes": "from inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
-    "the sparse encoder": "from retrieval.encoder_loading import load_encoder as load; "
-    "from retrieval.encoders import EncoderConfig as C; load(C(path=MODEL.path))",
-    "the dense encoder": "from retrieval.dense import load_dense_encoder as load, DenseConfig as C; "
+    "the sparse encoder": "from retrieval.encoders.loading import load_encoder as load; "
+    "from retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",
+    "the dense encoder": "from retrieval.encoders.dense import load_dense_encoder as load, DenseConfig as C; "
     "load(C(path=MODEL.path))",
 }
 SCRIPT = """

@@ -11,13 +11,13 @@ import pytest
 from odd_answers import ODD, bomb, wire
 from wire_server import Fault, Server, World, adapter
 
-from agents.systems import load_system
-from agents.tools import Setting
-from inference import connection
+from agents.core.registry import load_system
+from agents.core.tools import Setting
 from inference.engine import EngineError, SamplingParams
-from inference.retry import parse_retry_after
+from inference.http.engine import connection
 from ratchet.config import SystemConfig
 from ratchet.files import Segment, read_segments
+from ratchet.http.retry import parse_retry_after
 from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
 from sampling.pool import Task, plan_jobs, run_pool

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from inference import prepare
-from inference.prepare import prepare_model
+from inference import smollm2 as prepare
+from inference.smollm2 import prepare_model
 from ratchet.errors import UserError
 
 MODEL = Path("models/smollm2-135m-instruct")

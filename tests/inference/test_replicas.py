@@ -13,14 +13,14 @@ import pytest
 from tiny_index import tiny_index
 from wire_server import FAST, GREEDY, Server, adapter, running
 
-from agents.episode import Setting, run_episode
-from agents.systems import load_system
-from inference import replicas
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import load_system
 from inference.adapters import adapter_digest
-from inference.connection import ServerLost
 from inference.engine import Completion
 from inference.engines import open_engine, open_engines
-from inference.replicas import ReplicaEngine
+from inference.http.connection import ServerLost
+from inference.http.engine import replicas
+from inference.http.replicas import ReplicaEngine
 from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError

@@ -25,16 +25,16 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from vllm_real import KEY, serving
 
-from agents.episode import Setting, run_episode
-from agents.systems import System
-from agents.tools import Answer, Tools
-from inference.adapter_check import check_adapter
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import System
+from agents.core.tools import Answer, Tools
 from inference.adapters import WEIGHTS, load_request
 from inference.dialogue import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
-from inference.http import HttpEngine
+from inference.http.adapter_check import check_adapter
+from inference.http.engine import HttpEngine
+from inference.http.protocol import text_request
 from inference.local.engine import LocalEngine
-from inference.wire import text_request
 from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory

@@ -16,9 +16,9 @@ from odd_answers import flood, send
 
 from inference.dialogue import Dialogue
 from inference.engine import Completion, SamplingParams
-from inference.http import HttpEngine
-from inference.retry import Backoff
+from inference.http.engine import HttpEngine
 from ratchet.config import ModelConfig
+from ratchet.http.retry import Backoff
 
 FAST = Backoff(tries=4, first=0.01, longest=0.05)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=50)
@@ -87,7 +87,7 @@ class Server(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def asked(self, path: str = "completions") -> list[Request]:
-        """Without the fixed prompt of inference/adapter_check.py, which is text."""
+        """Without the fixed prompt of inference/http/adapter_check.py, which is text."""
         found = [r for r in self.requests if r.path == f"/v1/{path}"]
         return [r for r in found if not isinstance((r.body or {}).get("prompt"), str)]
 
@@ -217,7 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer({"id": "cmpl-1", "object": "text_completion", "model": "tiny"}, choice, usage)
 
     def _probe(self, body: Any) -> None:
-        """The fixed prompt of inference/adapter_check.py."""
+        """The fixed prompt of inference/http/adapter_check.py."""
         server, named = self.server, body["model"] in self.server.adapters
         with server.lock:
             server.probes += named

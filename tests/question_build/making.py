@@ -1,4 +1,4 @@
-"""What the tests of question_build share: a small corpus in pairs, and a model that writes and checks by rule."""
+"""What the tests of questions.generate share: a small corpus in pairs, and a model that writes and checks by rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tiny import tiny_format
 from index_build.documents import Document
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine
-from question_build.settings import Settings
+from questions.generate.settings import Settings
 from ratchet.config import parse
 
 Given = dict[str, Any]

@@ -6,9 +6,9 @@ import pytest
 from making import settings
 
 from index_build.documents import Document
-from question_build.categories import Category
-from question_build.filters import Accepted, copies_run, fault
-from question_build.language import other_language, same_script
+from questions.generate.categories import Category
+from questions.generate.filters import Accepted, copies_run, fault
+from questions.generate.language import other_language, same_script
 
 MILL = Document(
     "mill", "The mill at Sorrel Ford was built by Hanne Vik in 1780 to grind oats for the garrison.", "Mill"

@@ -13,13 +13,13 @@ from making import Given, check, corpus, model, settings, write
 from index_build.documents import Document
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
-from question_build.candidate import Candidate
-from question_build.categories import load_categories
-from question_build.corpus import divide
-from question_build.generate import generate
-from question_build.outcome import Outcome, account
-from question_build.plan import plan
-from question_build.settings import SPLITS, Settings
+from questions.generate.candidate import Candidate
+from questions.generate.categories import load_categories
+from questions.generate.corpus import divide
+from questions.generate.generate import generate
+from questions.generate.outcome import Outcome, account
+from questions.generate.plan import plan
+from questions.generate.settings import SPLITS, Settings
 from ratchet.errors import UserError
 
 CATEGORIES = load_categories()

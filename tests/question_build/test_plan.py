@@ -13,10 +13,10 @@ from hypothesis import settings as run
 from hypothesis import strategies as st
 from making import corpus, settings
 
-from question_build.categories import OURS, load_categories
-from question_build.corpus import Pool, divide
-from question_build.plan import plan, task
-from question_build.settings import SPLITS
+from questions.generate.categories import OURS, load_categories
+from questions.generate.corpus import Pool, divide
+from questions.generate.plan import plan, task
+from questions.generate.settings import SPLITS
 from ratchet.errors import UserError
 
 PUBLISHED = {

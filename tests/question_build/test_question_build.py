@@ -1,4 +1,4 @@
-"""`python -m question_build` as a user runs it: its files, its refusals, a kill in the middle, and the real model."""
+"""`python -m questions.generate` as a user runs it: its files, its refusals, a kill, and the real model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from making import corpus, write
 from tiny import save_tiny_tokenizer
 from tiny_index import write_documents
 
-from question_build.__main__ import main
+from questions.generate.__main__ import main
 from questions.load import load_questions
 from ratchet.command import run_command
 from ratchet.config import SplitConfig
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
     """The command in this process."""
-    monkeypatch.setattr(sys, "argv", ["question_build", *map(str, arguments)])
+    monkeypatch.setattr(sys, "argv", ["questions.generate", *map(str, arguments)])
     main()
 
 
@@ -84,7 +84,7 @@ def test_killed_and_run_again_it_finishes_without_repeating(
     path = config(tmp_path, delay=0.3)
     out = tmp_path / "out"
     first = subprocess.Popen(
-        [sys.executable, "-m", "question_build", "--config", str(path)], cwd=ROOT, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "questions.generate", "--config", str(path)], cwd=ROOT, stderr=subprocess.DEVNULL
     )
     until = time.monotonic() + 60
     while time.monotonic() < until and first.poll() is None:
@@ -153,7 +153,7 @@ def test_the_real_model_runs_the_whole_command(tmp_path: Path, smollm2: Path, mo
         "generation.max_tokens=40",
     ]
     monkeypatch.chdir(ROOT)
-    run(monkeypatch, "--config", "configs/generate.yaml", *(word for o in overrides for word in ("--set", o)))
+    run(monkeypatch, "--config", "configs/small/generate.yaml", *(word for o in overrides for word in ("--set", o)))
     report = json.loads((out / "report.json").read_text())
     assert report["splits"]["train"]["candidates"] == report["splits"]["test"]["candidates"] == 1
     accepted = sum(split["accepted"] for split in report["splits"].values())

@@ -7,8 +7,8 @@ from pathlib import Path
 from pinned import check_pinned
 
 from index_build.documents import Document
-from question_build.categories import OURS, load_categories
-from question_build.prompts import check_prompt, write_prompt
+from questions.generate.categories import OURS, load_categories
+from questions.generate.prompts import check_prompt, write_prompt
 
 
 def test_the_prompts_and_every_definition_are_pinned() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evaluation.listing import describe, list_benchmarks, print_leaks
+from evaluation.tables.listing import describe, list_benchmarks, print_leaks
 from questions.guard import TRAINING_QUESTIONS, check_adapter, guard, training_questions
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.listing import describe
+from evaluation.tables.listing import describe
 from questions.benchmark import load_benchmark
 from questions.load import load_questions
 from ratchet.config import SplitConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from handmade_run import HOSTILE, PEOPLE, PLACES
 
-from evaluation.compare import ArmRecord, arm_path, tabulate
+from evaluation.arms import ArmRecord, arm_path, tabulate
 from questions.labels import FEVER
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluation.compare import ArmRecord, arm_path, scores_path, tabulate
+from evaluation.arms import ArmRecord, arm_path, scores_path, tabulate
 from evaluation.results import Results
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl

@@ -12,12 +12,12 @@ import numpy as np
 
 from index_build.postings import Bm25Postings, SparsePostings
 from index_build.writing import FolderWriter
-from retrieval.engine import Bm25, Engine, SparseQuery
-from retrieval.hashing import key_hash
+from retrieval.encoders.vectors import WEIGHTS
 from retrieval.ranker import Ranking
-from retrieval.shard import Shard, ShardManifest
-from retrieval.sparse_vectors import WEIGHTS
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
+from retrieval.sparse.engine import Bm25, Engine, SparseQuery
+from retrieval.sparse.hashing import key_hash
+from retrieval.sparse.shards import Shard, ShardManifest
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.records import Passage
-from retrieval.memory import Evidence, Memory, MemoryConfig
+from retrieval.memory.memory import Evidence, Memory, MemoryConfig
 
 
 def passage(text: str, title: str = "") -> Passage:

@@ -12,7 +12,7 @@ import pytest
 from served import QUICK, Broken, Filtering, Held, Plain, serving
 
 from ratchet.errors import UserError
-from retrieval.client import RemoteIndex
+from retrieval.serving.client import RemoteIndex
 
 
 @pytest.fixture(scope="module")

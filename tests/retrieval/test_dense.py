@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.errors import UserError
-from retrieval import dense
-from retrieval.dense import DenseConfig, DenseEncoder, DenseRanker, default_prefixes, load_dense_encoder, widen
+from retrieval.backends import dense
+from retrieval.backends.dense import DenseRanker, widen
+from retrieval.encoders.dense import DenseConfig, DenseEncoder, default_prefixes, load_dense_encoder
 
 DOCUMENTS = [
     "Paris is the capital of France.",

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ratchet.errors import UserError
-from retrieval.encoder_loading import load_encoder
-from retrieval.encoders import EncoderConfig, SparseEncoder, batches
-from retrieval.sparse_vectors import SparseVectors, load_vectors, save_vectors
+from retrieval.encoders.loading import load_encoder
+from retrieval.encoders.sparse import EncoderConfig, SparseEncoder, batches
+from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 
 TEXTS = [
     "The harbour of Velm",

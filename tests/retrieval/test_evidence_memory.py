@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from remembering import leave, opened, passage, recalled
 
-from retrieval.memory_records import entity_key
+from retrieval.memory.records import entity_key
 
 
 @pytest.mark.parametrize(

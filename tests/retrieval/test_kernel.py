@@ -11,7 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from postings_oracle import Corpus
 
-from retrieval.codes import (
+from retrieval.encoders.vectors import WEIGHTS
+from retrieval.sparse.engine import Bm25, Postings
+from retrieval.sparse.heap import offer
+from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry, list_size
+from retrieval.sparse.quantisation import (
     STEPS,
     bfloat16_values,
     frequency_code,
@@ -20,12 +24,8 @@ from retrieval.codes import (
     value_codes,
     weight_code,
 )
-from retrieval.engine import Bm25, Postings
-from retrieval.heap import offer
-from retrieval.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry, list_size
-from retrieval.selection import kth_largest
-from retrieval.shard import NOT_THERE, Shard
-from retrieval.sparse_vectors import WEIGHTS
+from retrieval.sparse.selection import kth_largest
+from retrieval.sparse.shards import NOT_THERE, Shard
 
 NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), st.floats(0, 1e6, allow_subnormal=False))
 
@@ -130,7 +130,7 @@ def region_of(postings: Postings, term: int) -> int:
 
 
 def blocks_of(postings: Postings, term: int) -> list[tuple[int, int, int, int]]:
-    """(kind, window, first byte, entries) of every block, read as retrieval/postings.py says; -1: all windows."""
+    """(kind, window, first byte, entries) of every block, read as sparse/postings.py says; -1: all windows."""
     words, region = postings.words, region_of(postings, term)
     head = int(words[region])
     if head < BLOCKS:

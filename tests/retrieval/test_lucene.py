@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ratchet.errors import UserError
-from retrieval import lucene
-from retrieval.lucene import LuceneRanker, build_lucene
+from retrieval.backends import lucene
+from retrieval.backends.lucene import LuceneRanker, build_lucene
 
 pytestmark = pytest.mark.slow
 
@@ -206,7 +206,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
 BUILD_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
-from retrieval import lucene
+from retrieval.backends import lucene
 lucene.BUFFER_MB = 0.05
 def texts():
     for i in itertools.count():
@@ -274,7 +274,7 @@ def in_fresh_process(code: str, **environment: str) -> str:
 def test_without_the_extra_the_command_to_install_it_is_told(missing: str, problem: str, tmp_path: Path) -> None:
     printed = in_fresh_process(
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from pathlib import Path\nfrom retrieval.lucene import build_lucene\n"
+        "from pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
         f"build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
     )
     assert f"UserError: Lucene: {problem}; `pip install '.[lucene]'`" in printed
@@ -291,7 +291,7 @@ def test_a_machine_that_does_not_start_is_explained(tmp_path: Path) -> None:
 
 def test_ctrl_c_stays_pythons(tmp_path: Path) -> None:
     printed = in_fresh_process(
-        "import os, signal\nfrom pathlib import Path\nfrom retrieval.lucene import build_lucene\n"
+        "import os, signal\nfrom pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
         "def texts():\n    yield 'w0'\n    os.kill(os.getpid(), signal.SIGINT)\n    yield 'w1'\n"
         f"try:\n    build_lucene(texts(), Path({str(tmp_path / 'index')!r}))\n"
         "except KeyboardInterrupt:\n    print('interrupted')"
@@ -302,7 +302,7 @@ def test_ctrl_c_stays_pythons(tmp_path: Path) -> None:
 
 def test_a_fork_is_told_so_instead_of_waiting_for_ever(folder: Path) -> None:
     printed = in_fresh_process(
-        "import os\nfrom pathlib import Path\nfrom retrieval.lucene import LuceneRanker\n"
+        "import os\nfrom pathlib import Path\nfrom retrieval.backends.lucene import LuceneRanker\n"
         f"ranker = LuceneRanker(Path({str(folder)!r}), 0.9, 0.4)\n"
         "if os.fork():\n    os.wait()\nelse:\n"
         "    try:\n        ranker.rank(['w0'], 1)\n"

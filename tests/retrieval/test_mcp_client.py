@@ -18,8 +18,8 @@ import uvicorn
 
 from ratchet.config import parse
 from ratchet.errors import UserError
-from retrieval.mcp_client import McpConfig, McpSource
-from retrieval.source import SourceError, ToolFault
+from retrieval.sources.mcp import McpConfig, McpSource
+from retrieval.sources.source import SourceError, ToolFault
 
 COMMAND = [sys.executable, mcp_foreign.__file__]
 

@@ -19,8 +19,8 @@ from tiny_index import tiny_index
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.__main__ import main
-from retrieval.mcp_client import McpConfig, McpSource
 from retrieval.opening import open_folder
+from retrieval.sources.mcp import McpConfig, McpSource
 
 DOCUMENTS = [{"id": f"d{i}", "text": f"harbour number {i} of Velm", "title": "A port"} for i in range(30)]
 INITIALISE = {

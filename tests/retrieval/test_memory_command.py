@@ -10,7 +10,7 @@ import yaml
 from remembering import leave, opened, recalled
 
 from ratchet.errors import UserError
-from retrieval.memory_command import main
+from retrieval.memory.command import main
 
 Command = Callable[..., str]
 

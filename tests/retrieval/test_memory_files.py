@@ -12,7 +12,7 @@ import pytest
 from remembering import leave, opened, recalled
 
 from ratchet.errors import UserError
-from retrieval.memory import Memory
+from retrieval.memory.memory import Memory
 
 MANY = 100_000
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from remembering import leave, opened, passage, recalled, texts
 
-from retrieval.dense import DenseConfig, DenseEncoder, load_dense_encoder
-from retrieval.memory import Memory
+from retrieval.encoders.dense import DenseConfig, DenseEncoder, load_dense_encoder
+from retrieval.memory.memory import Memory
 
 COMPANY = [
     (

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from remembering import passage
 
 from ratchet.records import content_key
-from retrieval.memory_pieces import Pieces
-from retrieval.memory_records import Left
+from retrieval.memory.pieces import Pieces
+from retrieval.memory.records import Left
 
 RECORDS = st.lists(
     st.builds(

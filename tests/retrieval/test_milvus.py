@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ratchet.errors import UserError
-from retrieval.milvus import (
+from retrieval.backends.milvus import (
     BUILDING,
     LONGEST,
     MilvusConfig,
@@ -25,8 +25,8 @@ from retrieval.milvus import (
     collection_name,
     drop_milvus,
 )
+from retrieval.encoders.vectors import SparseVectors
 from retrieval.ranker import Ranking
-from retrieval.sparse_vectors import SparseVectors
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -219,7 +219,7 @@ def test_a_killed_build_goes_on(tmp_path: Path) -> None:
 
 def test_a_file_that_is_open_elsewhere(config: MilvusConfig) -> None:
     code = textwrap.dedent(f"""
-        from retrieval.milvus import MilvusConfig, VectorSpace, drop_milvus
+        from retrieval.backends.milvus import MilvusConfig, VectorSpace, drop_milvus
         from ratchet.errors import UserError
         try:
             drop_milvus(MilvusConfig(uri={config.uri!r}), VectorSpace("x", False, 2, 1))

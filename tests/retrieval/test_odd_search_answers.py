@@ -18,12 +18,13 @@ from odd_answers import DEEP, ODD, bomb, flood, send, wire
 from served import QUICK
 from web_upstream import KEY, opened
 
-from inference.retry import Backoff
-from retrieval import client, mcp_client
-from retrieval.client import RemoteIndex
-from retrieval.mcp_client import McpConfig, McpSource
-from retrieval.source import SourceError
-from retrieval.web import http
+from ratchet.http.retry import Backoff
+from retrieval.serving import client
+from retrieval.serving.client import RemoteIndex
+from retrieval.sources.mcp import McpConfig, McpSource
+from retrieval.sources.opening import mcp as mcp_client
+from retrieval.sources.source import SourceError
+from retrieval.sources.web import http
 
 FAST = Backoff(tries=2, first=0.01, longest=0.02)
 PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}

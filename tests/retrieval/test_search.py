@@ -23,10 +23,10 @@ from tiny_index import shared_tokenizer, tiny_index
 from index_build.build import remove_documents
 from index_build.chunks import Chunker
 from ratchet.errors import UserError
-from retrieval.engine import Bm25, Engine
 from retrieval.index import Index
 from retrieval.opening import open_folder
-from retrieval.shard import Shard, read_shard_manifest
+from retrieval.sparse.engine import Bm25, Engine
+from retrieval.sparse.shards import Shard, read_shard_manifest
 
 PATHS = (Path(__file__).parent, Path(__file__).parents[1], Path(__file__).parents[2])
 WORDS = ["ash", "birch", "cedar", "élm", "fir", "gum"]

@@ -17,10 +17,10 @@ from served import QUICK, Broken, Filtering, Held, Plain, post, refusal, serving
 
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval import gate
-from retrieval.client import RemoteIndex
-from retrieval.server import FIRST_SLICE
-from retrieval.wire import Limits
+from retrieval.serving import admission as gate
+from retrieval.serving.client import RemoteIndex
+from retrieval.serving.protocol import Limits
+from retrieval.serving.server import FIRST_SLICE
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`python -m retrieval.server` with an index on disk."""
+"""`python -m retrieval.serving.server` with an index on disk."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from served import TEXTS
 from tiny_index import tiny_index
 
 from ratchet.errors import UserError
-from retrieval.client import RemoteIndex
 from retrieval.opening import open_folder
-from retrieval.server import main
+from retrieval.serving.client import RemoteIndex
+from retrieval.serving.server import main
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "retrieval.server", *map(str, arguments)]
+    line = [sys.executable, "-m", "retrieval.serving.server", *map(str, arguments)]
     return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -10,8 +10,8 @@ from served import Plain
 from tiny_index import tiny_index
 
 from ratchet.errors import UserError
-from retrieval.source import ToolFault
-from retrieval.sources import SERVICES, open_sources
+from retrieval.sources.opening import SERVICES, open_sources
+from retrieval.sources.source import ToolFault
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from served import Plain
 
-from retrieval.embedding import DEFAULT, open_embedder
-from retrieval.sources import open_sources
-from retrieval.summariser import Summariser, central, sentences
+from retrieval.encoders.embedder import DEFAULT, open_embedder
+from retrieval.sources.opening import open_sources
+from retrieval.sources.summariser import Summariser, central, sentences
 
 TEXT = (
     "The tide of Velm was measured for ten years. Dr. A. Moor et al. measured the tide of Velm for ten years. "

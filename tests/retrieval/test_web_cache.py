@@ -11,7 +11,7 @@ import pytest
 from served import wait_for
 from web_upstream import KEY, PAPERS, Reply, Upstream, opened, stored, upstream
 
-from retrieval.source import SourceError
+from retrieval.sources.source import SourceError
 
 
 @pytest.fixture

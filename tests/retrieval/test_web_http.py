@@ -15,8 +15,8 @@ from served import wait_for
 from web_upstream import KEY, Reply, Upstream, opened, stored, upstream
 
 from ratchet.errors import UserError
-from retrieval.source import SourceError
-from retrieval.web import http
+from retrieval.sources.source import SourceError
+from retrieval.sources.web import http
 
 
 @pytest.fixture

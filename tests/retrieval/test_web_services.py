@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream
 
-from retrieval.source import SourceError
-from retrieval.sources import SERVICES
-from retrieval.web.openalex import abstract
+from retrieval.sources.opening import SERVICES
+from retrieval.sources.source import SourceError
+from retrieval.sources.web.openalex import abstract
 
 IDS = {
     "arxiv": "arxiv:2401.{}v2",

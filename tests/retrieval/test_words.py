@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.errors import UserError
-from retrieval.words import Words
+from retrieval.sparse.analyzer import Words
 
 
 def test_words_are_lower_case_letters_and_digits_of_any_script() -> None:

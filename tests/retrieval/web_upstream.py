@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from served import Plain
 
-from retrieval.source import Source
-from retrieval.sources import open_sources
+from retrieval.sources.opening import open_sources
+from retrieval.sources.source import Source
 
 KEY = "key-of-the-tests"
 

@@ -12,7 +12,7 @@ import pytest
 from reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
 from tiny import tiny_format
 
-from evaluation.metrics import BY_NAME, LENIENT, measure
+from evaluation.measures.measures import BY_NAME, LENIENT, measure
 from evaluation.results import Arm, Results, make_arm
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine

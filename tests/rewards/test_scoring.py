@@ -79,7 +79,7 @@ def test_every_pair_has_its_score(judged: Judged) -> None:
 
 
 def test_the_calls_about_one_answer_belong_together_wherever_they_are_answered(judged: Judged) -> None:
-    """So that one server of several answers them (inference/replicas.py)."""
+    """So that one server of several answers them (inference/http/replicas.py)."""
     seen: list[Session | None] = []
 
     def reply(given: Material) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.measures.statistics import paired_difference
 from evaluation.results import Difference
-from evaluation.statistics import paired_difference
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection

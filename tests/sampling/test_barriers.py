@@ -10,8 +10,8 @@ import pytest
 from test_pool import QUESTIONS, SETTING, SYSTEM, NoIndex, plan
 from tiny import save_tiny_tokenizer, tiny_format
 
-from agents.systems import System
-from agents.tools import Answer, Tools
+from agents.core.registry import System
+from agents.core.tools import Answer, Tools
 from benchmarks.sampling import Measured, measure, table
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from index_build.build import build_index

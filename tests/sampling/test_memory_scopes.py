@@ -13,12 +13,12 @@ import yaml
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
-from evaluation.compare import arm_path, evaluate
+from evaluation.arms import arm_path, evaluate
 from ratchet.config import load_config
 from ratchet.runfolder import RunFolder, open_run
-from ratchet.trajectories import read_trajectories
-from retrieval.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory, MemoryConfig
 from sampling.__main__ import main
+from sampling.store import read_trajectories
 
 MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
 STEPS = [

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tiny import tiny_format
 
-from agents.systems import load_system
-from agents.tools import Setting
+from agents.core.registry import load_system
+from agents.core.tools import Setting
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import SystemConfig

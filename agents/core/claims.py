@@ -1,0 +1,157 @@
+"""What the systems that check claims share: evidence as text, the claims of a longer answer, and their outcome.
+
+A claim is found true, false, or neither (None): that is never taken for true. True and false become labels of the task
+by the labels' stance, so these systems serve every task that has labels of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.core.labels import label_with, labels_of
+from agents.core.tools import Tools, Unparsed
+from ratchet.errors import UserError
+from ratchet.records import Passage, Question, Stance, Turn
+
+CHARACTERS = 1500
+"""Of one document, that a model sees."""
+EXTRACT = """\
+Take the text apart into its factual claims. Write each claim as one short sentence that can be understood alone: put \
+names in the place of words like "he" or "it". Leave out opinions and questions. Write one JSON object:
+{"claims": ["first claim", "second claim"]}"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim and what became of it."""
+
+    claim: str
+    queries: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    true: bool | None
+    """None: neither true nor false was found; `reason` says why."""
+    reason: str
+
+    @property
+    def verdict(self) -> str:
+        return {True: "true", False: "false", None: "unverified"}[self.true]
+
+
+def one_line(text: str, most: int = CHARACTERS) -> str:
+    """Text from outside, cut, without line breaks: it cannot begin a line of its own in a prompt."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[:most].rstrip()} ..."
+
+
+def evidence_text(passages: Iterable[Passage]) -> str:
+    """One document a line: its number, its title and its text; "none" where there is none."""
+    return "\n".join(document_text(n, passage) for n, passage in enumerate(passages, 1)) or "none"
+
+
+def document_text(number: int, passage: Passage) -> str:
+    title = f"{one_line(passage.title, 200)}: " if passage.title.strip() else ""
+    return f"[{number}] {title}{one_line(passage.text)}"
+
+
+def unique(passages: Iterable[Passage]) -> tuple[Passage, ...]:
+    """Each passage once, where it first came."""
+    kept: dict[str, Passage] = {}
+    for passage in passages:
+        kept.setdefault(passage.id, passage)
+    return tuple(kept.values())
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """The texts in one line each, less blank ones and repetitions."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        if line := one_line(text):
+            kept.setdefault(line.casefold(), line)
+    return list(kept.values())
+
+
+def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with exactly these fields, in this order."""
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+
+
+def texts_schema(most: int, least: int = 0, longest: int = 300) -> dict[str, Any]:
+    item = {"type": "string", "minLength": 1, "maxLength": longest}
+    return {"type": "array", "items": item, "minItems": least, "maxItems": most}
+
+
+async def extract_claims(tools: Tools, role: str, text: str, most: int) -> list[str]:
+    """The claims of a text, at most so many; a note says where there may be more. Raises Unparsed."""
+    dialogue = tools.dialogue(role, EXTRACT)
+    said = await tools.ask(dialogue, f"Text: {text}", object_schema(claims=texts_schema(most)))
+    if len(said["claims"]) == most:
+        tools.note(role, f"took the first {most} claims (claims); there may be more")
+    return distinct(said["claims"])
+
+
+async def write_queries(tools: Tools, role: str, prompt: str, claim: str, count: int) -> tuple[str, ...]:
+    """So many search queries for a claim; the claim itself where none can be read."""
+    dialogue = tools.dialogue(role, prompt)
+    try:
+        said = await tools.ask(
+            dialogue, f"Claim: {claim}", object_schema(queries=texts_schema(count, least=count, longest=120))
+        )
+    except Unparsed as problem:
+        tools.note(role, f"searched the claim itself: {problem.error}")
+        return (claim,)
+    return tuple(distinct(said["queries"])) or (claim,)
+
+
+async def search_all(tools: Tools, role: str, queries: Collection[str], k: int, source: str) -> list[list[Passage]]:
+    return await asyncio.gather(*(tools.search(role, query, k, source=source) for query in queries))
+
+
+def check_stances(question: Question) -> None:
+    """Raises UserError where no label of the question says that a claim is true, or none that it is false."""
+    for stance in ("true", "false"):
+        if label_with(labels_of(question), stance) is None:
+            raise UserError(
+                f"question {question.id!r}: this system finds claims true or false, and no label has the stance "
+                f"{stance!r}: give the labels their stances, or use a system that chooses among labels (mermaid, fire)"
+            )
+
+
+def overall(checked: Sequence[Checked]) -> bool | None:
+    """Of the whole text: true only where all its claims are, false where one is."""
+    if any(claim.true is False for claim in checked):
+        return False
+    return True if checked and all(claim.true for claim in checked) else None
+
+
+def label_for(question: Question, checked: Sequence[Checked], role: str) -> str:
+    """The label of the outcome. Raises Unparsed where it is open and the task has no label for that."""
+    stances: dict[bool | None, Stance] = {True: "true", False: "false", None: "unknown"}
+    label = label_with(labels_of(question), stances[overall(checked)])
+    if label is None:
+        why = "; ".join(f"{one_line(c.claim, 80)}: {c.reason}" for c in checked if c.true is None)
+        raise Unparsed(role, f"no verdict, and no label that says so: {why or 'no claim to check'}")
+    return label
+
+
+def turns_of(checked: Sequence[Checked]) -> tuple[Turn, ...]:
+    return tuple(
+        Turn(
+            round=1,
+            speaker=f"claim {number}",
+            query=" | ".join(claim.queries),
+            passages=tuple(passage.id for passage in claim.passages),
+            said=f"{claim.claim}\n{claim.reason}",
+            verdict=claim.verdict,
+        )
+        for number, claim in enumerate(checked, 1)
+    )
+
+
+def reasons_of(checked: Sequence[Checked]) -> str:
+    """Why, claim by claim; of one claim the reason alone."""
+    if len(checked) == 1:
+        return checked[0].reason
+    return "\n".join(f"{claim.claim} ({claim.verdict}) {claim.reason}" for claim in checked)

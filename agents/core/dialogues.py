@@ -1,0 +1,384 @@
+"""Conversing with models: one trajectory's dialogues, the actions in them, and the record of both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, overload
+
+from pydantic import BaseModel
+
+from agents.core.lookahead import Draft
+from agents.core.output import Malformed, Schema, json_schema, parse_output
+from inference.dialogue import Dialogue
+from inference.engine import Completion, Engine, EngineError, SamplingParams
+from ratchet.config import RoleConfig, SystemConfig
+from ratchet.errors import UserError
+from ratchet.records import Conversation, Event, ModelCall, ParseState, Passage, Turn, content_key
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+LEAST_ROOM = 16
+"""Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
+
+REASK = (
+    "That answer cannot be used. {error}\nAnswer again, with one JSON object in the format asked for and nothing else."
+)
+REASK_TEXT = "That answer cannot be used. {error}\nAnswer again, in the form asked for and with nothing else."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run plays a system: the same for every question of it."""
+
+    temperature: float
+    frozen_temperature: float
+    """Of the roles that are not trained."""
+    top_p: float
+    adapter: str | None
+    """A LoRA folder for the trainable roles; None: the base model."""
+    policy: str
+    """'base', or the adapter's digest."""
+    scope: str = "train"
+    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
+    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.scoped`)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a system returns. A system that met its own budget says so and gives what it has."""
+
+    text: str
+    passages: tuple[Passage, ...] = ()
+    """Supporting documents."""
+    status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
+    error: str = ""
+    """Why it is unparsed or out of budget: the role and the cause."""
+    explanation: str = ""
+    """The reasons for a label or a short answer: what faithfulness is measured of."""
+    candidates: Mapping[str, str] = field(default_factory=dict)
+    """Answers that the system chose between, by the name of what proposed them."""
+    turns: tuple[Turn, ...] = ()
+    """A debate's turns, for whoever reads it."""
+    stopped: str = ""
+    """Why a debate or a loop ended."""
+
+
+class Unparsed(Exception):
+    """A role's action broke its schema and the malformed policy is exhausted."""
+
+    def __init__(self, role: str, error: str) -> None:
+        super().__init__(f"{role}: {error}")
+        self.role, self.error = role, error
+
+
+class OutOfBudget(Exception):
+    """A conversation has no room left in its model's context, or a system has used up a budget of its own."""
+
+    def __init__(self, role: str, error: str) -> None:
+        super().__init__(f"{role}: {error}")
+        self.role, self.error = role, error
+
+
+@dataclass(frozen=True)
+class _Act:
+    """One completion and what its reader made of it."""
+
+    completion: Completion
+    error: str
+    """What is wrong with it, or nothing."""
+    value: Any
+    full: bool
+    """It filled the context: nothing more can be said in this dialogue."""
+
+    @property
+    def text(self) -> str:
+        return self.completion.text
+
+
+class Acting:
+    """One trajectory's dialogues and its record; `agents.core.tools.Tools`, which systems get, adds search and more.
+
+    Calls may run at once (asyncio.gather), each on a dialogue of its own. Events are kept in the order in which they
+    began. A call's seed is a hash of the trajectory's seed, the dialogue's number and the call's number in that
+    dialogue, so it does not depend on which of two concurrent calls came first.
+    """
+
+    def __init__(
+        self,
+        config: SystemConfig,
+        engines: Mapping[str, Engine],
+        setting: Setting,
+        seed: int,
+        watch: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.config = config
+        self._engines, self._setting, self._seed, self._watch = engines, setting, seed, watch
+        self._dialogues: list[Dialogue] = []
+        self._calls: list[int] = []
+        self._full: set[int] = set()
+        self._events: list[Event | None] = []
+        self._began = time.monotonic()
+        self._over = False
+        self.so_far = Answer("")
+        """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
+        is malformed or out of budget. Set it where nothing runs at once, so that it does not depend on who is faster.
+        """
+
+    # What systems call
+
+    def role(self, name: str) -> RoleConfig:
+        return self.config.role(name)
+
+    def dialogue(self, role: str, system: str | None = None, examples: Sequence[tuple[str, str]] = ()) -> Dialogue:
+        """Open a role's conversation; every `ask` on it extends it.
+
+        `system` is its system message, `examples` are worked (user, assistant) exchanges that come before the first;
+        the config may put others in their place.
+        """
+        config = self.role(role)
+        chat = self._engine(config.model).format
+        dialogue = Dialogue(role, config.model, chat, config.trainable, system)
+        for user, assistant in self._examples(config, examples):
+            dialogue.example(user, assistant)
+        self._dialogues.append(dialogue)
+        self._calls.append(0)
+        return dialogue
+
+    @overload
+    async def ask(self, dialogue: Dialogue, text: str, schema: None = None, role: str | None = None) -> str: ...
+    @overload
+    async def ask(self, dialogue: Dialogue, text: str, schema: type[M], role: str | None = None) -> M: ...
+    @overload
+    async def ask(
+        self, dialogue: Dialogue, text: str, schema: dict[str, Any], role: str | None = None
+    ) -> dict[str, Any]: ...
+
+    async def ask(self, dialogue: Dialogue, text: str, schema: Schema | None = None, role: str | None = None) -> Any:
+        """Say `text` in the dialogue and return the model's answer: text, or the object of `schema`.
+
+        `role` names the speaker where another role than the dialogue's own acts in it. Malformed answers are
+        counted and treated by the config's policy. Raises Unparsed, OutOfBudget, EngineError.
+        """
+        role = role or dialogue.role
+        if schema is None:
+            return (await self._act(dialogue, role, text, _free)).text
+        error = ""
+        constrain = json_schema(schema) if self.config.malformed == "constrain" else None
+        for attempt in range(self._attempts):
+            act = await self._act(dialogue, role, text, lambda said: parse_output(said, schema), constrain, attempt)
+            error = act.error
+            if not error:
+                return act.value
+            if act.full:
+                raise self._no_room(role, dialogue)
+            text = REASK.format(error=error)
+        raise Unparsed(role, error)
+
+    async def read(
+        self,
+        dialogue: Dialogue,
+        text: str,
+        reader: Callable[[str], T],
+        otherwise: Callable[[str], T] | None = None,
+        role: str | None = None,
+    ) -> T:
+        """Say `text` in the dialogue and return what `reader` makes of the model's answer, free text in some form.
+
+        A reader raises Malformed where the text is not in its form: the action is recorded as malformed, so it is
+        counted and never trained on. The config's policy may ask again; after that `otherwise`, the method's own rule
+        for such text, decides. An answer that was cut off is malformed too, but is read if it can be. Raises Unparsed
+        where there is no such rule, OutOfBudget, EngineError.
+        """
+        role = role or dialogue.role
+        error, said = "", ""
+        for attempt in range(self._attempts):
+            act = await self._act(dialogue, role, text, reader, attempt=attempt)
+            error, said = act.error, act.text
+            if not error:
+                return act.value
+            if act.full:
+                break
+            text = REASK_TEXT.format(error=error)
+        with contextlib.suppress(Malformed):
+            return reader(said)
+        if otherwise is None:
+            raise Unparsed(role, error)
+        return otherwise(said)
+
+    async def draft(
+        self,
+        dialogue: Dialogue,
+        text: str,
+        begun: Sequence[int],
+        most: int,
+        keep: Callable[[Draft], int],
+        logprobs: bool = False,
+        role: str | None = None,
+    ) -> Draft:
+        """Say `text`, begin the answer with the ids `begun`, and let the model go on for at most `most` tokens.
+
+        `keep` says how many of the new ids are used: 0, all, or any number between (`Draft.tokens` counts them). The
+        dialogue ends here: open another for the next look-ahead, begun with what was begun and used so far. Raises
+        OutOfBudget, also where not one token could be said; EngineError, also where log-probabilities were asked for
+        and do not come; UserError from an engine that takes no token ids.
+        """
+        drafts: list[Draft] = []
+
+        def place(completion: Completion) -> tuple[int, int]:
+            draft = Draft(
+                completion.ids,
+                completion.text,
+                completion.logprobs or (),
+                completion.finish_reason == "stop",
+                dialogue.chat.decode,
+            )
+            drafts.append(replace(draft, kept=keep(draft)))
+            return dialogue.draft(completion, drafts[0].kept)
+
+        role = role or dialogue.role
+        act = await self._act(dialogue, role, text, _free, begun=begun, most=most, place=place, logprobs=logprobs)
+        if not act.completion.ids:
+            raise self._no_room(role, dialogue)
+        return drafts[0]
+
+    # What the episode takes from here
+
+    def close(self) -> None:
+        """End what still runs beside a branch that failed: its next call or search is cancelled."""
+        self._over = True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(event for event in self._events if event is not None)
+
+    @property
+    def conversations(self) -> tuple[Conversation, ...]:
+        return tuple(dialogue.freeze() for dialogue in self._dialogues)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    # One action
+
+    async def _act(
+        self,
+        dialogue: Dialogue,
+        role: str,
+        text: str,
+        reader: Callable[[str], Any],
+        constrain: dict[str, Any] | None = None,
+        attempt: int = 0,
+        *,
+        begun: Sequence[int] = (),
+        most: int | None = None,
+        place: Callable[[Completion], tuple[int, int]] | None = None,
+        logprobs: bool = False,
+    ) -> _Act:
+        """One completion in the dialogue, recorded."""
+        number = self._dialogues.index(dialogue)
+        config, engine = self.role(role), self._engine(dialogue.model)
+        if number in self._full:
+            raise self._no_room(role, dialogue)
+        dialogue.user(text)
+        dialogue.begin(begun)
+        most = config.max_tokens if most is None else min(most, config.max_tokens)
+        room = engine.max_context - len(dialogue.ids)
+        if room < min(LEAST_ROOM, most):
+            self._full.add(number)
+            raise self._no_room(role, dialogue)
+        params = SamplingParams(
+            temperature=self._setting.temperature if config.trainable else self._setting.frozen_temperature,
+            top_p=self._setting.top_p,
+            max_tokens=min(most, room),
+            seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,
+            schema=constrain,
+            logprobs=logprobs,
+        )
+        self._calls[number] += 1
+        slot, at = self._start()
+        adapter = self._setting.adapter if config.trainable else None
+        messages = list(dialogue.messages)
+        if begun:
+            messages.append({"role": "assistant", "content": dialogue.chat.decode(begun)})
+        completion = await engine.generate(dialogue.ids, params, adapter, messages)
+        if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
+            raise EngineError(f"{role}: no end after {len(completion.ids)} tokens in the time one request may take")
+        if logprobs and len(completion.logprobs or ()) != len(completion.ids):
+            raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
+        value, error = _read(completion, reader, whole=place is None)
+        start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
+        state: ParseState = "malformed" if error else "free" if reader is _free else "ok"
+        self._finish(
+            slot,
+            ModelCall(
+                role=role,
+                conversation=number,
+                start=start,
+                end=end,
+                text=completion.text,
+                parse=state,
+                error=error,
+                attempt=attempt,
+                finish_reason=completion.finish_reason,
+                prompt_tokens=completion.prompt_tokens,
+                cached_tokens=completion.cached_tokens,
+                new_tokens=len(completion.ids),
+                at=at,
+                seconds=time.monotonic() - self._began - at,
+            ),
+        )
+        cut_by_context = completion.finish_reason == "context" or (completion.finish_reason == "length" and room < most)
+        if cut_by_context:
+            self._full.add(number)
+        return _Act(completion, error, value, cut_by_context)
+
+    def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        return config.examples or examples
+
+    @property
+    def _attempts(self) -> int:
+        return 1 + (self.config.reasks if self.config.malformed == "reask" else 0)
+
+    def _no_room(self, role: str, dialogue: Dialogue) -> OutOfBudget:
+        return OutOfBudget(role, f"its context of {self._engine(dialogue.model).max_context} tokens is full")
+
+    def _engine(self, model: str) -> Engine:
+        try:
+            return self._engines[model]
+        except KeyError:
+            raise UserError(f"no model named {model!r} is open; name it under `models`") from None
+
+    def _start(self) -> tuple[int, float]:
+        if self._over:
+            raise asyncio.CancelledError
+        self._events.append(None)
+        return len(self._events) - 1, time.monotonic() - self._began
+
+    def _finish(self, slot: int, event: Event) -> None:
+        self._events[slot] = event
+        if self._watch:
+            self._watch(event)
+
+
+def _free(text: str) -> str:
+    """Reads text that may be anything."""
+    return text
+
+
+def _read(completion: Completion, reader: Callable[[str], Any], whole: bool) -> tuple[Any, str]:
+    """(what the reader made of it, '') or (None, what is wrong).
+
+    Where the answer must be `whole`, one that was cut off is wrong even where it happens to parse.
+    """
+    if whole and completion.finish_reason != "stop":
+        return None, f"cut off ({completion.finish_reason}) after {len(completion.ids)} tokens"
+    try:
+        return reader(completion.text), ""
+    except Malformed as error:
+        return None, str(error)

@@ -1,0 +1,110 @@
+"""Tasks with a closed set of answers: what a prompt says of them, and how a model's verdict is read.
+
+Labels come from the task (`Question.labels`), so one system verifies claims, answers exams, and judges evidence. What a
+text out of form comes to is read by `agents/core/prose.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agents.core.dialogues import Acting, Answer
+from agents.core.output import Malformed
+from agents.core.prompts.documents import unanimous
+from agents.core.prose import alone, ends_list, key, mentioned_label
+from ratchet.errors import UserError
+from ratchet.records import Label, Question, Stance
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a model said and the label that it came to."""
+
+    said: str
+    label: str
+    """"" where none can be told."""
+    reasons: str
+    """What it said besides the label."""
+
+
+def labels_of(question: Question) -> tuple[Label, ...]:
+    """The question's labels. Raises UserError where it has none."""
+    if not question.labels:
+        raise UserError(
+            f"question {question.id!r} has no labels, and this system gives a verdict: use a benchmark that has them, "
+            "or give your questions a `labels` field: a list of {name, meaning, stance}"
+        )
+    return question.labels
+
+
+def task_text(question: Question) -> str:
+    """The text with what it is: "Claim: ..." or "Question: ..."."""
+    return f"{question.form.capitalize()}: {question.text}"
+
+
+def labels_text(labels: Sequence[Label]) -> str:
+    """One label a line, with what it means."""
+    return "\n".join(f"{label.name}: {label.meaning}" if label.meaning else label.name for label in labels)
+
+
+def ending(labels: Sequence[Label]) -> str:
+    """How a text that gives a verdict has to end: what `read_verdict` reads."""
+    return f"End with one of these labels, alone on the last line:\n{labels_text(labels)}"
+
+
+def names(labels: Sequence[Label]) -> str:
+    """The labels' names in one line."""
+    return " / ".join(label.name for label in labels)
+
+
+def read_label(text: str, labels: Sequence[Label]) -> str:
+    """The label that stands alone on the last line, in the task's own spelling. Raises Malformed.
+
+    Case, punctuation and markup around it do not count, and what the prompt says of it ("B: the text of choice B")
+    may follow it. Right below another label it is the end of a list of labels, and no verdict.
+    """
+    return read_verdict(text, labels).label
+
+
+def read_verdict(text: str, labels: Sequence[Label]) -> Verdict:
+    """Reasons, then the label alone on the last line. Raises Malformed."""
+    lines = text.splitlines()
+    while lines and not key(lines[-1]) and not alone(lines[-1], labels):
+        lines.pop()
+    label = alone(lines[-1], labels) if lines else ""
+    if not label:
+        raise Malformed(f"the last line is not one of the labels {names(labels)}")
+    if ends_list(lines, labels):
+        raise Malformed(f"the last lines are a list of labels; end with one of them: {names(labels)}")
+    return Verdict(text, label, "\n".join(lines[:-1]).strip())
+
+
+def mentioned_verdict(text: str, labels: Sequence[Label]) -> Verdict:
+    """The lenient reading; all of the text counts as reasons."""
+    return Verdict(text, mentioned_label(text, labels), text.strip())
+
+
+def label_with(labels: Sequence[Label], stance: Stance) -> str | None:
+    """The first label of that stance; None where the task has none."""
+    return next((label.name for label in labels if label.stance == stance), None)
+
+
+def common_answer(verdicts: Mapping[str, Verdict]) -> Answer:
+    """What speakers come to without a judge: the label that all of them give, with their reasons, or no label."""
+    candidates = {speaker: verdict.label for speaker, verdict in verdicts.items()}
+    label = unanimous(candidates.values())
+    reasons = [verdict.reasons for verdict in verdicts.values() if label and verdict.reasons]
+    return Answer(label, explanation="\n\n".join(reasons), candidates=candidates)
+
+
+def concluded(tools: Acting, answer: Answer, role: str) -> Answer:
+    """The answer; where it comes to no label it is unparsed, with all that was said on the way.
+
+    The label is then the one that the system had in hand, with the reasons for it, if there is one.
+    """
+    if answer.text:
+        return answer
+    if tools.so_far.text:
+        answer = replace(tools.so_far, turns=answer.turns, stopped=answer.stopped)
+    return replace(answer, status="unparsed", error=f"{role}: its words come to none of the labels")

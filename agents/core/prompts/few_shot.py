@@ -1,0 +1,70 @@
+"""Two worked examples with a task's own labels, for models that are too small to follow a form they only read about.
+
+SmolLM2-135M ends its text with a label alone on the last line in none of eight tries when it is told to, and in all of
+eight after one example. No method here has such examples by itself: a system's setting `examples` puts them in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agents.core.labels import labels_of, labels_text, task_text
+from ratchet.records import Label, Question, Stance
+
+
+@dataclass(frozen=True)
+class Worked:
+    task: str
+    reason: str
+    label: str
+
+    @property
+    def verdict(self) -> str:
+        """In the form of `agents.core.labels.ending`."""
+        return f"{self.reason}\n{self.label}"
+
+
+FACTS: dict[Stance, tuple[str, str, str]] = {
+    "true": (
+        "Water freezes at zero degrees Celsius.",
+        "Does water freeze at zero degrees Celsius?",
+        "Water turns to ice at zero degrees Celsius.",
+    ),
+    "false": (
+        "The Sun orbits the Earth.",
+        "Does the Sun orbit the Earth?",
+        "The Earth orbits the Sun, and not the other way round.",
+    ),
+}
+"""By stance: as a claim, as a question, and why."""
+CHOICES = (
+    ("Which of these is a metal?", ("wool", "iron", "milk", "paper"), 1, "Iron is a metal; the others are not."),
+    ("Which of these can fly?", ("a swallow", "a stone", "a table", "a cup"), 0, "A swallow is a bird and can fly."),
+)
+
+
+def worked_examples(question: Question) -> tuple[Worked, ...]:
+    """One that is true and one that is false, where the labels say so; else two choices with options of their own."""
+    labels = labels_of(question)
+    if not _is_choice(question):
+        stances = {label.stance: label.name for label in reversed(labels)}
+        return tuple(
+            Worked(f"Claim: {claim}" if question.form == "claim" else f"Question: {asked}", reason, stances[stance])
+            for stance, (claim, asked, reason) in FACTS.items()
+        )
+    choices = []
+    for text, options, right, reason in CHOICES:
+        shown = [Label(name=label.name, meaning=option) for label, option in zip(labels, options, strict=False)]
+        name = shown[min(right, len(shown) - 1)].name
+        choices.append(Worked(f"Question: {text}\n{labels_text(shown)}", reason, name))
+    return tuple(choices)
+
+
+def task_of(question: Question, examples: bool) -> str:
+    """The question; where it follows examples that are choices, with its options below it as they have them."""
+    options = f"\n{labels_text(question.labels)}" if examples and _is_choice(question) else ""
+    return task_text(question) + options
+
+
+def _is_choice(question: Question) -> bool:
+    return not FACTS.keys() <= {label.stance for label in question.labels}

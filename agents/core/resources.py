@@ -1,0 +1,52 @@
+"""What a run's systems can reach beside models and the index: other sources, an evidence memory, an embedder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ratchet.config import Config, parse
+from ratchet.records import content_key
+from retrieval.encoders.embedder import Embed, open_embedder
+from retrieval.index import Retriever
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.sources.source import Source
+
+INDEX = "index"
+"""The name of the config's own index among the sources."""
+
+
+def no_embedder(texts: Sequence[str]) -> np.ndarray:
+    raise AssertionError("this run has no embedder")
+
+
+@dataclass(frozen=True)
+class Reach:
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    memory: Memory | None = None
+    embed: Embed = no_embedder
+    digest: str = ""
+    """Of what is configured here; empty where nothing is."""
+
+    async def close(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for source in self.sources.values():
+                stack.push_async_callback(source.close)
+            if self.memory is not None:
+                stack.callback(self.memory.close)
+
+
+def open_reach(config: Config, retriever: Retriever) -> Reach:
+    """The sources, memory and embedder of a config. The embedder's model is loaded by the first text. UserError."""
+    from retrieval.sources.opening import open_sources
+
+    sources = open_sources(config.sources, retriever, config.embedder)
+    memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
+    facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
+    if config.memory:
+        facts["memory"] = memory.digest
+    return Reach(sources, memory, open_embedder(config.embedder), content_key("reach", facts) if facts else "")

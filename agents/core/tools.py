@@ -1,0 +1,177 @@
+"""What a system may do: converse with models (dialogues.py), search, call tools, recall evidence, take notes.
+
+All is recorded here; a system writes no log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.core.dialogues import Acting, Answer, OutOfBudget, Setting, Unparsed
+from agents.core.labels import label_with
+from agents.core.resources import INDEX, Reach
+from inference.engine import Engine
+from ratchet.config import RoleConfig, SystemConfig
+from ratchet.errors import UserError, did_you_mean
+from ratchet.records import Event, Note, Passage, Question, Recall, Search, ToolCall
+from retrieval.index import Retriever
+from retrieval.memory.memory import Evidence
+from retrieval.sources.source import Found, Source, ToolFault, ToolSpec
+
+__all__ = ["Answer", "OutOfBudget", "Setting", "Tools", "Unparsed"]
+
+
+class Tools(Acting):
+    """One trajectory's tools and its record. Calls may run at once (asyncio.gather)."""
+
+    def __init__(
+        self,
+        config: SystemConfig,
+        engines: Mapping[str, Engine],
+        retriever: Retriever,
+        setting: Setting,
+        seed: int,
+        watch: Callable[[Event], None] | None = None,
+        reach: Reach | None = None,
+        question: Question | None = None,
+    ) -> None:
+        super().__init__(config, engines, setting, seed, watch)
+        self._retriever, self._reach, self._question = retriever, reach or Reach(), question
+
+    async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
+        """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
+
+        `source`: "index", or a name under `sources` in the config. Raises UserError where there is no such source,
+        SourceError where a service cannot be reached.
+        """
+        slot, at = self._start()
+        if source == INDEX:
+            passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
+        else:
+            passages = await self._source(source).search(query, k, offset)
+        self._finish(
+            slot,
+            Search(
+                role=role,
+                source=source,
+                query=query,
+                k=k,
+                offset=offset,
+                passages=tuple(passages),
+                at=at,
+                seconds=time.monotonic() - self._began - at,
+            ),
+        )
+        return passages
+
+    async def offered(self, sources: Collection[str]) -> dict[str, ToolSpec]:
+        """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""
+        specs: dict[str, ToolSpec] = {}
+        for name in sources:
+            for spec in await self._source(name).tools():
+                if spec.name in specs:
+                    raise UserError(f"sources: two tools are named {spec.name!r}; leave one out of the system's tools")
+                specs[spec.name] = spec
+        return specs
+
+    async def call(self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]) -> Found:
+        """Call a tool of one of these sources. What it refuses (bad arguments) is Found.error, words for a model.
+
+        Raises SourceError where the service behind it cannot be reached.
+        """
+        specs = {spec.name: name for name in sources for spec in await self._source(name).tools()}
+        slot, at = self._start()
+        if tool not in specs:
+            found = Found(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}.")
+        else:
+            try:
+                found = await self._source(specs[tool]).call(tool, arguments, k)
+            except ToolFault as fault:
+                found = Found(error=str(fault))
+        self._finish(
+            slot,
+            ToolCall(
+                role=role,
+                source=specs.get(tool, ""),
+                tool=tool,
+                arguments=dict(arguments),
+                text=found.text,
+                passages=found.passages,
+                error=found.error,
+                at=at,
+                seconds=time.monotonic() - self._began - at,
+            ),
+        )
+        return found
+
+    async def recall(self, role: str, entities: Sequence[str], text: str, meaning: bool = False) -> list[Evidence]:
+        """Evidence that other questions of the same scope left under these entities, the most fitting first.
+
+        `meaning`: by what the evidence is about and not by its name alone, against `text`.
+        """
+        slot, at = self._start()
+        memory, asked = self._reach.memory, self._question.id if self._question else ""
+        assert memory is not None, "a run always has a memory"
+        embed = self._reach.embed if meaning else None
+        found = await asyncio.to_thread(memory.recall, entities, text, self._setting.scope, asked, embed)
+        self._finish(
+            slot,
+            Recall(
+                role=role,
+                entities=tuple(entities),
+                passages=tuple(piece.passage for piece in found),
+                at=at,
+                seconds=time.monotonic() - self._began - at,
+            ),
+        )
+        return found
+
+    async def remember(self, role: str, entities: Sequence[str], passages: Sequence[Passage], text: str) -> int:
+        """Leave evidence under these entities for other questions of the scope; how many pieces were new.
+
+        `text`: what it was looked up for, such as the claim.
+        """
+        memory, asked = self._reach.memory, self._question.id if self._question else ""
+        assert memory is not None, "a run always has a memory"
+        new = await asyncio.to_thread(memory.remember, entities, passages, text, self._setting.scope, asked)
+        self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}")
+        return new
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1, by the config's `embedder`."""
+        return await asyncio.to_thread(self._reach.embed, texts)
+
+    def note(self, role: str, text: str) -> None:
+        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log."""
+        slot, at = self._start()
+        self._finish(slot, Note(role=role, text=text, at=at))
+
+    def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """The config's examples in place of the system's own; <true> and <false> in them become labels of the task."""
+        labels = self._question.labels if self._question else ()
+        if not config.examples or len(labels) < 2:
+            return super()._examples(config, examples)
+        named = {"<true>": label_with(labels, "true") or labels[0].name}
+        named["<false>"] = label_with(labels, "false") or labels[1].name
+
+        def filled(text: str) -> str:
+            for mark, name in named.items():
+                text = text.replace(mark, name)
+            return text
+
+        return [(filled(user), filled(assistant)) for user, assistant in config.examples]
+
+    def _source(self, name: str) -> Source:
+        try:
+            return self._reach.sources[name]
+        except KeyError:
+            known = did_you_mean(name, self._reach.sources)
+            raise UserError(
+                f"sources: the system searches {name!r}, which the config has not{known}; offline, for example: "
+                f"sources: {{{name}: {{service: tavily, mode: local}}}}"
+            ) from None

@@ -1,0 +1,240 @@
+"""What is measured of one trajectory, and how trajectories become one value a question.
+
+A measure is a number, or None where it cannot be told (a null score, a question without a reference, no
+action). None is left out of means and counted, never taken for zero.
+
+Strict and lenient: everything of group 'quality' is strict. A trajectory that did not finish, or has no answer, counts
+as the worst (0, or 1 of what is better low), so that no failure scores above a wrong answer or is left out of a mean;
+None only where its question cannot be scored (`rewards.endings`). The measures whose names end in `_lenient` look only
+at trajectories that have an answer, however they ended. The gap between the two is what endings cost, so both stand
+beside the parse rate; in tables, of scores that were asked for, where there is a gap.
+
+Length alone does not win: token precision stands beside token recall (both strict), and judged precision beside nugget
+correctness, which is a recall; `correctness_f1` is their harmonic mean. Derived from stored verdicts, without a call:
+`unattributed`, the share of an answer's claims that its documents do not fully support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal, get_args
+
+from evaluation.measures.retrieval import looks_up, retrieval_measures
+from ratchet.records import Question, Recall, Score, Status, Trajectory
+from rewards.endings import answered, counted
+from rewards.rules import (
+    accuracy,
+    exact_match,
+    references,
+    token_f1,
+    token_precision,
+    token_recall,
+    unattributed_sentences,
+)
+from rewards.selection import reward
+
+Scores = Mapping[tuple[str, str], Score]
+"""Scores by (trajectory key, score name), as `rewards.scoring` returns them."""
+Values = dict[str, float | None]
+"""Measure name to value."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`macro_f1` is of a question set and has no value of one trajectory: see `evaluation.measures.verdicts`."""
+
+    name: str
+    title: str
+    group: Literal["quality", "retrieval", "ending", "cost"]
+    better: Literal["higher", "lower", ""] = ""
+    """Empty where neither direction is good in itself."""
+    digits: int = 3
+
+
+LENIENT = "_lenient"
+"""How the name ends of a measure of the trajectories with an answer alone."""
+
+
+def _in_both_forms(name: str, title: str, better: Literal["higher", "lower"] = "higher") -> tuple[Measure, Measure]:
+    return (
+        Measure(name, f"{title}, strict", "quality", better),
+        Measure(name + LENIENT, f"{title}, lenient", "quality", better),
+    )
+
+
+MEASURES = (
+    Measure("accuracy", "Accuracy, strict", "quality", "higher"),
+    Measure("macro_f1", "Macro-F1 of labels, strict", "quality", "higher"),
+    Measure("accuracy_lenient", "Accuracy, lenient", "quality", "higher"),
+    Measure("macro_f1_lenient", "Macro-F1 of labels, lenient", "quality", "higher"),
+    Measure("em", "Exact match, strict", "quality", "higher"),
+    Measure("f1", "F1, strict", "quality", "higher"),
+    Measure("em_lenient", "Exact match, lenient", "quality", "higher"),
+    Measure("f1_lenient", "F1, lenient", "quality", "higher"),
+    Measure("token_precision", "Token precision, strict", "quality", "higher"),
+    Measure("token_recall", "Token recall, strict", "quality", "higher"),
+    *_in_both_forms("correctness", "Nugget correctness (judge)"),
+    *_in_both_forms("precision", "Precision of claims (judge)"),
+    *_in_both_forms("correctness_f1", "... F1 of the two (judge)"),
+    *_in_both_forms("faithfulness", "Faithfulness (judge)"),
+    *_in_both_forms("unattributed", "Unattributed claims (judge)", "lower"),
+    *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness (judge)"),
+    *_in_both_forms("answer_relevance", "RAGAS relevance (judge)"),
+    *_in_both_forms("nugget_containment", "Nugget containment (rule)"),
+    *_in_both_forms("lexical_support", "Lexical support (rule)"),
+    *_in_both_forms("unattributed_rule", "Unattributed sentences (rule)", "lower"),
+    *_in_both_forms("reward", "Reward"),
+    Measure("answer_words", "Answer length, words", "quality", "", 1),
+    Measure("answer_recall", "Answer in what was retrieved", "retrieval", "higher"),
+    Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
+    Measure("answer_recall_returned", "Answer in documents returned", "retrieval", "higher"),
+    Measure("gold_recall_returned", "Gold documents returned", "retrieval", "higher"),
+    Measure("passages", "Passages retrieved", "retrieval", "", 1),
+    Measure("parse_rate", "Actions that parsed", "ending", "higher"),
+    Measure("finished", "Finished", "ending", "higher"),
+    Measure("unparsed", "Unparsed", "ending", "lower"),
+    Measure("out_of_budget", "Out of budget", "ending", "lower"),
+    Measure("failed", "Failed", "ending", "lower"),
+    Measure("calls", "Model calls", "cost", "", 1),
+    Measure("searches", "Searches", "cost", "", 1),
+    Measure("tool_calls", "Tool calls", "cost", "", 1),
+    Measure("recalled", "Pieces recalled from memory", "cost", "", 1),
+    Measure("prompt_tokens", "Prompt tokens", "cost", "", 0),
+    Measure("cached_tokens", "... of them cached", "cost", "", 0),
+    Measure("new_tokens", "New tokens", "cost", "", 0),
+    Measure("seconds", "Seconds", "cost", "", 1),
+)
+MATCHES = ("accuracy", "accuracy_lenient", "em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall")
+"""Measures that every question with a label, or an answer, has without being asked for."""
+BY_NAME = {measure.name: measure for measure in MEASURES}
+AGAINST_DOCUMENTS = {"faithfulness", "ragas_faithfulness"}
+"""Scores that an answer has only where documents came with it."""
+
+
+def measure(
+    question: Question,
+    trajectory: Trajectory,
+    scores: Scores,
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    retrieves: bool = True,
+) -> Values:
+    """Every measure of one trajectory.
+
+    `names` are the scores that were asked for. `accuracy`, `em` and `f1` are always computed here, from the answer;
+    what is derived from scores, `reward` among it, is there when every score that it needs was asked for.
+    `retrieves`: whether the trajectory's arm looks anything up; the others have no documents to be measured by.
+    """
+
+    def both(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
+        made = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
+        if not made or (not retrieves and AGAINST_DOCUMENTS & set(made_from)):
+            strict = None
+        else:
+            strict = counted(value, made_from, question, trajectory, worst=worst)
+        return {name: strict, name + LENIENT: value if answered(trajectory) else None}
+
+    def score(name: str) -> float | None:
+        found = scores.get((trajectory.key, name))
+        return None if found is None else found.value
+
+    values = both("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
+    expected = references(question)
+    for name, rule in (("em", exact_match), ("f1", token_f1)):
+        values |= both(name, (name,), rule(trajectory.answer, expected) if expected else None)
+    for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
+        found = rule(trajectory.answer, expected) if expected else None
+        values[name] = counted(found, ("f1",), question, trajectory)
+    for name in names:
+        if name not in MATCHES:
+            values |= both(name, (name,), score(name))
+    if weights and set(weights) <= set(names):
+        needed = [name for name, weight in weights.items() if weight]
+        values |= both("reward", needed, reward(trajectory.key, scores, weights))
+    if {"correctness", "precision"} <= set(names):
+        found = harmonic(score("correctness"), score("precision"))
+        values |= both("correctness_f1", ("correctness", "precision"), found)
+    if "faithfulness" in names:
+        share = unattributed(scores.get((trajectory.key, "faithfulness")))
+        values |= both("unattributed", ("faithfulness",), share, worst=1.0)
+    if "lexical_support" in names:
+        share = unattributed_sentences(trajectory.answer, trajectory.passages)
+        values |= both("unattributed_rule", (), share, worst=1.0)
+    values |= retrieval_measures(question, trajectory, retrieves)
+    calls = trajectory.model_calls
+    values["answer_words"] = float(len(trajectory.answer.split())) if answered(trajectory) else None
+    # Free text parses unless it was cut off.
+    values["parse_rate"] = sum(call.parse != "malformed" for call in calls) / len(calls) if calls else None
+    values |= {status: float(trajectory.status == status) for status in get_args(Status)}
+    values |= {
+        "calls": float(len(calls)),
+        "searches": float(len(trajectory.searches)),
+        "tool_calls": float(len(trajectory.tool_calls)),
+        "recalled": float(sum(len(event.passages) for event in trajectory.events if isinstance(event, Recall))),
+        "prompt_tokens": float(sum(call.prompt_tokens for call in calls)),
+        "cached_tokens": float(sum(call.cached_tokens for call in calls)),
+        "new_tokens": float(sum(call.new_tokens for call in calls)),
+        "seconds": trajectory.seconds,
+    }
+    return values
+
+
+def harmonic(recall: float | None, precision: float | None) -> float | None:
+    """Harmonic mean; None where either is None."""
+    if recall is None or precision is None:
+        return None
+    return 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+
+
+def unattributed(faithfulness: Score | None) -> float | None:
+    """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
+    judge runs.
+
+    Only a run with a readable verdict on every claim counts; None where there is none, as for an answer without
+    documents, whose claims nobody drew.
+    """
+    checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
+    shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
+    return fmean(shares) if shares else None
+
+
+def by_question(
+    questions: Iterable[Question],
+    trajectories: Iterable[Trajectory],
+    scores: Scores,
+    names: Sequence[str],
+    weights: Mapping[str, float],
+) -> tuple[dict[str, Values], dict[str, int]]:
+    """(question id -> its values, each the mean over its samples without nulls; measure -> null trajectories).
+
+    Questions without a trajectory are left out. The trajectories are one arm's.
+    """
+    samples: dict[str, list[Values]] = {}
+    known = {question.id: question for question in questions}
+    trajectories = list(trajectories)
+    # An arm without an answer at all may have failed before its first search.
+    retrieves = any(t.passages or looks_up(t) for t in trajectories) or not any(
+        t.status == "finished" and answered(t) for t in trajectories
+    )
+    for trajectory in trajectories:
+        question = known.get(trajectory.question_id)
+        if question is not None:
+            row = measure(question, trajectory, scores, names, weights, retrieves)
+            samples.setdefault(question.id, []).append(row)
+    values = {question_id: _mean_of(samples[question_id]) for question_id in known if question_id in samples}
+    nulls: dict[str, int] = {}
+    for rows in samples.values():
+        for row in rows:
+            for name, value in row.items():
+                nulls[name] = nulls.get(name, 0) + (value is None)
+    return values, nulls
+
+
+def _mean_of(rows: Sequence[Values]) -> Values:
+    means: Values = {}
+    for name in rows[0]:
+        known = [value for row in rows if (value := row[name]) is not None]
+        means[name] = sum(known) / len(known) if known else None
+    return means

@@ -1,0 +1,127 @@
+"""Thresholds for the scores by which a debate may end (Tool-MAD's stability scores), from how they spread on dev.
+
+Seed paper 000 (section III-C, figure 3) reads 0.7 and 0.8 off histograms of correct and wrong answers; relevance is on
+its embedder's scale, so another embedder or scorer needs thresholds of its own. Here a threshold is the score that all
+but a given share of the correct answers reach (`--quantile 0.25`: three of four do), beside how many wrong ones do. An
+answer is one agent's turn in one round, right if its label is the question's. Made from stored trajectories, without a
+model; a run folder keeps its thresholds, so new ones take a new folder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from agents.core.registry import load_system
+from evaluation.arms import arm_trajectories, plan, read_arm, split_of
+from questions.load import load_questions
+from ratchet.command import wide_console
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.records import Question, Trajectory
+from ratchet.runfolder import RoundFolder
+
+SHOWN = (0.1, 0.25, 0.5, 0.75, 0.9)
+WIDTH = 120
+CALIBRATE_ON = ("dev", "train")
+"""Thresholds that were chosen on what is reported would be fitted to it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One score's values, of correct and of wrong turns."""
+
+    name: str
+    right: tuple[float, ...]
+    wrong: tuple[float, ...]
+    unknown: int
+    """Turns with a label whose score cannot be told."""
+
+    def threshold(self, quantile: float) -> float | None:
+        """A value that was reached, rounded down to three digits: at least 1 - `quantile` of the correct turns do.
+
+        None where no turn is correct.
+        """
+        if not self.right:
+            return None
+        return math.floor(1000 * float(np.quantile(self.right, quantile, method="lower"))) / 1000
+
+
+def spreads(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[Spread]:
+    """By score name, over all turns that gave a label, of questions that have one."""
+    labels = {question.id: question.label for question in questions if question.label is not None}
+    found: dict[str, tuple[list[float], list[float], list[None]]] = {}
+    for trajectory in trajectories:
+        label = labels.get(trajectory.question_id)
+        for turn in trajectory.turns if label else ():
+            for name, value in turn.scores.items() if turn.verdict else ():
+                right, wrong, unknown = found.setdefault(name, ([], [], []))
+                if value is None:
+                    unknown.append(None)
+                else:
+                    (right if turn.verdict == label else wrong).append(value)
+    return [Spread(name, tuple(right), tuple(wrong), len(unknown)) for name, (right, wrong, unknown) in found.items()]
+
+
+def print_thresholds(
+    config: Config, folder: RoundFolder, split: str, quantile: float, out: TextIO | None = None
+) -> None:
+    """Of every arm that ends by thresholds: the spreads, and the thresholds as lines for the config."""
+    if split not in CALIBRATE_ON:
+        raise UserError(f"--split {split}: thresholds are chosen on dev (or train), and never on what is reported")
+    if not 0 <= quantile <= 1:
+        raise UserError(f"--quantile {quantile:g}: a share of the correct answers, from 0 to 1")
+    questions = load_questions(split_of(config, split), config.seed)
+    console = wide_console(WIDTH, out)
+    shown = False
+    for arm in plan(config, folder.adapter):
+        if "thresholds" not in type(load_system(arm.system).settings).model_fields:
+            continue
+        record = read_arm(folder, arm.name, split)
+        found = spreads(questions, arm_trajectories(folder, record, split)) if record else []
+        if not found:
+            continue
+        shown = True
+        console.print(spread_table(f"{split}, {arm.name}", found, quantile))
+        key = "evaluation.baselines." + arm.name if arm.name in config.evaluation.baselines else "system"
+        console.print(f"{key}.settings:\n  {thresholds_line(found, quantile)}\n", markup=False)
+    if not shown:
+        raise UserError(
+            f"no scored answers on {split}: thresholds are those of tool_mad with stability scores; run it first: "
+            f"`python -m evaluation --config ... --split {split}`"
+        )
+
+
+def spread_table(title: str, found: Sequence[Spread], quantile: float) -> Table:
+    table = Table(title=escape(title), box=SIMPLE_HEAD)
+    for heading in ("score", "answers", "n", *(f"{100 * share:g}%" for share in SHOWN), "threshold", "reach it"):
+        table.add_column(heading, justify="left" if heading in ("score", "answers") else "right")
+    table.caption = f"quantiles of the scores; threshold: the {100 * quantile:g}% quantile of the right answers"
+    for spread in found:
+        threshold = spread.threshold(quantile)
+        for kind, values in (("right", spread.right), ("wrong", spread.wrong)):
+            marks = [f"{mark:.3f}" for mark in np.quantile(values, SHOWN)] if values else ["-"] * len(SHOWN)
+            reach = "-" if threshold is None or not values else f"{100 * np.mean(np.array(values) >= threshold):.1f}%"
+            shown = "-" if threshold is None else f"{threshold:.3f}"
+            first = kind == "right"
+            table.add_row(
+                escape(spread.name) if first else "", kind, str(len(values)), *marks, shown if first else "", reach
+            )
+        if spread.unknown:
+            table.add_row("", "unknown", str(spread.unknown))
+    return table
+
+
+def thresholds_line(found: Sequence[Spread], quantile: float) -> str:
+    """For a config: YAML."""
+    known = [(spread.name, threshold) for spread in found if (threshold := spread.threshold(quantile)) is not None]
+    if not known:
+        return "# no answer was right: no thresholds"
+    return f"thresholds: {{{', '.join(f'{name}: {threshold:g}' for name, threshold in known)}}}"

@@ -1,0 +1,321 @@
+"""Verdicts on question sets with labels: who said what of which claim, and what follows from it.
+
+- Confusion: a row a gold label; columns for the labels, for UNCERTAIN, for any other answer, and for each way of
+  ending without one, apart (unparsed, out of budget, failed). A question weighs 1: its samples share it.
+- Strict: a trajectory that did not finish, or has no answer, is wrong, as for accuracy. It lowers its label's recall,
+  and the precision of every other label as if it had said that one: nobody can know which wrong verdict it stands for,
+  and with less it would score above some wrong verdict. Lenient: only trajectories with an answer, however they ended.
+- Macro-F1: the mean F1 of the labels that are gold of some question (of a resample: of some question in it), so it is
+  over the same labels for every arm. A label that is gold of none has no F1; saying it is a wrong verdict like any
+  other. Where every trajectory has an answer, and leniently always, scikit-learn's f1_score(average="macro") gives the
+  same with those labels as its `labels`.
+- Uncertain: "UNCERTAIN", or the task's label of stance "unknown". Decided: one of the other labels. What ended
+  otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known; whether it falls on hard
+  questions can: another arm should do worse there. (Where "unknown" is gold of many questions that says less.)
+- Votes: how right the most frequent label of several samples is, by its share of them (Guo and others, ICML 2017: ten
+  bins of equal width, expected calibration error, which few questions alone push up).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.measures.statistics import (
+    Interval,
+    PairedDifference,
+    Rows,
+    averaged_interval,
+    paired_statistic,
+    statistic_interval,
+)
+from ratchet.records import Question, Record, Status, Trajectory
+
+UNCERTAIN = "UNCERTAIN"
+"""The answer of a system that may abstain on a task without a label for that."""
+ENDINGS: tuple[Status, ...] = ("unparsed", "out_of_budget", "failed")
+APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS))
+"""What the confusion's columns after the labels hold."""
+BINS = 10
+
+
+class Sample(NamedTuple):
+    status: Status
+    verdict: int | None
+    """Its column; None where nothing was answered."""
+
+
+class Asked(Record):
+    """A question and what an arm said of it."""
+
+    gold: int
+    """Its label, by its place."""
+    samples: tuple[Sample, ...]
+
+
+class Verdicts(Record):
+    """What one arm said of every question that has a label."""
+
+    labels: tuple[str, ...]
+    """Of all questions of the set."""
+    unknown: tuple[str, ...]
+    """Those of stance "unknown"."""
+    questions: dict[str, Asked]
+    """By id."""
+    confusion: tuple[tuple[float, ...], ...]
+    """Strict. Rows: gold labels; columns: the labels, then `APART`. Questions, or fractions of them."""
+
+    def column(self, sample: Sample) -> int:
+        if sample.status != "finished":
+            return len(self.labels) + 2 + ENDINGS.index(sample.status)
+        return len(self.labels) + 1 if sample.verdict is None else sample.verdict
+
+    def missing(self, sample: Sample) -> bool:
+        """Whether it counts, strictly, as no verdict at all."""
+        return sample.status != "finished" or sample.verdict is None
+
+    def uncertain(self, sample: Sample) -> bool:
+        at = self.column(sample)
+        return at == len(self.labels) or (at < len(self.labels) and self.labels[at] in self.unknown)
+
+    def decided(self, sample: Sample) -> bool:
+        return self.column(sample) < len(self.labels) and not self.uncertain(sample)
+
+
+class LabelScore(NamedTuple):
+    """Of one label, strict. None: nothing to divide by."""
+
+    name: str
+    questions: float
+    precision: float | None
+    recall: float | None
+    f1: float | None
+
+
+def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory]) -> Verdicts | None:
+    """None where no question has a label, or none was asked."""
+    labelled = {question.id: question for question in questions if question.label is not None}
+    every = [label for question in labelled.values() for label in question.labels]
+    names = {label.name.casefold(): label.name for label in reversed(every)}
+    labels = tuple(dict.fromkeys(names[label.name.casefold()] for label in every))
+    place = {label.casefold(): i for i, label in enumerate(labels)}
+
+    def read(answer: str) -> int | None:
+        said = answer.strip().casefold()
+        outside = len(labels) if said == UNCERTAIN.casefold() else len(labels) + 1
+        return place.get(said, outside) if said else None
+
+    samples: dict[str, list[Sample]] = {}
+    for trajectory in trajectories:
+        if trajectory.question_id in labelled:
+            sample = Sample(trajectory.status, read(trajectory.answer))
+            samples.setdefault(trajectory.question_id, []).append(sample)
+    if not samples:
+        return None
+    asked = {
+        i: Asked(gold=place[(question.label or "").casefold()], samples=tuple(samples[i]))
+        for i, question in labelled.items()
+        if i in samples
+    }
+    found = Verdicts(
+        labels=labels,
+        unknown=tuple(dict.fromkeys(names[label.name.casefold()] for label in every if label.stance == "unknown")),
+        questions=asked,
+        confusion=(),
+    )
+    confusion = np.zeros((len(labels), len(labels) + len(APART)))
+    for one in asked.values():
+        for sample in one.samples:
+            confusion[one.gold, found.column(sample)] += 1 / len(one.samples)
+    return found.model_copy(update={"confusion": tuple(tuple(row) for row in confusion.tolist())})
+
+
+def label_scores(found: Verdicts) -> list[LabelScore]:
+    """Precision, recall and F1 of every label, as macro-F1 counts them."""
+    sums = np.sum(list(macro_f1_rows(found).values()), axis=0).reshape(3, -1)
+    scores = []
+    for name, right, said, gold in zip(found.labels, *sums.tolist(), strict=True):
+        scores.append(
+            LabelScore(
+                name=name,
+                questions=gold,
+                precision=right / said if said else None,
+                recall=right / gold if gold else None,
+                f1=2 * right / (gold + said) if gold else None,
+            )
+        )
+    return scores
+
+
+# Macro-F1
+
+
+def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From sums of right verdicts, verdicts (strictly, those that are missing too) and gold questions, by label."""
+    right, said, gold = np.split(sums, 3, axis=1)
+    f1 = 2 * right / np.where(gold > 0, gold + said, 1)
+    return np.asarray(f1.sum(axis=1, where=gold > 0) / np.maximum(1, (gold > 0).sum(axis=1)))
+
+
+def macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
+    """What each question adds to the sums of `macro_f1`; lenient: without the questions that got no answer."""
+    width, rows = len(found.labels), {}
+    for i, one in found.questions.items():
+        counted = [s for s in one.samples if not lenient or s.verdict is not None]
+        if counted:
+            row = np.zeros((3, width))
+            for sample in counted:
+                column = sample.verdict if lenient else found.column(sample)
+                if not lenient and found.missing(sample):
+                    row[1, np.arange(width) != one.gold] += 1 / len(counted)
+                elif column is not None and column < width:
+                    row[1, column] += 1 / len(counted)
+            row[0, one.gold] = row[1, one.gold]
+            row[2, one.gold] = 1
+            rows[i] = row.ravel()
+    return rows
+
+
+def macro_f1_interval(found: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Interval | None:
+    return average_macro_f1([found], resamples, seed, lenient)
+
+
+def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Interval | None:
+    """The mean over question sets of an arm's macro-F1."""
+    groups = [(_stacked(list(macro_f1_rows(found, lenient).values())), macro_f1) for found in sets]
+    return averaged_interval(groups, resamples, seed)
+
+
+def macro_f1_difference(
+    before: Verdicts, after: Verdicts, resamples: int, seed: int, lenient: bool = False
+) -> PairedDifference | None:
+    """Over the questions that both have."""
+    first, second = macro_f1_rows(before, lenient), macro_f1_rows(after, lenient)
+    both = [i for i in first if i in second]
+    if not both:
+        return None
+    rows = [_stacked([found[i] for i in both]) for found in (first, second)]
+    return paired_statistic(rows[0], rows[1], macro_f1, resamples, seed)
+
+
+def _stacked(rows: Sequence[NDArray[np.float64]]) -> Rows:
+    return np.array(rows) if rows else np.empty((0, 0))
+
+
+# Uncertain verdicts
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    share: Interval
+    """Of the verdicts, how many are uncertain; what ended without a verdict counts below the line."""
+    coverage: Interval
+    """How many are decided."""
+    accuracy: Interval | None
+    """Of the decided: one minus the risk at this coverage."""
+    other_uncertain: Interval | None
+    """Another arm's accuracy (strict) where this one is uncertain."""
+    other_decided: Interval | None
+    """... and where this one is decided."""
+    gap: Interval | None
+    """The first less the second: below zero where being uncertain falls on hard questions."""
+
+
+def uncertainty(found: Verdicts, other: Mapping[str, float], resamples: int, seed: int) -> Uncertainty | None:
+    """`other`: another arm's accuracy by question. None where nothing is uncertain."""
+    rows, paired = [], []
+    for i, one in found.questions.items():
+        unsure = fmean(found.uncertain(s) for s in one.samples)
+        decided = fmean(found.decided(s) for s in one.samples)
+        right = fmean(found.decided(s) and s.verdict == one.gold for s in one.samples)
+        rows.append((1.0, unsure, decided, right))
+        if i in other:
+            paired.append((unsure, decided, unsure * other[i], decided * other[i]))
+    if not any(row[1] for row in rows):
+        return None
+
+    def ratio(table: Sequence[tuple[float, ...]], above: int, below: int) -> Interval | None:
+        return statistic_interval(np.array(table), lambda s: _ratio(s[:, above], s[:, below]), resamples, seed)
+
+    share, coverage = ratio(rows, 1, 0), ratio(rows, 2, 0)
+    assert share is not None and coverage is not None, "the line is the number of questions"
+    return Uncertainty(
+        share=share,
+        coverage=coverage,
+        accuracy=ratio(rows, 3, 2),
+        other_uncertain=ratio(paired, 2, 0),
+        other_decided=ratio(paired, 3, 1),
+        gap=statistic_interval(
+            np.array(paired), lambda s: _ratio(s[:, 2], s[:, 0]) - _ratio(s[:, 3], s[:, 1]), resamples, seed
+        ),
+    )
+
+
+def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
+
+
+# Votes of several samples
+
+
+class Bin(NamedTuple):
+    low: float
+    high: float
+    questions: int
+    share: float
+    """Mean share of the winning label."""
+    right: float
+    """How often it is the gold label."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    questions: int
+    left_out: int
+    """Questions of one sample, which is no vote."""
+    unanswered: int
+    """Questions that no sample gave a label: they are wrong, and in no bin."""
+    accuracy: float
+    """Of the most frequent label; on a tie, the task's first."""
+    ece: float
+    """Expected calibration error: mean distance between share and accuracy, by bin."""
+    bins: tuple[Bin, ...]
+    """Those that hold a question."""
+
+
+def votes(found: Verdicts) -> Votes | None:
+    """None where questions have one sample, or none has a label."""
+    by_bin: dict[int, list[tuple[float, bool]]] = {}
+    left_out = unanswered = 0
+    for one in found.questions.values():
+        said = Counter(column for s in one.samples if (column := found.column(s)) < len(found.labels))
+        if len(one.samples) < 2:
+            left_out += 1
+            continue
+        if not said:
+            unanswered += 1
+            continue
+        winner = min(said, key=lambda label: (-said[label], label))
+        at = -(-BINS * said[winner] // len(one.samples)) - 1  # the bin is open below and closed above
+        by_bin.setdefault(at, []).append((said[winner] / len(one.samples), winner == one.gold))
+    if not by_bin:
+        return None
+    bins = tuple(
+        Bin(at / BINS, (at + 1) / BINS, len(rows), fmean(r[0] for r in rows), fmean(r[1] for r in rows))
+        for at, rows in sorted(by_bin.items())
+    )
+    total = sum(one.questions for one in bins)
+    return Votes(
+        questions=total,
+        left_out=left_out,
+        unanswered=unanswered,
+        accuracy=sum(one.questions * one.right for one in bins) / (total + unanswered),
+        ece=sum(one.questions * abs(one.share - one.right) for one in bins) / total,
+        bins=bins,
+    )

@@ -1,0 +1,218 @@
+"""python -m evaluation leaderboard RUN [RUN...]
+
+Runs side by side on question sets that are the same in all of them, word for word (by digest). A folder of runs stands
+for all of its runs. What a run shows is what it chose itself without these questions: the checkpoint that its sweep
+tested, else the adapter of its last evaluated round, else its base model. Choosing by these numbers is left to nobody,
+so they promise nothing they cannot keep; only the order of the runs is made from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.measures.measures import BY_NAME
+from evaluation.results import BASE, TRAINED, Arm, Estimate, measure_difference, read_results
+from evaluation.sweep.records import SweepResults
+from evaluation.tables.comparison import difference as shown_difference
+from evaluation.tables.comparison import estimate as shown_estimate
+from evaluation.tables.comparison import mean as shown_mean
+from evaluation.tables.suite import print_wide
+from ratchet.command import wide_console
+from ratchet.errors import UserError
+from ratchet.files import read_record
+from ratchet.runfolder import RunFolder
+
+WIDTH = 150
+COSTS = {"calls": "calls", "searches": "searches", "prompt_tokens": "tokens in", "new_tokens": "tokens out"}
+CAPTION = """\
+mean [95% bootstrap interval over questions]; to the first: paired by question, with its interval, which is too kind to
+the first run: it is first by these very numbers"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a run shows on one question set."""
+
+    run: str
+    split: str
+    title: str
+    digest: str
+    measure: str
+    what: str
+    """Which adapter it is."""
+    arm: Arm
+    base: Estimate | None
+    """Its base model's."""
+    questions: int
+    resamples: int
+    seed: int
+    looks: int = 1
+
+    @property
+    def mean(self) -> float:
+        found = self.arm.measures[self.measure].mean
+        return float("-inf") if found is None else found
+
+
+def leaderboard(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluation leaderboard",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder, or a folder of run folders")
+    options = parser.parse_args(arguments)
+    print_leaderboard(find_runs(options.runs))
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """Raises UserError for what holds no run."""
+    found: list[Path] = []
+    for folder in folders:
+        runs = [folder] if _is_run(folder) else sorted(child for child in folder.glob("*") if _is_run(child))
+        if not runs:
+            raise UserError(f"{folder}: neither a run folder (it has no manifest.json) nor a folder of runs")
+        found += [run for run in runs if run not in found]
+    return found
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "manifest.json").exists()
+
+
+def entries(run: Path) -> list[Entry]:
+    """One for every question set that a run was evaluated on; of a sweep, for every system."""
+    swept = list(_of_sweep(run))
+    known = {(one.digest, one.measure) for one in swept}
+    return [*swept, *(one for one in _of_rounds(run) if (one.digest, one.measure) not in known)]
+
+
+def _of_rounds(run: Path) -> Iterator[Entry]:
+    """A later round's results come after an earlier one's."""
+    digests = _digests(run)
+    trained: dict[str, Entry] = {}
+    for folder in RunFolder(run).rounds():
+        for path in sorted(folder.evaluation.glob("results*.json")):
+            results = read_results(path)
+            if results is None or results.split not in digests or results.split in ("train", "dev"):
+                continue
+            arm = results.arm(TRAINED) or results.arms[0]
+            if arm.name == BASE and results.split in trained:
+                continue  # a round that trained nothing better leaves the earlier adapter in its place
+            trained[results.split] = Entry(
+                run=run.name,
+                split=results.split,
+                title=results.title or results.split,
+                digest=digests[results.split],
+                measure=results.primary,
+                what=f"round {folder.number}" if arm.name == TRAINED else BASE,
+                arm=arm,
+                base=results.arms[0].measures.get(results.primary),
+                questions=results.questions,
+                resamples=results.resamples,
+                seed=results.seed,
+            )
+    yield from trained.values()
+
+
+def _digests(run: Path) -> dict[str, str]:
+    """By question set, the digest of its questions, as the run's manifest has it."""
+    path = run / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        facts = manifest["questions"].items()  # early runs kept the file's digest alone: not which rows were chosen
+        return {name: of_set["digest"] for name, of_set in facts if isinstance(of_set, dict)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read ({error!r}); leave this run out, or restore the file") from error
+
+
+def _of_sweep(run: Path) -> Iterator[Entry]:
+    way_out = "make it again with `python -m evaluation sweep merge`"
+    results = read_record(run / "sweep" / "sweep.json", SweepResults, way_out)
+    if results is None:
+        return
+    arms = {f"{cell.checkpoint}/{cell.system}/{cell.split}": cell.arm for cell in results.cells}
+    for cell in results.cells:
+        if not cell.tested:
+            continue
+        asked = results.set(cell.split)
+        base = arms.get(cell.base or "", cell.arm)
+        yield Entry(
+            run=run.name,
+            split=cell.split,
+            title=asked.title,
+            digest=asked.digest,
+            measure=asked.measure,
+            what=cell.checkpoint if len(results.systems) == 1 else f"{cell.checkpoint}, {cell.system}",
+            arm=cell.arm,
+            base=base.measures.get(asked.measure),
+            questions=asked.questions,
+            resamples=results.resamples,
+            seed=results.seed,
+            looks=asked.looks,
+        )
+
+
+def print_leaderboard(runs: Sequence[Path], out: TextIO | None = None) -> None:
+    """A table for every question set that two entries share; what stands alone is named, with the reason."""
+    console = wide_console(WIDTH, out)
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for run in runs:
+        found = entries(run)
+        if not found:
+            console.print(
+                f"{run}: no result on a test set, or a manifest that does not say which questions it has", markup=False
+            )
+        for entry in found:
+            groups.setdefault((entry.digest, entry.measure), []).append(entry)
+    for group in groups.values():
+        if len(group) > 1:
+            print_wide(_table(sorted(group, key=lambda entry: -entry.mean)), out)
+    alone = [group[0] for group in groups.values() if len(group) == 1]
+    if alone:
+        console.print(
+            "Not comparable: no other run was measured on the same questions by the same measure", style="bold"
+        )
+    for entry in alone:
+        mean = shown_estimate(entry.arm.measures.get(entry.measure), entry.measure)
+        measure = BY_NAME[entry.measure].title
+        console.print(
+            f"  {escape(entry.run)}, {escape(entry.title)} ({entry.questions} questions, digest {entry.digest[:8]}), "
+            f"{escape(entry.what)}: {measure} {mean}"
+        )
+
+
+def _table(group: Sequence[Entry]) -> Table:
+    first = group[0]
+    title = f"{first.title}: {BY_NAME[first.measure].title}, {first.questions} questions, digest {first.digest[:8]}"
+    table = Table(title=escape(title), box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
+    table.caption, table.caption_justify = escape(CAPTION), "left"
+    for heading in ("run", "system", "checkpoint"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("n", "mean", "to the first", "its base", *COSTS.values()):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in group:
+        found = entry.arm.measures[entry.measure]
+        ids = list(first.arm.values)
+        gap = measure_difference(first.arm, entry.arm, entry.measure, ids, first.resamples, first.seed)
+        looks = f" (looked at {entry.looks} times)" if entry.looks > 1 else ""
+        table.add_row(
+            escape(entry.run),
+            escape(entry.arm.system),
+            escape(entry.what) + looks,
+            str(found.n),
+            shown_estimate(found, entry.measure),
+            "" if entry is first else shown_difference(gap, entry.measure),
+            shown_estimate(entry.base, entry.measure),
+            *(shown_mean(entry.arm.measures.get(name), name) for name in COSTS),
+        )
+    return table

@@ -1,0 +1,83 @@
+"""One adapter on the tasks of every experiment that it was trained for: a row for each member and question set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.arms import results_path, splits_of
+from evaluation.measures.measures import BY_NAME
+from evaluation.measures.statistics import holm
+from evaluation.results import TRAINED, Difference, Results, read_results
+from evaluation.tables.comparison import difference
+from ratchet.command import wide_console
+from ratchet.config import Config, load_members
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder
+
+WIDTH = 130
+CAPTION = """\
+mean over questions; difference with its 95% bootstrap interval, paired by question; p: paired sign-flip test, Holm's \
+correction over all rows"""
+
+
+def members_table(config: Config, number: int) -> Table:
+    """Raises UserError where the config has no members, or one was not evaluated yet."""
+    if not config.members:
+        raise UserError("members: this config has none; `python -m evaluation table` shows its own results")
+    found = [(name, results) for name in config.members for results in _results(config, name, number)]
+    differences = [_difference(results) for _, results in found]
+    adjusted = iter(holm([d.p for d in differences if d.p is not None]))
+    table = Table(title=f"One adapter, {len(config.members)} systems", box=SIMPLE_HEAD, title_justify="left")
+    table.caption, table.caption_justify = CAPTION, "left"
+    for heading in ("member", "system", "questions", "measure"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("n", "base", "adapter", "difference", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for (name, results), gain in zip(found, differences, strict=True):
+        p = next(adjusted) if gain.p is not None else None
+        table.add_row(
+            escape(name),
+            escape(results.arms[0].system),
+            escape(results.title),
+            BY_NAME[results.primary].title.partition(",")[0],
+            str(gain.n),
+            _mean(gain.before),
+            _mean(gain.after),
+            difference(gain, results.primary),
+            "-" if p is None else "<.001" if p < 0.001 else f"{p:.3f}",
+        )
+    return table
+
+
+def _results(config: Config, name: str, number: int) -> list[Results]:
+    member = load_members(config)[name]
+    folder = RoundFolder(Path(config.run) / name / f"round-{number}")
+    found = []
+    for split in splits_of(member):
+        results = read_results(results_path(folder, member, split))
+        if results is None or results.comparison(TRAINED) is None:
+            raise UserError(
+                f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "
+                "`python selftrain.py` with this config does so"
+            )
+        found.append(results)
+    return found
+
+
+def _difference(results: Results) -> Difference:
+    comparison = results.comparison(TRAINED)
+    assert comparison is not None
+    return comparison.measures.get(results.primary, Difference(n=0))
+
+
+def _mean(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def print_members(config: Config, number: int, out: TextIO | None = None) -> None:
+    wide_console(WIDTH, out).print(members_table(config, number))

@@ -1,0 +1,224 @@
+"""Methods side by side: one row a method, for one question set and for all of them together.
+
+Scores are in percent, as in the papers' tables. The average over question sets weighs each set alike, and its interval
+resamples questions within their sets. p values are Holm's over all comparisons with the base arm that a table shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.measures.measures import BY_NAME
+from evaluation.measures.power import paired_differences
+from evaluation.measures.statistics import Interval, holm, stratified_interval
+from evaluation.measures.verdicts import average_macro_f1
+from evaluation.results import BASE, TRAINED, Arm, Difference, Estimate, Results
+from ratchet.command import wide_console
+
+COSTS = {
+    "calls": "calls",
+    "searches": "searches",
+    "tool_calls": "tool\ncalls",
+    "recalled": "re-\ncalled",
+    "prompt_tokens": "tokens\nin",
+    "new_tokens": "tokens\nout",
+    "seconds": "s",
+}
+WIDTH = 160
+CAPTION = """\
+mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test, Holm's correction
+answer found: some retrieved passage holds an answer; parsed: actions neither out of form nor cut off"""
+LABELLED = """\
+mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test of accuracy, Holm's
+correction; a trajectory without a verdict is wrong; macro-F1: over the labels that are gold of some question; tool
+calls: searches too; parsed: actions neither out of form nor cut off"""
+
+
+def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
+    """A table for each question set, then one over all of them where there are several."""
+    adjusted = iter(holm([p for results in suite for p in _raw(results)]))
+    for results in suite:
+        print_wide(method_table(results, [next(adjusted) for _ in _raw(results)]), out)
+    for primary in dict.fromkeys(results.primary for results in suite):
+        alike = [results for results in suite if results.primary == primary]
+        if len(alike) > 1:
+            every = "All question sets" if len(alike) == len(suite) else f"All question sets with {_short(primary)}"
+            print_wide(average_table(alike, every), out)
+
+
+def print_wide(table: Table, out: TextIO | None = None) -> None:
+    """As wide as the terminal; a file has room for every column."""
+    console = wide_console(WIDTH, out)
+    needed = console.measure(table, options=console.options.update(max_width=1_000)).maximum
+    wide_console(max(WIDTH, needed), out).print(table)
+
+
+def _raw(results: Results) -> list[float]:
+    """p values of the primary measure, of the arms that have one, in the arms' order."""
+    differences = [_against_base(results, arm) for arm in results.arms]
+    return [found.p for found in differences if found is not None and found.p is not None]
+
+
+def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
+    """`name`: default, the primary measure."""
+    comparison = results.comparison(arm.name)
+    return comparison.measures.get(name or results.primary) if comparison else None
+
+
+def _labelled(results: Results) -> bool:
+    return results.primary == "accuracy"
+
+
+def method_table(results: Results, adjusted: Sequence[float]) -> Table:
+    """`adjusted`: Holm's p values of the arms that have one, in their order."""
+    quality = _quality(results)
+    title = f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, in percent"
+    table = _table(title)
+    table.caption, table.caption_justify = LABELLED if _labelled(results) else CAPTION, "left"
+    for name in quality:
+        _column(table, _short(name))
+    beside = "macro-F1 - base" if _labelled(results) else "answer\nfound"
+    costs = _costs([results])
+    for heading in (f"{_short(results.primary)} - base", "p", beside, *costs.values(), "finished", "parsed"):
+        _column(table, heading)
+    left = iter(adjusted)
+    for arm in results.arms:
+        found = _against_base(results, arm)
+        p = next(left) if found is not None and found.p is not None else None
+        table.add_row(
+            label(arm),
+            *(percent(arm.measures.get(name)) for name in quality),
+            _signed(found),
+            "" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0"),
+            _signed(_against_base(results, arm, "macro_f1"))
+            if _labelled(results)
+            else percent(arm.measures.get("answer_recall"), interval=False),
+            *(_cost(arm.measures.get(name), name) for name in costs),
+            percent(arm.measures.get("finished"), interval=False),
+            percent(arm.measures.get("parse_rate"), interval=False),
+        )
+    return table
+
+
+def average_table(suite: Sequence[Results], title: str = "All question sets") -> Table:
+    """Every method on every question set, and their average."""
+    quality = _quality(suite[0])
+    heading = " / ".join(map(_short, quality))
+    table = _table(f"{title}: {heading}, in percent")
+    for results in suite:
+        _column(table, escape(results.title))
+    for name in quality:
+        _column(table, f"average {_short(name)}")
+    costs = _costs(suite)
+    for shown in (f"{_short(suite[0].primary)} - base", *costs.values()):
+        _column(table, shown)
+    base = [results.arms[0] for results in suite]
+    for name in [arm.name for arm in suite[0].arms]:
+        arms = [found for results in suite if (found := results.arm(name)) is not None]
+        if len(arms) < len(suite):
+            continue
+        gain = "" if name == BASE else percent_interval(_gain(base, arms, suite[0]), signed=True)
+        table.add_row(
+            label(arms[0]),
+            *(" / ".join(percent(arm.measures.get(n), interval=False) for n in quality) for arm in arms),
+            *(percent_interval(_average(arms, n, suite[0])) for n in quality),
+            gain,
+            *(_mean_cost(arms, n) for n in costs),
+        )
+    return table
+
+
+def _quality(results: Results) -> list[str]:
+    """EM and F1 of short answers; of labels accuracy and macro-F1; of long answers what the judge says, as far as it
+    was asked, and F1."""
+    if _labelled(results):
+        return ["accuracy", "macro_f1"]
+    judged = [name for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
+    return ["em", "f1"] if results.primary == "f1" else [*judged, "f1"]
+
+
+def _costs(suite: Sequence[Results]) -> dict[str, str]:
+    """Measure to heading: searches are tool calls too; memory where there is one."""
+    left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
+    if not any("recalled" in results.shown("cost") for results in suite):
+        left_out.add("recalled")
+    return {name: heading for name, heading in COSTS.items() if name not in left_out}
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
+    table.add_column("method", no_wrap=True)
+    return table
+
+
+def _column(table: Table, heading: str) -> None:
+    table.add_column(heading, justify="right", no_wrap=True)
+
+
+def label(arm: Arm) -> str:
+    """The arm's name as markup; the base arm and the trained one with their system's."""
+    return escape(f"{arm.system} ({arm.name})" if arm.name in (BASE, TRAINED) else arm.name)
+
+
+def percent(found: Estimate | None, interval: bool = True) -> str:
+    """'41.2 [31.0, 52.0]' as markup, '-' where there is no value."""
+    if found is None or found.mean is None:
+        return "-"
+    low, high = (found.low, found.high) if interval else (None, None)
+    return percent_interval(Interval(found.mean, low, high, found.n))
+
+
+def percent_interval(found: Interval | None, signed: bool = False) -> str:
+    """As `percent`, of an interval."""
+    if found is None:
+        return "-"
+    mean = f"{round(100 * found.mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: no minus sign on a rounded zero
+    if found.low is None or found.high is None or found.low == found.high:
+        return mean
+    return f"{mean} [dim]\\[{100 * found.low:.1f}, {100 * found.high:.1f}][/dim]"
+
+
+def _signed(found: Difference | None) -> str:
+    """A difference, green where clearly better and red where clearly worse."""
+    if found is None or found.mean is None:
+        return ""
+    text = percent_interval(Interval(found.mean, found.low, found.high, found.n), signed=True)
+    return f"[{'green' if found.mean > 0 else 'red'}]{text}[/]" if found.clear else text
+
+
+def _average(arms: Sequence[Arm], name: str, first: Results) -> Interval | None:
+    """The mean over question sets of an arm's mean over questions."""
+    if name == "macro_f1":
+        sets = [arm.verdicts for arm in arms if arm.verdicts is not None]
+        return average_macro_f1(sets, first.resamples, first.seed) if len(sets) == len(arms) else None
+    return _stratified(
+        [[v for values in arm.values.values() if (v := values.get(name)) is not None] for arm in arms], first
+    )
+
+
+def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Interval | None:
+    """The mean over question sets of an arm's mean difference from base."""
+    return _stratified([paired_differences(*pair, first.primary) for pair in zip(base, arms, strict=True)], first)
+
+
+def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Interval | None:
+    return stratified_interval(groups, first.resamples, first.seed) if all(groups) else None
+
+
+def _cost(found: Estimate | None, name: str) -> str:
+    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"
+
+
+def _mean_cost(arms: Sequence[Arm], name: str) -> str:
+    means = [found.mean for arm in arms if (found := arm.measures.get(name)) is not None and found.mean is not None]
+    return f"{sum(means) / len(means):.{BY_NAME[name].digits}f}" if means else "-"
+
+
+def _short(name: str) -> str:
+    short = {"em": "EM", "f1": "F1", "accuracy": "accuracy", "macro_f1": "macro-F1"}
+    return short.get(name, BY_NAME[name].title.partition(" (")[0])

@@ -1,0 +1,126 @@
+"""Verdicts as tables for a terminal: the confusion of every arm, its uncertain verdicts, and the votes of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty, votes
+from evaluation.results import Arm, Results
+from evaluation.tables.suite import WIDTH, label, percent, percent_interval
+from ratchet.command import wide_console
+from ratchet.errors import UserError
+
+CONFUSION = """\
+rows: gold labels; columns: verdicts, in questions (several samples of a question share its weight); precision, recall
+and F1 in percent, strict: no verdict counts as a wrong one of every other label; -: nothing to divide by"""
+
+
+def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
+    """For every labelled question set: each arm's confusion, then what uncertain verdicts and votes are worth."""
+    console = wide_console(WIDTH, out)
+    if not any(arm.verdicts for results in suite for arm in results.arms):
+        titles = ", ".join(results.title or results.split for results in suite)
+        raise UserError(
+            f"no verdicts to count: the questions of {titles} have no label; see `python -m evaluation list`"
+        )
+    for results in suite:
+        known = [(arm, arm.verdicts) for arm in results.arms if arm.verdicts is not None]
+        for arm, verdicts in known:
+            console.print(confusion_table(results, arm, verdicts))
+        if known:
+            console.print(CONFUSION)
+        _print_if_any(console, uncertain_table(results))
+        _print_if_any(console, votes_table(results))
+
+
+def _print_if_any(console: Console, table: Table) -> None:
+    if table.rows:
+        console.print(table)
+
+
+def confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
+    """Rows are gold labels, columns what was said, in questions; then what each label reaches."""
+    macro = percent(arm.measures.get("macro_f1"))
+    table = _table(
+        f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
+    )
+    for heading in ("gold", *found.labels, *APART, "questions", "precision", "recall", "F1"):
+        table.add_column(escape(heading), justify="left" if heading == "gold" else "right")
+    for i, one in enumerate(label_scores(found)):
+        counts = [f"{round(value, 2):g}" for value in found.confusion[i]]
+        counts[i] = f"[bold]{counts[i]}[/]"
+        scores = ["-" if value is None else f"{100 * value:.1f}" for value in (one.precision, one.recall, one.f1)]
+        table.add_row(escape(one.name), *counts, f"{round(one.questions, 2):g}", *scores)
+    return table
+
+
+def uncertain_table(results: Results) -> Table:
+    """Arms that gave uncertain verdicts; the arm they are compared with is base, for base the next one."""
+    table = _table(
+        f"{escape(results.title)}: uncertain verdicts, in percent",
+        "uncertain: UNCERTAIN, or a label of stance unknown; decided: another label; accuracy decided: one minus the "
+        "risk at that coverage;\nother arm: its accuracy on the questions where this one is uncertain, where it is "
+        "decided, and the first less the second: below zero where the hard ones are left",
+    )
+    for heading in ("method", "uncertain", "decided", "accuracy decided", "other arm", "there", "elsewhere", "less"):
+        table.add_column(heading, justify="left" if heading in ("method", "other arm") else "right", no_wrap=True)
+    for arm in results.arms:
+        other = next((one for one in results.arms if one.name != arm.name), None)
+        values = other.values if other else {}
+        known = {i: value for i, row in values.items() if (value := row.get("accuracy")) is not None}
+        found = arm.verdicts and uncertainty(arm.verdicts, known, results.resamples, results.seed)
+        if found:
+            table.add_row(
+                label(arm),
+                *map(percent_interval, (found.share, found.coverage, found.accuracy)),
+                label(other) if other else "-",
+                *map(percent_interval, (found.other_uncertain, found.other_decided)),
+                percent_interval(found.gap, signed=True),
+            )
+    return table
+
+
+def votes_table(results: Results) -> Table:
+    """How far the share of the samples' most frequent label tells how right it is."""
+    table = _table(
+        f"{escape(results.title)}: votes of several samples, in percent",
+        "the most frequent label of a question's samples, by its share of them; ECE: expected calibration error, mean "
+        "distance of share and accuracy over ten bins (few questions push it up); unanswered: wrong, and in no bin",
+    )
+    for heading in ("method", "share of the vote", "questions", "mean share", "right", "ECE"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+    for arm in results.arms:
+        found = votes(arm.verdicts) if arm.verdicts else None
+        if found is None:
+            continue
+        apart = {"left out": found.left_out, "unanswered": found.unanswered}
+        named = ", ".join(f"{count} {what}" for what, count in apart.items() if count)
+        whole = (
+            f"{found.questions}{f' ({named})' if named else ''}",
+            "",
+            f"{100 * found.accuracy:.1f}",
+            f"{100 * found.ece:.1f}",
+        )
+        table.add_row(label(arm), "all", *whole)
+        for one in found.bins:
+            bounds = f"{100 * one.low:.0f} to {100 * one.high:.0f}"
+            table.add_row("", bounds, str(one.questions), f"{100 * one.share:.1f}", f"{100 * one.right:.1f}", "")
+        table.add_section()
+    return table
+
+
+def _table(title: str, caption: str = "") -> Table:
+    return Table(
+        title=title,
+        caption=caption,
+        box=SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=(0, 1, 0, 0),
+    )

@@ -1,0 +1,93 @@
+"""Whether a server really uses an adapter that it says it has loaded.
+
+Seen in the field: adapters that a server lists and ignores, and outputs of an older version out of a prefix cache. So
+the adapter must be listed, and with one fixed prompt its greedy tokens and their log-probabilities must differ from the
+base model's. And the base must stay what it is while the adapter is in the same batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, FiniteFloat
+
+from inference.http.protocol import ServedModels, read_answer
+from ratchet.errors import UserError
+from ratchet.tasks import together
+
+Ask = Callable[[str, dict[str, Any] | None], Awaitable[Any]]
+"""(path under /v1, body of a POST or None for a GET) to the decoded JSON of a successful answer."""
+
+PROMPT = "The first thing to know is"
+"""Short: less than one block of a prefix cache, so that asking twice computes it twice."""
+NEW_TOKENS = 8
+ROUNDING = 0.2
+"""Most that a log-probability may change with what else is in a batch. Seen where adapters got mixed up: 0.6 to 1.9."""
+
+
+class _Logprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[FiniteFloat]
+
+
+class _Choice(BaseModel):
+    logprobs: _Logprobs
+
+
+class _Greedy(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+class Answer(NamedTuple):
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...]
+
+
+async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
+    """UserError if the server does not list the adapter `name`, or does not keep it and `base` apart.
+
+    EngineError if an answer is none. What `ask` raises passes through.
+    """
+    names = [model.id for model in read_answer(ServedModels, await ask("models", None)).data]
+    if name not in names:
+        raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
+    plain = await together([_greedy(base, ask), _greedy(base, ask)])
+    under, beside = await together([_greedy(name, ask), _greedy(base, ask)])
+    if min(_gap(answer, beside) for answer in plain) > ROUNDING:
+        raise UserError(
+            f"{folder}: the base model {base} answers a fixed prompt in another way while this adapter is asked beside "
+            "it: the server mixes them up within one batch. vLLM's build for CPUs does when all of its places for "
+            "adapters are taken (vllm#48421): raise models.*.serve.adapters above the number of adapters in use, or "
+            "merge the adapter into the weights"
+        )
+    if under in (*plain, beside):
+        raise UserError(
+            f"{folder}: with this adapter the server answers a fixed prompt exactly as the base model {base} does, "
+            f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
+            "the server, and see whether it supports the adapter's target modules"
+        )
+
+
+async def _greedy(model: str, ask: Ask) -> Answer:
+    body = {
+        "model": model,
+        "prompt": PROMPT,
+        "max_tokens": NEW_TOKENS,
+        "temperature": 0,
+        "repetition_penalty": 1.0,
+        "logprobs": 0,
+    }
+    logprobs = read_answer(_Greedy, await ask("completions", body)).choices[0].logprobs
+    return Answer(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
+
+
+def _gap(one: Answer, other: Answer) -> float:
+    """The largest difference of log-probabilities up to where they part, that token included."""
+    pairs = zip(one.tokens, other.tokens, one.logprobs, other.logprobs, strict=False)
+    gap = 0.0
+    for mine, theirs, a, b in pairs:
+        gap = max(gap, abs(a - b))
+        if mine != theirs:
+            break
+    return gap

@@ -1,0 +1,232 @@
+"""Engines over HTTP: vLLM, which takes token ids and gives them back, and any server that speaks OpenAI's chat API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inference.adapters import load_request
+from inference.chat import ChatFormat, load_tokenizer
+from inference.engine import Completion, EngineError, Message, SamplingParams
+from inference.http.adapter_check import check_adapter
+from inference.http.connection import Connection, Refused
+from inference.http.protocol import (
+    NoTokenIds,
+    ServedModels,
+    read_answer,
+    text_completion,
+    text_request,
+    token_completion,
+    token_request,
+)
+from inference.http.refusals import context_is_full, schema_is_refused
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError, did_you_mean
+from ratchet.http.retry import TRANSIENT, Backoff
+from ratchet.records import content_key
+
+RELOADS = 3
+"""How often one request has its adapter loaded anew: a restarted server has forgotten it."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Stats:
+    """What one server has answered."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens out of its prefix cache."""
+    new_tokens: int = 0
+
+
+@dataclass(eq=False)
+class _Loaded:
+    """An adapter as this server knows it; another object after it was loaded anew."""
+
+    name: str
+
+
+class HttpEngine:
+    """See `inference.engine.Engine`. engine "vllm": ids both ways. engine "openai": text, marked as re-tokenised.
+
+    A fault that every later request would meet too (no server, wrong key, unknown model, an adapter that cannot be
+    loaded) is a UserError, which stops the command: what is finished is kept, and the same command goes on later.
+    `served`: the server is known to be up.
+    """
+
+    def __init__(
+        self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False, chat: ChatFormat | None = None
+    ) -> None:
+        self.connection = Connection(model, backoff, served)
+        self.format = chat or ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+        self.max_context = model.max_context
+        """Lowered to the server's own limit at the first request, where the server tells it."""
+        self.stats = Stats()
+        self._model = model
+        self._name = model.served_name or model.path
+        self.fingerprint = content_key("http", self._name, model.revision, self.format.digest)
+        self._places = asyncio.Semaphore(model.concurrency)
+        self._setup = asyncio.Lock()
+        self._met = False
+        self._adapters: dict[str, _Loaded] = {}
+        self._warned: set[str] = set()
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        if self._model.engine != "vllm":
+            self._check_text_request(params, adapter, messages)
+        await self.meet()
+        room = self.max_context - len(prompt)
+        if room < 1:
+            raise EngineError(f"the prompt has {len(prompt)} tokens, the model's context holds {self.max_context}")
+        for reloads in range(RELOADS + 1):
+            loaded = None
+            try:
+                loaded = await self._adapter(adapter) if adapter else None
+                completion = await self._ask(loaded, prompt, params, room, messages)
+                break
+            except NoTokenIds as error:
+                if self.stats.requests:
+                    raise
+                raise UserError(str(error)) from None
+            except Refused as error:
+                if context_is_full(error.status, error.codes, error.words):
+                    self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")
+                    return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
+                if params.schema is not None and schema_is_refused(error.status, error.codes, error.words):
+                    raise EngineError(
+                        f"{error}\nThe server refuses the JSON schema that this answer is to follow, and will do so "
+                        f"again. Serve with another backend for it, or set system.malformed: reask, which sends none: "
+                        f"{json.dumps(params.schema)[:500]}"
+                    ) from None
+                if error.status != 404:
+                    raise
+                if adapter and reloads < RELOADS:
+                    if self._adapters.get(adapter) is loaded:  # else another request has seen to it
+                        self._adapters.pop(adapter, None)
+                    continue
+                name = loaded.name if loaded else self._name
+                raise UserError(
+                    f"{error}\nIs `url` complete (it mostly ends in /v1), and is {name!r} the name under which "
+                    "the server knows the model (models.*.served_name)?"
+                ) from None
+        self.stats.requests += 1
+        self.stats.prompt_tokens += completion.prompt_tokens
+        self.stats.cached_tokens += completion.cached_tokens
+        self.stats.new_tokens += len(completion.ids)
+        return completion
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    async def _ask(
+        self,
+        loaded: _Loaded | None,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        room: int,
+        messages: Sequence[Message],
+    ) -> Completion:
+        name, seeded = loaded.name if loaded else self._name, self._model.send_seed
+        async with self._places:
+            if self._model.engine == "vllm":
+                body = token_request(name, prompt, params, room, self.format, seeded)
+                answer = await self.connection.json("POST", "completions", body)
+                return token_completion(answer, prompt, params, self.format)
+            body = text_request(name, messages, params, room, self.format, seeded)
+            answer = await self.connection.json("POST", "chat/completions", body)
+        completion = text_completion(answer, prompt, params, self.format)
+        if completion.prompt_tokens < 0.9 * len(prompt):
+            self._warn_once(
+                "cut",
+                f"{self.connection.url} counts {completion.prompt_tokens} prompt tokens where {self._model.path} has "
+                f"{len(prompt)}: another tokenizer, or a server that cuts long prompts",
+            )
+        return completion
+
+    def _check_text_request(self, params: SamplingParams, adapter: str | None, messages: Sequence[Message]) -> None:
+        if adapter is not None:
+            raise UserError(
+                f"{adapter}: a server that speaks text cannot switch adapters; set engine: vllm, or serve the "
+                "adapter's merged weights as a model of their own"
+            )
+        if params.logprobs or (messages and messages[-1]["role"] == "assistant"):
+            raise UserError(
+                "a server that speaks text neither continues an answer that is begun nor gives log-probabilities of "
+                "our tokens, and this system needs one of them; set engine: vllm or local"
+            )
+        if not messages:
+            raise EngineError("a server that speaks text needs the messages, not only their tokens")
+
+    # Once per server, once per adapter
+
+    async def meet(self) -> None:
+        """At the first call: check that the server is there and serves the model, and learn its context length."""
+        if self._met:
+            return
+        async with self._setup:
+            if not self._met:
+                await self._greet()
+                self._met = True
+
+    async def _greet(self) -> None:
+        url = self.connection.url
+        try:
+            served = read_answer(ServedModels, await self.connection.json("GET", "models")).data
+        except EngineError as error:
+            if self._model.engine == "vllm":
+                raise UserError(f"{error}\nIs {url} a vLLM server, and is `url` complete (with /v1)?") from None
+            return  # many servers of OpenAI's API do not list their models
+        names = [model.id for model in served]
+        if self._name not in names and self._model.engine == "vllm":
+            raise UserError(
+                f"{url} does not serve {self._name!r}{did_you_mean(self._name, names)}; set models.*.served_name"
+            )
+        limits = [model.max_model_len for model in served if model.id == self._name and model.max_model_len]
+        self.max_context = min([self.max_context, *limits])
+
+    async def _adapter(self, folder: str) -> _Loaded:
+        if folder in self._adapters:
+            return self._adapters[folder]
+        async with self._setup:
+            if folder not in self._adapters:
+                self._adapters[folder] = _Loaded(await self._load(folder))
+            return self._adapters[folder]
+
+    async def _load(self, folder: str) -> str:
+        """Have vLLM load an adapter under a name of its own content: a reused name would meet a stale prefix cache."""
+        body = await asyncio.to_thread(load_request, folder)
+        name = body["lora_name"]
+        try:
+            # vLLM answers 500 for adapters that it cannot use: trying again would not help.
+            await self.connection.request("POST", "load_lora_adapter", body, TRANSIENT - {500})
+        except Refused as error:
+            if "already been loaded" not in str(error):
+                raise UserError(
+                    f"{folder}: {self.connection.url} cannot load this adapter: {error}\nServe with --enable-lora "
+                    "--max-lora-rank R and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in the server's environment, on a "
+                    "machine that sees the folder"
+                ) from None
+
+        async def ask(path: str, body: dict[str, Any] | None) -> Any:
+            return await self.connection.json("GET" if body is None else "POST", path, body)
+
+        await check_adapter(folder, name, self._name, ask)
+        return name
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("%s", message)

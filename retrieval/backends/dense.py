@@ -1,0 +1,168 @@
+"""Dense retrieval: every chunk ranked by the exact inner product of its vector with the query's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ratchet.errors import UserError
+from retrieval.ranker import Ranking
+
+# Candidates of a query beyond 4 k, at which their exact scores decide at once: many vectors are alike.
+CROWD = 1 << 16
+# Elements of one block of vectors, and of the scores of one block: 16 MiB in float32 each.
+BLOCK = 1 << 22
+QUERY_GROUP = 256
+UNIT_ROUNDOFF = 2.0**-24
+
+
+class DenseRanker:
+    """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
+
+    A block of vectors at a time goes through one float32 matrix product. Whatever that rounding could have kept out of
+    the best k is then scored again in float64, the products added in the order of the dimensions: a score depends
+    on the two vectors alone, not on threads, blocks or other queries.
+    """
+
+    def __init__(self, shards: Sequence[np.ndarray], encode_queries: Callable[[Sequence[str]], np.ndarray]) -> None:
+        """`shards` are float32 or float16 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
+        chunk numbers run through them in order. `encode_queries` gives float32 [n, dimension]."""
+        if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
+            raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
+        self._shards = list(shards)
+        self._firsts = np.cumsum([0, *map(len, shards)])
+        self._encode = encode_queries
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return int(self._firsts[-1])
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """Memory: a block, its scores for a group of queries, and the candidates, about k a query."""
+        if k < 0:
+            raise ValueError(f"k must not be negative, got {k}")
+        k = min(k, len(self))
+        if k == 0 or not queries:
+            return [Ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        vectors = np.asarray(self._encode(queries), np.float32)
+        dimension = self._shards[0].shape[1]
+        if vectors.shape != (len(queries), dimension):
+            raise UserError(
+                f"the index has vectors of {dimension} dimensions, and the model gives {vectors.shape[1]}: it is not "
+                "the model that the index was built with; set that one, or build the index again"
+            )
+        return [
+            ranking
+            for first in range(0, len(queries), QUERY_GROUP)
+            for ranking in self._rank_group(vectors[first : first + QUERY_GROUP], k)
+        ]
+
+    def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+        # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
+        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers rows rounded to float16.
+        error = vectors.shape[1] * UNIT_ROUNDOFF
+        slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
+        scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
+        pools = [_Pool(k, float(width), scorer) for width, scorer in zip(slack, scorers, strict=True)]
+        rows = max(1, BLOCK // max(vectors.shape))
+        for number, shard in enumerate(self._shards):
+            for first in range(0, len(shard), rows):
+                scores = vectors @ widen(shard[first : first + rows]).T
+                for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
+                    if best >= pool.bar:
+                        pool.add(row, int(self._firsts[number]) + first)
+        return [pool.best() for pool in pools]
+
+    def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """Exact scores of chunks; `vector` is float64."""
+        scores = np.empty(len(chunks))
+        step = max(1, BLOCK // len(vector))
+        for at in range(0, len(chunks), step):
+            # The product of two float32 is exact in float64; accumulate adds strictly from left to right.
+            products = self._vectors(chunks[at : at + step]) * vector
+            scores[at : at + step] = np.add.accumulate(products, axis=1)[:, -1]
+        return scores
+
+    def _vectors(self, chunks: np.ndarray) -> np.ndarray:
+        numbers = np.searchsorted(self._firsts, chunks, side="right") - 1
+        rows = np.empty((len(chunks), self._shards[0].shape[1]), np.float32)
+        for number in np.unique(numbers):
+            here = numbers == number
+            rows[here] = self._shards[number][chunks[here] - self._firsts[number]]
+        return rows
+
+
+class _Pool:
+    """The chunks that may be among a query's best k, with scores that are off by up to slack / 2."""
+
+    def __init__(self, k: int, slack: float, exact: Callable[[np.ndarray], np.ndarray]) -> None:
+        """`exact` gives the exact scores of chunks."""
+        self.bar = np.float32(-np.inf)
+        """Scores below it are out."""
+        self._k, self._slack, self._exact = k, slack, exact
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+        self._size = 0
+        self._room = k
+
+    def add(self, scores: np.ndarray, first: int) -> None:
+        """`scores` of the chunks first, first + 1, ..."""
+        kept = np.flatnonzero(scores >= self.bar)
+        self._parts.append((scores[kept], kept + first))
+        self._size += len(kept)
+        if self._size >= self._room:
+            scores, chunks = self._pruned()
+            if len(scores) > 4 * self._k + CROWD:
+                scores, chunks = self._decided(scores, chunks)
+            self._parts, self._size = [(scores, chunks)], len(scores)
+            self._room = 2 * self._size + 64
+
+    def best(self) -> Ranking:
+        chunks = self._pruned()[1]
+        scores = self._exact(chunks)
+        best = np.argsort(-scores, kind="stable")[: self._k]
+        return Ranking(scores[best], chunks[best])
+
+    def _pruned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and chunks without those that k others surely beat; of chunks with equal exact scores, lower first."""
+        scores, chunks = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
+        if len(scores) < self._k:
+            return scores, chunks
+        kth = float(np.partition(scores, len(scores) - self._k)[len(scores) - self._k])
+        self.bar = max(self.bar, _below(kth - self._slack))
+        kept = scores >= self.bar
+        return scores[kept], chunks[kept]
+
+    def _decided(self, scores: np.ndarray, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The best k alone. What comes later has higher chunk numbers, so that it must score more to displace them."""
+        exact = self._exact(chunks)
+        best = np.argsort(-exact, kind="stable")[: self._k]
+        self.bar = max(self.bar, _below(exact[best[-1]] - self._slack / 2))
+        return scores[best], chunks[best]
+
+
+def _below(score: float) -> np.float32:
+    """A float32 that is surely not above the float64 `score`."""
+    return np.nextafter(np.float32(score), np.float32(-np.inf))
+
+
+def widen(block: np.ndarray) -> np.ndarray:
+    """float32 of float32 or finite float16 numbers, [n, d]; NumPy's own conversion takes 20 times as long."""
+    if block.dtype != np.float16:
+        return np.asarray(block, np.float32)
+    bits = np.empty(block.shape, np.uint32)
+    _shift_bits(np.ascontiguousarray(block).view(np.uint16).ravel(), bits.ravel())
+    floats = bits.view(np.float32)
+    floats *= np.float32(2.0**112)  # the difference of the exponents' biases; right for subnormal numbers too
+    return floats
+
+
+@njit(nogil=True, cache=True)
+def _shift_bits(halves: Any, bits: Any) -> None:
+    """float16's sign, exponent and fraction to where float32 has them."""
+    for i in range(len(halves)):
+        half = np.uint32(halves[i])
+        bits[i] = ((half & np.uint32(0x8000)) << np.uint32(16)) | ((half & np.uint32(0x7FFF)) << np.uint32(13))

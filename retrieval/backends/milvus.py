@@ -1,0 +1,326 @@
+"""Milvus for dense or learned sparse vectors: Milvus Lite on a file of this disk, or a cluster at an address.
+
+A collection has one row per chunk: its number as the key, and its vector. The collection's name ends in a digest of
+what the vectors are and how they are indexed, so that vectors of another model or other documents are never searched by
+mistake. While it is filled it ends in `_building`, and it is renamed when it is whole, so that a half-filled one is
+never searched either.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ratchet.config import Section
+from ratchet.errors import UserError
+from ratchet.records import content_key
+from retrieval.encoders.vectors import SparseVectors
+from retrieval.ranker import Ranking
+
+Vectors = np.ndarray | SparseVectors
+"""float32 [n, dimension], or sparse rows."""
+# Rows of one request, and the most that an interrupted build can have left beyond its first gap. Do not change it while
+# a build is under way.
+BATCH = 500
+LONGEST = 16_384  # ranks of one search: a limit of Milvus
+GROUP = 1 << 18  # ranks of one request, over its queries
+CONNECT_SECONDS = 20
+BUILDING = "_building"
+
+
+class MilvusConfig(Section):
+    uri: str
+    """A file that ends in .db: Milvus Lite, for one process at a time. Else http(s)://host:port of a Milvus server."""
+    collection: str = Field("ratchet", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")
+    """What the collection's name begins with."""
+    token_env: str = "RATCHET_MILVUS_TOKEN"
+    """The environment variable that holds the server's token, or user:password; may be unset for an open server."""
+    index: Literal["flat", "hnsw"] = "flat"
+    """Of dense vectors. flat: exact. hnsw: approximate, faster. Sparse vectors have an exact inverted index."""
+    hnsw_m: int = Field(16, ge=2, le=2048)
+    hnsw_ef_construction: int = Field(200, gt=0)
+    hnsw_ef: int = Field(64, gt=0)
+    """Candidates of an hnsw search; at least k are used."""
+    timeout: float = Field(600.0, gt=0)
+    """Seconds that one request may take, with its repetitions while the server does not answer."""
+
+
+@dataclass(frozen=True)
+class VectorSpace:
+    """What a collection holds."""
+
+    digest: str
+    """Of the encoder and of the chunks that it encoded."""
+    sparse: bool
+    dimension: int
+    """Length of a dense vector, or size of the vocabulary."""
+    chunks: int
+
+
+def collection_name(config: MilvusConfig, space: VectorSpace) -> str:
+    """The finished collection's name."""
+    hnsw = None if space.sparse or config.index == "flat" else [config.hnsw_m, config.hnsw_ef_construction]
+    return f"{config.collection}_{content_key('milvus', asdict(space), hnsw)[:16]}"
+
+
+def build_milvus(
+    config: MilvusConfig,
+    space: VectorSpace,
+    vectors: Callable[[int], Iterable[Vectors]],
+    advance: Callable[[int], None] = lambda rows: None,
+) -> str:
+    """Fill the collection and return its name; where it is whole already, that is all.
+
+    `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again
+    after an interruption, the build goes on where it was, at most BATCH rows back. `advance` is told the rows done,
+    those of earlier runs first.
+    """
+    name = collection_name(config, space)
+    with _Server(config) as server:
+        if server.has(name):
+            return name
+        if not server.has(name + BUILDING):
+            server.create(name + BUILDING, space)
+        server.call("load_collection", name + BUILDING)
+        # Requests go one by one, in order: before the one that was interrupted there are no gaps, after it nothing. So
+        # fewer than a batch of the rows that there are can lie behind the first gap.
+        at = max(0, server.count(name + BUILDING) - BATCH)
+        advance(at)
+        for rows in _batches(vectors(at), space, at):
+            server.call("upsert", name + BUILDING, rows)
+            at += len(rows)
+            advance(len(rows))
+        stored = server.count(name + BUILDING)
+        if (at, stored) != (space.chunks, space.chunks):
+            raise UserError(
+                f"{config.uri}: the collection {name + BUILDING} has {stored} rows after {at} of {space.chunks} chunks "
+                "were sent; is another process writing to it? Drop it and build again"
+            )
+        server.call("flush", name + BUILDING)
+        server.call("rename_collection", name + BUILDING, name)
+    return name
+
+
+def drop_milvus(config: MilvusConfig, space: VectorSpace) -> None:
+    """Delete the collection, finished or not."""
+    name = collection_name(config, space)
+    with _Server(config) as server:
+        for collection in (name, name + BUILDING):
+            if server.has(collection):
+                server.call("drop_collection", collection)
+
+
+class MilvusRanker:
+    """Chunks ranked by Milvus; threads may call it at once.
+
+    Scores are Milvus's, in float32; dense ones may differ in the last bit with the queries that are asked beside. Equal
+    scores come in ascending chunk number among the chunks that Milvus returns; which of several equal ones at the last
+    rank it returns is up to Milvus. A sparse query meets only chunks that share a term with it.
+    """
+
+    def __init__(
+        self, config: MilvusConfig, space: VectorSpace, encode_queries: Callable[[Sequence[str]], Vectors]
+    ) -> None:
+        """A collection that is missing, half-filled or not of `space` is a UserError."""
+        self.digest = content_key("milvus", config.index, config.hnsw_ef, collection_name(config, space))
+        self._config, self._space, self._encode = config, space, encode_queries
+        self._name = collection_name(config, space)
+        self._server = _Server(config)
+        try:
+            self._open()
+        except BaseException:
+            self._server.close()
+            raise
+
+    def _open(self) -> None:
+        server, where = self._server, f"{self._config.uri}: the Milvus collection {self._name}"
+        if not server.has(self._name):
+            if server.has(self._name + BUILDING):
+                raise UserError(f"{where} is half-filled; run `python -m index_build` again, it goes on where it was")
+            others = [
+                name for name in server.call("list_collections") if name.startswith(f"{self._config.collection}_")
+            ]
+            hint = f"; {', '.join(others)}: of another model, other documents or settings" if others else ""
+            raise UserError(f"{where} is not there; build it with `python -m index_build --config ...`{hint}")
+        server.call("load_collection", self._name)
+        # A count waits until all that was written can be read, so that searches need not wait again.
+        stored = server.count(self._name)
+        if stored != self._space.chunks:
+            raise UserError(f"{where} has {stored} of {self._space.chunks} chunks; drop it and build it again")
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return self._space.chunks
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        if k < 0:
+            raise ValueError(f"k must not be negative, got {k}")
+        if k > LONGEST:
+            raise UserError(f"Milvus returns at most {LONGEST} ranks of a query, and {k} were asked for; ask for fewer")
+        rankings = [Ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        k = min(k, len(self))
+        if k == 0 or not queries:
+            return rankings
+        vectors = list(_rows(self._encode(queries), self._space, documents=False))
+        asked = [i for i, vector in enumerate(vectors) if len(vector)]  # a query without terms matches nothing
+        group = max(1, GROUP // k)
+        for first in range(0, len(asked), group):
+            places = asked[first : first + group]
+            for i, hits in zip(places, self._search([vectors[i] for i in places], k), strict=True):
+                rankings[i] = _ranking(hits)
+        return rankings
+
+    def _search(self, vectors: list[Any], k: int) -> list[list[dict[str, Any]]]:
+        hnsw = not self._space.sparse and self._config.index == "hnsw"
+        found: list[list[dict[str, Any]]] = self._server.call(
+            "search",
+            self._name,
+            data=vectors,
+            anns_field="vector",
+            limit=k,
+            output_fields=["id"],
+            search_params={"metric_type": "IP", "params": {"ef": max(k, self._config.hnsw_ef)} if hnsw else {}},
+            consistency_level="Eventually",
+        )
+        return found
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def _ranking(hits: list[dict[str, Any]]) -> Ranking:
+    scores = np.array([hit["distance"] for hit in hits], np.float64)
+    chunks = np.array([hit["id"] for hit in hits], np.int64)
+    order = np.lexsort((chunks, -scores))
+    return Ranking(scores[order], chunks[order])
+
+
+def _batches(pieces: Iterable[Vectors], space: VectorSpace, first: int) -> Iterator[list[dict[str, Any]]]:
+    """Rows for Milvus, BATCH at a time."""
+    batch: list[dict[str, Any]] = []
+    for piece in pieces:
+        for vector in _rows(piece, space, documents=True):
+            batch.append({"id": first, "vector": vector})
+            first += 1
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+def _rows(vectors: Vectors, space: VectorSpace, documents: bool) -> Iterator[Any]:
+    """Every row as the client takes it: a float32 array, or a dict of weights.
+
+    Milvus refuses a sparse vector without weights. A document without terms gets one in a dimension past the
+    vocabulary, which no query has.
+    """
+    if isinstance(vectors, SparseVectors) != space.sparse:
+        raise TypeError(f"expected {'sparse' if space.sparse else 'dense'} vectors, got a {type(vectors).__name__}")
+    if isinstance(vectors, SparseVectors):
+        if len(vectors.terms) and vectors.terms.max() >= space.dimension:
+            raise _other_model(space, f"term {vectors.terms.max()}")
+        terms, weights = vectors.terms.tolist(), vectors.weights().tolist()
+        for start, end in pairwise(vectors.offsets.tolist()):
+            row = {term: weight for term, weight in zip(terms[start:end], weights[start:end], strict=True) if weight}
+            yield row or ({space.dimension: 1.0} if documents else {})
+    else:
+        if vectors.ndim != 2 or vectors.shape[1] != space.dimension:
+            raise _other_model(space, f"vectors of shape {vectors.shape}")
+        yield from np.ascontiguousarray(vectors, np.float32)
+
+
+def _other_model(space: VectorSpace, got: str) -> UserError:
+    return UserError(
+        f"the collection has vectors of {space.dimension} dimensions, and the model gives {got}: it is not the model "
+        "that the index was built with; set that one, or build the index again"
+    )
+
+
+class _Server:
+    """The client, with its errors as UserErrors. Milvus Lite runs in threads of this process and ends with it."""
+
+    def __init__(self, config: MilvusConfig) -> None:
+        try:
+            import grpc
+            import pymilvus
+        except ImportError as error:
+            raise UserError("Milvus needs its client: pip install 'ratchet[milvus]'") from error
+        self._pymilvus = pymilvus
+        self._errors = (pymilvus.MilvusException, grpc.RpcError)
+        self._config = config
+        for name in ("pymilvus", "milvus_lite"):  # they log a traceback of every error that they raise
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        lite = config.uri.endswith(".db")
+        if not lite and not config.uri.startswith(("http://", "https://")):
+            raise UserError(f"milvus.uri: {config.uri!r} is neither a file that ends in .db nor an http(s) address")
+        if lite:
+            try:
+                Path(config.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"{config.uri}: cannot make its folder ({error.strerror})") from error
+        try:
+            token = os.environ.get(config.token_env, "")
+            self._client = pymilvus.MilvusClient(config.uri, token=token, timeout=CONNECT_SECONDS)
+        except Exception as error:  # gRPC and the client have many classes of errors
+            if lite:
+                raise UserError(
+                    f"{config.uri}: Milvus Lite cannot open it ({_first(error)}). Is it open in another process? Use a "
+                    "Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
+                ) from error
+            raise UserError(
+                f"{config.uri}: no Milvus server answers ({_first(error)}); check the address, and the token in "
+                f"{config.token_env}"
+            ) from error
+
+    def __enter__(self) -> _Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return getattr(self._client, method)(*arguments, timeout=self._config.timeout, **keywords)
+        except self._errors as error:
+            raise UserError(f"{self._config.uri}: Milvus failed in {method}: {_first(error)}") from error
+
+    def has(self, name: str) -> bool:
+        return bool(self.call("has_collection", name))
+
+    def count(self, name: str) -> int:
+        rows = self.call("query", name, filter="", output_fields=["count(*)"], consistency_level="Strong")
+        return int(rows[0]["count(*)"])
+
+    def create(self, name: str, space: VectorSpace) -> None:
+        kinds = self._pymilvus.DataType
+        schema = self._pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", kinds.INT64, is_primary=True)
+        index = self._client.prepare_index_params()
+        if space.sparse:
+            schema.add_field("vector", kinds.SPARSE_FLOAT_VECTOR)
+            index.add_index("vector", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+        else:
+            schema.add_field("vector", kinds.FLOAT_VECTOR, dim=space.dimension)
+            hnsw = {"M": self._config.hnsw_m, "efConstruction": self._config.hnsw_ef_construction}
+            if self._config.index == "hnsw":
+                index.add_index("vector", index_type="HNSW", metric_type="IP", params=hnsw)
+            else:
+                index.add_index("vector", index_type="FLAT", metric_type="IP")
+        self.call("create_collection", name, schema=schema, index_params=index)
+
+
+def _first(error: Exception) -> str:
+    text = getattr(error, "message", "") or str(error) or repr(error)
+    return str(text).splitlines()[0]

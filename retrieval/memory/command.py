@@ -1,0 +1,150 @@
+"""python -m retrieval memory stats|list|show ENTITY|forget [ENTITY]|compact --config X.yaml [--scope S]: look into a
+run's evidence memory, and take something out of it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+import time
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from ratchet.command import add_config_arguments, config_of, wide_console
+from ratchet.config import parse
+from ratchet.errors import UserError
+from ratchet.text import plain_line
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.pieces import Piece, Pieces
+from retrieval.memory.records import entity_key
+
+ACTIONS = {
+    "stats": "how much is kept in each scope, and on disk (the default)",
+    "list": "the entities, by their number of pieces",
+    "show": "the pieces of one entity, and where they came from",
+    "forget": "take out one entity, a scope (--scope), or one entity of a scope; no job may be writing",
+    "compact": "rewrite the folder without what the limits leave out; no job may be writing",
+}
+SHOWN_CHARACTERS = 600
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m retrieval memory",
+        description="Look into the evidence memory of a config.",
+        epilog="\n".join(f"{name:<8} {about}" for name, about in ACTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("action", nargs="?", choices=list(ACTIONS), default="stats")
+    parser.add_argument("entity", nargs="?", help="of show and forget: the entity's name")
+    add_config_arguments(parser)
+    parser.add_argument("--scope", help="this scope alone, or all of one name, such as train/round-1; default: all")
+    parser.add_argument("-n", type=int, default=50, help="entities of list, and pieces of show (default: 50)")
+    parser.add_argument("--full", action="store_true", help="show whole pieces")
+    given = parser.parse_args(arguments)
+    if given.n < 1:
+        raise UserError("-n must be at least 1")
+    if given.action == "show" and given.entity is None:
+        raise UserError("show: name an entity; `list` gives those that are known")
+    if given.action == "forget" and given.entity is None and given.scope is None:
+        raise UserError("forget: name an entity, or a scope (--scope)")
+    if given.entity is not None and given.action not in ("show", "forget"):
+        raise UserError(f"{given.action} takes no entity; `show` does")
+    config = config_of(given)
+    memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
+    pieces = memory.pieces()
+    scopes = [s for s in pieces.scopes() if given.scope in (None, s, s.rpartition(" ")[0])]
+    if given.scope is not None and not scopes:
+        raise UserError(f"--scope {given.scope}: nothing is kept there{_close(given.scope, pieces.scopes())}")
+    if given.action == "stats":
+        _stats(memory, pieces, scopes)
+    elif given.action == "list":
+        _list(pieces, scopes, given.n)
+    elif given.action == "show":
+        _show(pieces, scopes, given.entity, given.n, given.full)
+    elif given.action == "forget":
+        _forget(memory, pieces, scopes, given.entity)
+    else:
+        print(f"{memory.compact()} bytes freed")
+
+
+def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:
+    segments = memory.files.segments()
+    size = sum(path.stat().st_size for path in segments)
+    print(f"{plain_line(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
+    table = Table("scope")
+    for title in ("entities", "pieces", "left out by limits", "left by questions", "characters", "from", "to"):
+        table.add_column(title, justify="right")
+    for scope in scopes:
+        groups = [pieces.under(scope, entity) for entity in pieces.entities(scope)]
+        live = [piece for group in groups for piece in group]
+        records = [record for piece in live for record in piece.records()]
+        table.add_row(
+            plain_line(scope),
+            str(sum(bool(group) for group in groups)),
+            str(len(live)),
+            str(pieces.size(scope) - len(live)),
+            str(len({record.question_id for record in records})),
+            str(sum(len(piece.records()[0].passage.text) for piece in live)),
+            _when(min(record.time for record in records)),
+            _when(max(record.time for record in records)),
+        )
+    if scopes:
+        wide_console(120).print(table)
+
+
+def _list(pieces: Pieces, scopes: Sequence[str], most: int) -> None:
+    counts = [
+        (len(pieces.under(scope, entity)), scope, entity) for scope in scopes for entity in pieces.entities(scope)
+    ]
+    counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
+    for count, scope, entity in counts[:most]:
+        print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
+    print(f"{len(counts)} entities" + (f", {most} shown; -n shows more" if len(counts) > most else ""))
+
+
+def _show(pieces: Pieces, scopes: Sequence[str], entity: str, most: int, full: bool) -> None:
+    found = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(entity))]
+    if not found:
+        raise _unknown(pieces, scopes, entity)
+    for scope, piece in found[:most]:
+        print(shown(scope, piece, full))
+    print(f"{len(found)} piece(s)" + (f", {most} shown; -n shows more" if len(found) > most else ""))
+
+
+def shown(scope: str, piece: Piece, full: bool = False) -> str:
+    """A piece and who left it, for the terminal. Texts from outside bring no control characters along."""
+    passage = piece.records()[0].passage
+    text = passage.text if full else textwrap.shorten(passage.text, SHOWN_CHARACTERS, placeholder=" ...")
+    about = (piece.key[:12], scope, passage.id, f"document {passage.document_id}", passage.title)
+    body = textwrap.fill(plain_line(text), 100, initial_indent="    ", subsequent_indent="    ")
+    lines = ["  ".join(map(plain_line, about)).rstrip(), body]
+    for left in piece.records():
+        parts = (_when(left.time), f"question {left.question_id}", f"for: {left.text}", f"({left.writer})")
+        lines.append("  - " + "  ".join(map(plain_line, parts)))
+    return "\n".join(lines)
+
+
+def _forget(memory: Memory, pieces: Pieces, scopes: Sequence[str], entity: str | None) -> None:
+    wanted = None if entity is None else entity_key(entity)
+    gone = {(scope, e) for scope in scopes for e in pieces.entities(scope) if wanted in (None, e)}
+    if not gone:
+        raise _unknown(pieces, scopes, str(entity))
+    count = sum(len(pieces.under(*group)) for group in gone)
+    memory.compact(gone)
+    print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _unknown(pieces: Pieces, scopes: Sequence[str], entity: str) -> UserError:
+    known = {name for scope in scopes for name in pieces.entities(scope)}
+    return UserError(f"{plain_line(entity)}: nothing is kept under this name{_close(entity_key(entity), known)}")
+
+
+def _close(name: str, known: Sequence[str] | set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=3)
+    return f"; there is {', '.join(map(plain_line, close))}" if close else "; `list` gives what there is"

@@ -1,0 +1,221 @@
+"""The evidence memory: what systems that keep one found out, by entity, for the questions that follow.
+
+Source: MERMAID (seed paper 001), whose executor begins with the evidence that earlier claims left under the
+entities of this one. Costs no model calls and no retrievals; recall by meaning encodes texts with the embedder.
+
+String recall, as in the paper: every piece under exactly these entities, but for case, punctuation and the like. One
+name is one entity: asked for Apple, the company, it gives what was kept of the fruit as well. The paper names that as
+its limitation, and recall by meaning is our answer. It takes the entities of the same or a near name ("Apple Inc.",
+and "the iPhone maker" too, for "Apple") and of their pieces those that fit the claim: the cosine of the claim with what
+a piece was looked up for and its passage, taken together.
+
+The thresholds were set on 57 claims of our own about 18 subjects that share 9 names (Apple, Mercury, Java, Turkey...),
+with all-MiniLM-L6-v2. Of the pieces on the claim's own subject, and of those on its namesake, this share passes:
+
+    similarity    0.35  0.40  0.45  0.50  0.55
+    own subject   0.87  0.79  0.68  0.52  0.38
+    namesake      0.56  0.32  0.14  0.04  0.02
+
+0.5 misses much and lets in little: a piece missed costs a search, a piece of the wrong thing may cost the verdict.
+Names of one thing have a cosine from 0.58 (coronavirus, COVID-19; Apple Inc., the iPhone maker) to 0.95, but so have
+the two world wars (0.79): near names widen the choice, and the pieces' content makes it.
+
+Boundaries. A question is given what other questions of its own scope left, in the order and within the limits that it
+would have had it left nothing itself: its samples and its re-runs do not feed each other. A scope is one experiment: a
+round of training, or one arm on one question set, under settings none of which has changed. Its name is what it is for
+and a key of all that it samples (`sampling.pool.scoped`), so a change begins with an empty memory, and the same command
+again goes on with its own.
+
+Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
+length, merged when they are the same, and kept with where they came from. Its published description does not say how
+many of the pieces a prompt is given; here it is `most`, those under the most of the entities first, then the newest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from ratchet.config import Section
+from ratchet.records import Passage, content_key, with_title
+from retrieval.memory.files import MemoryFiles
+from retrieval.memory.pieces import Evidence, Pieces
+from retrieval.memory.records import Left, entity_key
+from retrieval.memory.vectors import Embed, Vectors
+
+__all__ = ["Evidence", "Memory", "MemoryConfig"]
+
+TITLE_CHARACTERS = 300
+
+
+class MemoryConfig(Section):
+    """Where evidence is kept, how much of it, and what is recalled."""
+
+    path: str = ""
+    """The memory's folder; default: `memory` in the run folder. Runs and jobs may share one."""
+    across: bool = False
+    """Recall from every scope. Off, because what was found for test questions would find its way into training, and
+    the other way round; on, for a memory that only serves, or one that was filled beforehand."""
+    most: int = Field(10, gt=0)
+    """Pieces recalled at once."""
+    per_entity: int = Field(50, gt=0)
+    """Newest pieces of one entity that are kept in one scope."""
+    pieces: int = Field(100_000, gt=0)
+    """Newest pieces that are kept in one scope."""
+    characters: int = Field(4000, gt=0)
+    """Of a piece's text, and of what it was looked up for; the rest is cut."""
+    similarity: float = Field(0.5, ge=-1, le=1)
+    """By meaning: least cosine of the claim with a piece."""
+    name_similarity: float = Field(0.55, ge=-1, le=1)
+    """By meaning: least cosine of two entities' names."""
+
+
+class Memory:
+    """Threads may call it at once, and so may other processes on the same folder."""
+
+    def __init__(self, config: MemoryConfig, default: Path) -> None:
+        """`default`: the folder where the config names none. Nothing is made before the first piece."""
+        self.config = config
+        self.digest = content_key("memory", config)
+        self.files = MemoryFiles(Path(config.path) if config.path else default)
+        self._pieces = self._empty()
+        self._vectors = Vectors()
+        self._lock = threading.Lock()
+
+    def recall(
+        self, entities: Sequence[str], text: str, scope: str, question_id: str, embed: Embed | None = None
+    ) -> list[Evidence]:
+        """Evidence under these entities that other questions left, best first; each passage once.
+
+        With `embed`, by meaning: of entities with near names too, but only what fits `text`, such as the claim.
+        """
+        asked = _keys(entities)
+        if embed is None or not asked:
+            return self._best((e, 0.0) for e in self._under(asked, scope, question_id))
+        names = self._near(asked, scope, embed)
+        found = self._under(names, scope, question_id)
+        if not found:
+            return []
+        texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in found]
+        fits = self._vectors.of(texts, embed) @ self._vectors.of([text], embed)[0]
+        fitting = [(e, float(fit)) for e, fit in zip(found, fits, strict=True) if fit >= self.config.similarity]
+        return self._best(fitting)
+
+    def remember(
+        self, entities: Sequence[str], passages: Sequence[Passage], text: str, scope: str, question_id: str
+    ) -> int:
+        """Leave passages under these entities, the best first; how many pieces of an entity are new to the scope.
+
+        They are on disk when it returns. What other questions know already is not written again.
+        """
+        keys, now = _keys(entities), time.time()
+        looked_up = text[: self.config.characters].encode(errors="replace").decode()
+        cut: dict[str, Passage] = {}
+        for passage in map(self._cut, passages):
+            if passage.text.strip():
+                cut.setdefault(passage.text, passage)
+        new = 0
+        with self._lock:
+            pieces = self._read()
+            live = {(key, piece.key): piece for key in keys for piece in pieces.under(scope, key)}
+            for place, passage in enumerate(cut.values()):
+                record = Left(
+                    scope=scope,
+                    entities=tuple(keys),
+                    passage=passage,
+                    text=looked_up,
+                    question_id=question_id,
+                    time=now,
+                    place=place,
+                    writer=self.files.writer,
+                )
+                known = {key: live.get((key, record.content())) for key in keys}
+                new += sum(piece is None for piece in known.values())
+                # Two questions make a piece everybody's: a third adds nothing.
+                wanted = [k for k, p in known.items() if p is None or (len(p.left) < 2 and question_id not in p.left)]
+                if wanted:
+                    self.files.append(record.model_copy(update={"entities": tuple(wanted)}))
+            self._read()
+        return new
+
+    def pieces(self) -> Pieces:
+        """All that is kept now, for who looks into it. Not to be used while other threads write."""
+        with self._lock:
+            return self._read()
+
+    def compact(self, without: Iterable[tuple[str, str]] = ()) -> int:
+        """Rewrite the folder as one segment of the pieces within the limits, but for these (scope, entity).
+
+        Returns the bytes freed. UserError where a job is writing.
+        """
+        dropped = set(without)
+        with self._lock:
+            self.files.close()
+            if not self.files.segments():
+                return 0
+            with self.files.locked_for_rewriting():
+                before = self._bytes()
+                self.files.rewrite(list(self._read().kept(dropped)))
+            self._read()
+            return before - self._bytes()
+
+    def close(self) -> None:
+        with self._lock:
+            self.files.close()
+
+    def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[Evidence]:
+        with self._lock:
+            pieces = self._read()
+            return [e for s in self._scopes(scope) for key in keys for e in pieces.seen_by(question_id, s, key)]
+
+    def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
+        """The entities of the memory whose names are these, or near them."""
+        with self._lock:
+            pieces = self._read()
+            names = sorted({name for s in self._scopes(scope) for name in pieces.entities(s)})
+        if not names:
+            return []
+        likeness = (self._vectors.of(names, embed) @ self._vectors.of(asked, embed).T).max(axis=1)
+        near = (likeness >= self.config.name_similarity).tolist()
+        return [name for name, like in zip(names, near, strict=True) if like or name in asked]
+
+    def _best(self, found: Iterable[tuple[Evidence, float]]) -> list[Evidence]:
+        """Each text once: the best fitting first, then what is under the most entities, then the newest."""
+        groups: dict[str, list[tuple[float, Evidence]]] = {}
+        for evidence, fit in found:
+            groups.setdefault(evidence.key, []).append((fit, evidence))
+        ranked = []
+        for group in groups.values():
+            fit, best = max(group, key=lambda member: (member[0], member[1].order, member[1].scope, member[1].entity))
+            ranked.append((fit, len({evidence.entity for _, evidence in group}), best.order, best))
+        ranked.sort(key=lambda entry: entry[:3], reverse=True)
+        return [entry[3] for entry in ranked[: self.config.most]]
+
+    def _read(self) -> Pieces:
+        restart, records = self.files.news()
+        if restart:
+            self._pieces = self._empty()
+        self._pieces.add(records)
+        return self._pieces
+
+    def _scopes(self, scope: str) -> list[str]:
+        return self._pieces.scopes() if self.config.across else [scope]
+
+    def _empty(self) -> Pieces:
+        return Pieces(self.config.per_entity, self.config.pieces)
+
+    def _cut(self, passage: Passage) -> Passage:
+        text, title = passage.text[: self.config.characters], passage.title[:TITLE_CHARACTERS]
+        return passage.model_copy(update={"text": text, "title": title})
+
+    def _bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.files.segments())
+
+
+def _keys(entities: Sequence[str]) -> list[str]:
+    """Each once, in order; what has no letter or number is no entity."""
+    return list(dict.fromkeys(key for key in map(entity_key, entities) if key))

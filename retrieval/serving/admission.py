@@ -1,0 +1,120 @@
+"""What stands before the search server's searches: places, limits on bodies, and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from fastapi import HTTPException, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from retrieval.serving.protocol import ErrorAnswer, Limits
+
+BODY_SECONDS = 30.0
+"""A request's body must be here within this time, as it holds one of the places."""
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+CALLS = ("search", "search_batch")
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        labels = ("index", "call")
+        self.requests = Counter("ratchet_search_requests", "Requests answered", labels, registry=registry)
+        self.errors = Counter("ratchet_search_errors", "Error answers", (*labels, "status"), registry=registry)
+        self.seconds = Histogram(
+            "ratchet_search_seconds", "Seconds from headers to answer", labels, registry=registry, buckets=BUCKETS
+        )
+        self.queries = Counter("ratchet_search_queries", "Queries searched", ("index",), registry=registry)
+        self.in_flight = Gauge("ratchet_search_in_flight", "Requests in flight", ("index",), registry=registry)
+
+
+class Gate:
+    """ASGI middleware before the searches: limits on places and bodies, and metrics.
+
+    It decides before anything of a body is read; a chunked body is refused at the first byte over the limit.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
+        self._app, self._limits, self._metrics, self._names = app, limits, metrics, names
+        self._busy = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        name, call = self._target(scope["path"])
+        began, status = time.perf_counter(), 500
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with self._metrics.in_flight.labels(name).track_inprogress():
+            try:
+                await self._pass(scope, receive, watched_send)
+            finally:
+                self._metrics.requests.labels(name, call).inc()
+                self._metrics.seconds.labels(name, call).observe(time.perf_counter() - began)
+                if status >= 400:
+                    self._metrics.errors.labels(name, call, str(status)).inc()
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limit = self._limits.body_bytes
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if self._busy >= self._limits.concurrent:
+            busy = f"the server is busy with {self._busy} requests, which is its limit (--concurrent)"
+            await refusal(503, busy, {"Retry-After": "1"})(scope, receive, send)
+        elif length.isdigit() and int(length) > limit:
+            await refusal(413, _too_large(limit))(scope, receive, send)
+        else:
+            self._busy += 1
+            try:
+                await self._app(scope, _limited(receive, limit), send)
+            finally:
+                self._busy -= 1
+
+    def _target(self, path: str) -> tuple[str, str]:
+        """(index, call) of a path; empty where there is no such thing, so that nobody can make up labels."""
+        _, _, name, call, *_ = [*path.split("/"), "", "", "", ""]
+        return name if name in self._names else "", call if call in CALLS else ""
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """`receive` that raises HTTPException as soon as a body is too long or too slow."""
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    size, whole = 0, False
+
+    async def limited_receive() -> Message:
+        nonlocal size, whole
+        if whole:  # what follows a body is the end of the connection, whenever that comes
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+        size += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
+        if size > limit:
+            raise HTTPException(413, _too_large(limit))
+        return message
+
+    return limited_receive
+
+
+def _too_large(limit: int) -> str:
+    return f"the body is larger than {limit} bytes, which is the limit (--body-bytes)"
+
+
+def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
+    return json_response(ErrorAnswer(error=error), status, headers)
+
+
+def json_response(answer: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(answer.model_dump_json(), status, headers, media_type="application/json")

@@ -1,0 +1,290 @@
+"""`python -m retrieval mcp --config X.yaml`: an MCP server that offers a config's index and its sources as tools.
+
+Over stdin and stdout, or with --http as a server on this machine. Tools: `search` and `fetch` for the index, and one
+for every entry of the config's `sources`, by its name. Every answer has the shape of mcp_results.py, beside it the
+same as JSON text; what a tool refuses comes back as its error, in words for the model that asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import binascii
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from ratchet.command import add_config_arguments, config_of
+from ratchet.config import Section
+from ratchet.errors import UserError, did_you_mean
+from ratchet.records import Passage, content_key
+from retrieval.index import Index, Retriever
+from retrieval.serving.mcp_results import NOTICE, Results, results_of
+from retrieval.sources.source import Source, SourceError, ToolFault
+
+try:
+    import mcp_types as types
+    from mcp.server import Server
+    from mcp.server.context import ServerRequestContext
+except ImportError as error:
+    raise UserError("an MCP server needs the SDK: pip install 'ratchet[mcp]'") from error
+
+MOST_RESULTS = 20
+MOST_OFFSET = 1_000
+"""Ranks below it are not paged to: they cost more than they say."""
+MOST_CHARACTERS = 40_000
+"""Of one answer; what is left out follows under its cursor."""
+DEFAULT_PORT = 8089
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+logger = logging.getLogger(__name__)
+
+
+class SearchArguments(Section):
+    query: str = Field(min_length=1, max_length=2_000, description="what to search for")
+    k: int = Field(5, ge=1, le=MOST_RESULTS, description="most results")
+    cursor: str = Field("", max_length=200, description="of an earlier answer to the same query: what follows it")
+
+
+class FetchArguments(Section):
+    id: str = Field(min_length=1, max_length=2_000, description="of a result, or of a whole document")
+    cursor: str = Field("", max_length=200, description="of an earlier answer for the same id: what follows it")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One tool."""
+
+    about: str
+    arguments: type[SearchArguments] | type[FetchArguments]
+    run: Callable[[Any], Awaitable[Results]]
+    local: bool = True
+    """It looks nowhere but at the index."""
+
+
+def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server[Any]:
+    """Raises UserError where a source's name cannot be a tool's."""
+    offers = _offers(retriever, sources)
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_tool(name, offer) for name, offer in offers.items()])
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            answer = await _answer(offers, params.name, params.arguments or {})
+        except (ToolFault, SourceError, UserError) as error:
+            logger.info("%r: %s", params.name, error)
+            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
+        except Exception:
+            logger.exception("%r failed", params.name)
+            said = "The tool failed; the server's log says why. Asking again the same way will not help."
+            return types.CallToolResult(content=[types.TextContent(type="text", text=said)], is_error=True)
+        # As JSON, where no text of a document can end its field.
+        text = types.TextContent(type="text", text=answer.model_dump_json())
+        return types.CallToolResult(content=[text], structured_content=answer.model_dump(mode="json"))
+
+    return Server("ratchet", instructions=NOTICE, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _answer(offers: Mapping[str, Offer], tool: str, arguments: Mapping[str, Any]) -> Results:
+    if tool not in offers:
+        raise ToolFault(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offers)}.")
+    try:
+        read = offers[tool].arguments.model_validate(arguments)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
+        raise ToolFault(f"{tool} cannot be called like this. " + "; ".join(problems)[:1_000]) from None
+    return await offers[tool].run(read)
+
+
+def _tool(name: str, offer: Offer) -> types.Tool:
+    return types.Tool(
+        name=name,
+        description=offer.about,
+        input_schema=offer.arguments.model_json_schema(),
+        output_schema=Results.model_json_schema(),
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=not offer.local),
+    )
+
+
+# The tools
+
+
+def _offers(retriever: Retriever, sources: Mapping[str, Source]) -> dict[str, Offer]:
+    async def search_index(query: str, k: int, offset: int) -> list[Passage]:
+        return await asyncio.to_thread(retriever.search, query, k, offset)
+
+    about = f"Search the documents of the local index. {NOTICE}"
+    offers = {"search": Offer(about, SearchArguments, _searching(search_index, retriever.digest))}
+    if isinstance(retriever, Index):  # a search server gives out no document by its id
+        about = f"One result of `search` by its id, or a whole document by its document_id. {NOTICE}"
+        offers["fetch"] = Offer(about, FetchArguments, _fetching(retriever))
+    for name in sources:
+        if name in offers or not TOOL_NAME.fullmatch(name):
+            raise UserError(
+                f"sources.{name}: as a tool of the MCP server it needs another name: letters, digits, '_', '.' and "
+                f"'-', at most 64 of them, and not {' or '.join(offers)}"
+            )
+    for name, source in sources.items():
+        about = f"{getattr(source, 'about', '') or f'Search with {name}.'} {NOTICE}"
+        run = _searching(source.search, content_key(name, source.digest))
+        offers[name] = Offer(about, SearchArguments, run, local=False)
+    return offers
+
+
+def _searching(
+    search: Callable[[str, int, int], Awaitable[Sequence[Passage]]], digest: str
+) -> Callable[[SearchArguments], Awaitable[Results]]:
+    async def run(asked: SearchArguments) -> Results:
+        key = content_key(digest, asked.query)
+        offset = _offset(asked.cursor, key, MOST_OFFSET)
+        passages = await search(asked.query, asked.k, offset)
+        more = len(passages) == asked.k and offset + asked.k < MOST_OFFSET
+        return _page(passages, offset, key, more)
+
+    return run
+
+
+def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
+    def fetch(asked: FetchArguments) -> Results:
+        chunks = index.store.chunks_of(asked.id)
+        document, _, number = asked.id.rpartition("#")
+        if not chunks and re.fullmatch(r"[0-9]{1,9}", number, re.ASCII):
+            chunks = index.store.chunks_of(document)[int(number) : int(number) + 1]
+        if not chunks:
+            raise ToolFault(f"There is nothing under the id {asked.id[:200]!r}; take ids from the results of `search`.")
+        key = content_key(index.digest, asked.id)
+        offset = _offset(asked.cursor, key, len(chunks))
+        page = chunks[offset : offset + MOST_RESULTS]
+        return _page([index.store.passage(chunk, 0.0) for chunk in page], offset, key, page[-1:] != chunks[-1:])
+
+    async def run(asked: FetchArguments) -> Results:
+        return await asyncio.to_thread(fetch, asked)
+
+    return run
+
+
+def _page(passages: Sequence[Passage], offset: int, key: str, more: bool) -> Results:
+    """As many passages as fit, and where the next page begins."""
+    results = results_of(passages, MOST_CHARACTERS)
+    more = more or len(results) < len(passages)
+    cursor = base64.urlsafe_b64encode(f"{offset + len(results)} {key[:12]}".encode()).decode() if more else ""
+    return Results(results=results, cursor=cursor)
+
+
+def _offset(cursor: str, key: str, end: int) -> int:
+    if not cursor:
+        return 0
+    with contextlib.suppress(binascii.Error, ValueError):
+        offset, _, mark = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+        if mark == key[:12] and re.fullmatch(r"[0-9]{1,9}", offset, re.ASCII) and int(offset) < end:
+            return int(offset)
+    raise ToolFault("cursor: no earlier answer to the same request gave this one; leave it out to start anew.")
+
+
+# Serving
+
+
+async def serve_stdio(server: Server[Any], sources: Mapping[str, Source]) -> None:
+    """Until stdin ends. SIGTERM and Ctrl-C end it too."""
+    from mcp.server.stdio import stdio_server
+
+    async def serve() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    serving, stopped = asyncio.ensure_future(serve()), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopping = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await _close(sources)
+    if not serving.done():
+        os._exit(0)  # a thread waits for the next line of stdin, and nothing but a line would call it back
+    stopping.cancel()
+    await serving
+
+
+async def serve_http(
+    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, names: Sequence[str]
+) -> None:
+    """Until SIGTERM or Ctrl-C. `names`: the Host headers that are answered; a page elsewhere cannot reach the server
+    by giving its own name this machine's address, nor with an Origin of its own."""
+    import uvicorn
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    security = TransportSecuritySettings(
+        allowed_hosts=[host for name in names for host in (name, f"{name}:*")],
+        allowed_origins=[origin for name in names for origin in (f"http://{name}", f"http://{name}:*")],
+    )
+    app = server.streamable_http_app(transport_security=security)
+    settings = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5)
+    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
+        signal.signal(number, lambda *_: None)
+    try:
+        await uvicorn.Server(settings).serve([listener])
+    finally:
+        await _close(sources)
+
+
+async def _close(sources: Mapping[str, Source]) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for source in sources.values():
+            stack.push_async_callback(source.close)
+
+
+def host_names(host: str, more: Sequence[str]) -> list[str]:
+    """The names that a server listening on `host` answers to."""
+    own = [] if host in LOOPBACK else [socket.gethostname()]
+    return list(dict.fromkeys([*LOOPBACK, host, *more, *own]))
+
+
+# The command
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m retrieval mcp", description="Offer a config's index and sources to MCP clients."
+    )
+    add_config_arguments(parser)
+    parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a name that clients know this machine by"
+    )
+    given = parser.parse_args(arguments)
+    from retrieval.opening import open_index
+    from retrieval.sources.opening import open_sources
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
+        config = config_of(given)
+        retriever = open_index(config.index)
+        sources = open_sources(config.sources, retriever, config.embedder)
+        server = create_server(retriever, sources)
+    if not given.http:
+        asyncio.run(serve_stdio(server, sources))
+        return
+    from retrieval.serving.server import listen
+
+    with listen(given.host, given.port) as listener:
+        own = f"[{given.host}]" if ":" in given.host else given.host
+        if own not in LOOPBACK:
+            logger.warning("%s: the server has no authentication; all who reach it can search", given.host)
+        print(f"serving MCP on http://{own}:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
+        asyncio.run(serve_http(server, sources, listener, host_names(own, given.allow_host)))

@@ -1,0 +1,392 @@
+"""Anybody's MCP server as a source: `McpSource(name, config)`, over stdin and stdout of a command, or over HTTP.
+
+What a server says is untrusted, its tools' names and descriptions included: everything is capped and made plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import IO, Any, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from ratchet.config import Section
+from ratchet.errors import UserError, did_you_mean
+from ratchet.http.responses import no_cookies
+from ratchet.records import Passage, content_key
+from ratchet.text import read_json
+from retrieval.serving.mcp_results import read_results
+from retrieval.sources.limited_text import plain_line, plain_text
+from retrieval.sources.source import Found, SourceError, ToolFault, ToolSpec
+
+try:
+    import httpx2
+    import mcp_types as types
+    from anyio import BrokenResourceError, ClosedResourceError
+    from mcp import Client, MCPError, StdioServerParameters, stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+except ImportError as error:
+    raise UserError("service: mcp needs the SDK: pip install 'ratchet[mcp]'") from error
+
+ABOUT_CHARACTERS = 300
+SCHEMA_CHARACTERS = 8_000
+SAID_CHARACTERS = 500
+"""Of an error."""
+MOST_BYTES = 32 << 20
+"""Of one answer; a tool's text is cut long before that."""
+PAGES = 20
+"""Most pages of a listing, or of one search."""
+TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+BROKEN = {types.CONNECTION_CLOSED, types.INVALID_REQUEST}
+"""Error codes of a connection that is gone, and of an HTTP session that a server has forgotten."""
+REFUSED = {types.INVALID_PARAMS, types.METHOD_NOT_FOUND}
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class McpConfig(Section):
+    """Under `sources: {NAME: {service: mcp, ...}}`."""
+
+    command: tuple[str, ...] = ()
+    """Starts a server that speaks over its stdin and stdout."""
+    env: tuple[str, ...] = ()
+    """Names of the environment variables that the command gets, beside PATH, HOME, USER and the like."""
+    url: str = ""
+    """Of a streamable HTTP server, such as http://127.0.0.1:8089/mcp, in place of a command."""
+    key_env: str = ""
+    """url: the environment variable that holds its bearer token."""
+    tools: tuple[str, ...] = ()
+    """Offer only these; default: all that the server has."""
+    search_tool: str = ""
+    """The one that searches; default: the only one, or the one named "search"."""
+    query_argument: str = "query"
+    """That tool's argument that takes the query."""
+    timeout: float = Field(60.0, gt=0)
+    """Seconds that one request may take."""
+    max_characters: int = Field(40_000, gt=0)
+    """Of one answer's text; the rest is cut."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> McpConfig:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either a command (a list of words) or a url")
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError("url must be an address such as http://127.0.0.1:8089/mcp")
+        if self.key_env and not self.url:
+            raise ValueError("key_env goes with a url; a command gets its keys by env")
+        if self.env and not self.command:
+            raise ValueError("env goes with a command; a url gets its key by key_env")
+        if self.search_tool and self.tools and self.search_tool not in self.tools:
+            raise ValueError("search_tool must be among the tools that are offered")
+        return self
+
+
+class McpSource:
+    """One connection, opened at the first use and shared by all calls; opened once more where it broke."""
+
+    def __init__(self, name: str, config: McpConfig) -> None:
+        """Raises UserError where the command or a key that the config names is not there."""
+        self.name, self._config = name, config
+        self.digest = content_key("mcp", config.model_dump(mode="json", exclude={"env", "key_env", "timeout"}))
+        self.about = f"Search with the MCP server {name}."
+        if config.command and shutil.which(config.command[0]) is None:
+            raise UserError(f"sources.{name}.command: there is no command {config.command[0]!r}")
+        for variable in filter(None, (*config.env, config.key_env)):
+            if not os.environ.get(variable):
+                raise UserError(f"sources.{name}: the environment variable {variable} is not set")
+        self._connection: _Connection | None = None
+        self._tools: dict[str, ToolSpec] = {}
+
+    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """By the server's search tool. One that takes neither `k` nor `cursor` has one page, whatever is asked for."""
+        if not query.strip() or k < 1:
+            return []
+        tool = await self._search_tool()
+        takes = tool.schema.get("properties", {})
+        wanted = offset + k
+        arguments: dict[str, Any] = {self._config.query_argument: query}
+        if "k" in takes:
+            arguments["k"] = min(wanted, _most(takes["k"]))
+        passages: list[Passage] = []
+        for _ in range(PAGES):
+            try:
+                page, cursor = self._read(tool.name, await self._call(tool.name, arguments))
+            except ToolFault as fault:
+                raise SourceError(f"{self.name}: {tool.name} refused the search: {fault}") from fault
+            passages += page.passages
+            if len(passages) >= wanted or not page.passages or not cursor or "cursor" not in takes:
+                break
+            arguments["cursor"] = cursor
+        return passages[offset:wanted]
+
+    async def tools(self) -> list[ToolSpec]:
+        if not self._tools:
+            listed = await self._listed()
+            if absent := [name for name in self._config.tools if name not in listed]:
+                raise UserError(
+                    f"sources.{self.name}.tools: the server has no tool {absent[0]!r}{did_you_mean(absent[0], listed)}"
+                )
+            self._tools = {name: listed[name] for name in self._config.tools or listed}
+        return list(self._tools.values())
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> Found:
+        """At most `k` passages. Text in no shape of ours is given as text, and as passages: it can be evidence."""
+        offered = {spec.name for spec in await self.tools()}
+        if tool not in offered:
+            raise ToolFault(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offered)}.")
+        found, _ = self._read(tool, await self._call(tool, arguments))
+        return Found(found.passages[:k], found.text)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    # What the server says
+
+    async def _listed(self) -> dict[str, ToolSpec]:
+        listed: dict[str, ToolSpec] = {}
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await self._ask(lambda client, at=cursor: client.list_tools(cursor=at))  # type: ignore[misc]
+            for tool in page.tools:
+                if (spec := _spec(tool)) is not None:
+                    listed[spec.name] = spec
+                else:
+                    logger.warning("%s: the tool %r is left out: its name or schema is unfit", self.name, tool.name)
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return listed
+
+    async def _search_tool(self) -> ToolSpec:
+        tools = {spec.name: spec for spec in await self.tools()}
+        name = self._config.search_tool or (next(iter(tools)) if len(tools) == 1 else "search")
+        if name not in tools:
+            raise UserError(
+                f"sources.{self.name}.search_tool: the server has no tool {name!r}; name the one that searches"
+                f"{did_you_mean(name, tools)}"
+            )
+        return tools[name]
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        sent = _sendable(arguments)
+        result = await self._ask(lambda client: client.call_tool(tool, sent))
+        if result.is_error:
+            raise ToolFault(plain_text(_texts(result)[0], SAID_CHARACTERS) or f"{tool} failed and did not say why.")
+        return result
+
+    def _read(self, tool: str, result: types.CallToolResult) -> tuple[Found, str]:
+        """What was found, and the cursor of what follows."""
+        most = self._config.max_characters
+        ours = read_results(result.structured_content, self.name, most)
+        if ours is not None:
+            return Found(tuple(ours[0])), ours[1]
+        passages = []
+        for said in _texts(result):
+            text = plain_text(said, most)
+            most -= len(text)
+            if text.strip():
+                key = f"{self.name}:{tool}:{content_key(text)[:16]}"
+                passages.append(Passage(id=key, document_id=key, text=text))
+        return Found(tuple(passages), "\n\n".join(passage.text for passage in passages)), ""
+
+    # The connection
+
+    async def _ask(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Raises ToolFault where the server refuses the request as such, SourceError where it cannot be reached."""
+        broken: _Connection | None = None
+        while True:
+            connection = self._connect(broken)
+            client = await connection.client()
+            try:
+                return await ask(client)
+            except (
+                MCPError,
+                RuntimeError,
+                ValidationError,
+                OSError,
+                ClosedResourceError,
+                BrokenResourceError,
+            ) as error:
+                code = error.code if isinstance(error, MCPError) else None
+                if code in REFUSED:
+                    raise ToolFault(plain_line(str(error), SAID_CHARACTERS)) from error
+                if broken is None and (code in BROKEN or not connection.usable()):
+                    broken = connection
+                    continue
+                raise SourceError(
+                    f"{self.name}: the MCP server failed ({plain_line(str(error), SAID_CHARACTERS)}){connection.said()}"
+                ) from error
+
+    def _connect(self, broken: _Connection | None) -> _Connection:
+        """The connection, or a new one. Nothing is awaited here, so calls at once get the same one."""
+        now = self._connection
+        if now is None or now is broken or not now.usable():
+            if now is not None:
+                now.let_go()
+            self._connection = now = _Connection(self.name, self._config)
+        return now
+
+
+class _Connection:
+    """A connection with the task that opens and closes it: the SDK wants both done by the same one."""
+
+    def __init__(self, name: str, config: McpConfig) -> None:
+        self._name, self._config = name, config
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Client] = loop.create_future()
+        self._closing = asyncio.Event()
+        self._log: IO[bytes] | None = tempfile.TemporaryFile() if config.command else None  # noqa: SIM115 (read later)
+        self._task = loop.create_task(self._own())
+
+    def usable(self) -> bool:
+        """Not once its event loop has ended, which has ended its task."""
+        return not self._task.done() and not self._closing.is_set()
+
+    async def client(self) -> Client:
+        """Once it is open. Raises SourceError where it cannot be opened."""
+        return await asyncio.shield(self._ready)
+
+    def let_go(self) -> None:
+        self._closing.set()
+
+    async def close(self) -> None:
+        if not self._task.done():
+            self._closing.set()
+            await asyncio.wait({self._task})
+
+    def said(self) -> str:
+        """The end of what the command wrote to stderr."""
+        if self._log is None:
+            return ""
+        begin = max(0, os.fstat(self._log.fileno()).st_size - SAID_CHARACTERS)
+        # Read without a seek: the command writes at the same place of the same file.
+        end = plain_line(os.pread(self._log.fileno(), SAID_CHARACTERS, begin).decode(errors="replace"), SAID_CHARACTERS)
+        return f"; the end of its log: {end}" if end else ""
+
+    async def _own(self) -> None:
+        try:
+            async with self._open() as client:
+                self._ready.set_result(client)
+                await self._closing.wait()
+        except Exception as error:
+            if self._ready.done():
+                logger.info("%s: the connection ended (%s)", self._name, error)
+            else:
+                where = self._config.url or " ".join(self._config.command)
+                problem = plain_line(str(_first(error)) or type(_first(error)).__name__, SAID_CHARACTERS)
+                self._ready.set_exception(
+                    SourceError(f"{self._name}: no MCP server answers at {where} ({problem}){self.said()}")
+                )
+                self._ready.exception()  # is seen, even where no one waits any more
+        finally:
+            self._ready.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _open(self) -> AsyncIterator[Client]:
+        config = self._config
+        async with contextlib.AsyncExitStack() as stack:
+            if config.command:
+                assert self._log is not None
+                environment = {name: os.environ[name] for name in config.env}
+                command, *arguments = config.command
+                server = StdioServerParameters(command=command, args=arguments, env=environment)
+                transport = stdio_client(server, errlog=self._log)  # type: ignore[arg-type]
+            else:
+                headers = {"Authorization": f"Bearer {os.environ[config.key_env]}"} if config.key_env else {}
+                # A request ends by the client's own clock; a stream that the server keeps open may be silent longer.
+                times = httpx2.Timeout(config.timeout, read=config.timeout + 300)
+                http = httpx2.AsyncClient(
+                    headers={"Accept-Encoding": "identity"} | headers,
+                    timeout=times,
+                    cookies=no_cookies(),
+                    event_hooks={"response": [_bound]},
+                )
+                transport = streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
+            client = Client(transport, read_timeout_seconds=config.timeout, cache=None)
+            yield await stack.enter_async_context(client)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body of which no more is read than an answer can be. StreamError is what the SDK takes for a bad answer.
+
+    A stream of events has no end; the SDK limits each event.
+    """
+
+    def __init__(self, response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._stream, self._packing = response.stream, response.headers.get("content-encoding", "identity")
+        self._endless = response.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._packing != "identity":
+            raise httpx2.StreamError("the answer is packed, which was not asked for")
+        left = MOST_BYTES
+        async for part in self._stream:
+            left -= 0 if self._endless else len(part)
+            if left < 0:
+                raise httpx2.StreamError(f"an answer of more than {MOST_BYTES >> 20} MiB is not read")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    response.stream = _Bounded(response)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _spec(tool: types.Tool) -> ToolSpec | None:
+    """Without what could steer whoever reads it: None where its name is none, or its schema goes on and on."""
+    schema = _plain_schema(tool.input_schema)
+    if not TOOL_NAME.fullmatch(tool.name) or len(json.dumps(schema)) > SCHEMA_CHARACTERS:
+        return None
+    return ToolSpec(tool.name, plain_line(tool.description or tool.name, ABOUT_CHARACTERS), schema)
+
+
+def _plain_schema(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {plain_line(str(key), ABOUT_CHARACTERS): _plain_schema(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain_schema(inner) for inner in value]
+    return plain_line(value, ABOUT_CHARACTERS) if isinstance(value, str) else value
+
+
+def _most(schema: Any) -> int:
+    """The largest value that a schema allows for a number of results."""
+    most = schema.get("maximum") if isinstance(schema, dict) else None
+    return most if isinstance(most, int) and most > 0 else 1_000
+
+
+def _texts(result: types.CallToolResult) -> list[str]:
+    """Every text of an answer; images and the like are left out."""
+    texts = []
+    for content in result.content:
+        if isinstance(content, types.TextContent):
+            texts.append(content.text)
+        elif isinstance(content, types.EmbeddedResource) and isinstance(content.resource, types.TextResourceContents):
+            texts.append(content.resource.text)
+    if not texts and result.structured_content is not None:
+        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return texts
+
+
+def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Half a surrogate pair, which a model's JSON can hold and UTF-8 cannot, becomes '?'."""
+    return read_json(json.dumps(arguments))

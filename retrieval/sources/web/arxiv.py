@@ -1,0 +1,54 @@
+"""arXiv: abstracts, by the Atom feed. Its rules: one request in three seconds.
+
+The query language has operators that a model's query could trip over, so that a query is sent as its words, any of
+which may match, the best match first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ratchet.text import plain_line
+from retrieval.sources.web.client import Request
+from retrieval.sources.web.parsing import Unreadable, inner_text, keywords, read_xml
+from retrieval.sources.web.service import Hit, WebService
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+PAPER = re.compile(r"arxiv\.org/abs/(\S+)$")
+
+
+class Arxiv(WebService):
+    service = "arxiv"
+    url = "https://export.arxiv.org"
+    about = "Searches arXiv (physics, mathematics, computer science) and returns abstracts of papers."
+    per_second = 1 / 3
+    most = 100
+
+    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+        words = keywords(query)
+        if not words:
+            return []
+        params = {
+            "search_query": " OR ".join(f'all:"{word}"' for word in words),
+            "start": str(offset),
+            "max_results": str(k),
+            "sortBy": "relevance",
+            "sortOrder": "descending",
+        }
+        return await self.ask(Request("GET", "/api/query", params), read, query)
+
+
+def read(text: str) -> list[Hit]:
+    feed = read_xml(text)
+    if feed.tag != f"{ATOM}feed":
+        raise Unreadable("expected an Atom feed")
+    found = []
+    for entry in feed.iter(f"{ATOM}entry"):
+        url = inner_text(entry.find(f"{ATOM}id")).strip()
+        summary = plain_line(inner_text(entry.find(f"{ATOM}summary")))
+        if "/api/errors" in url:
+            raise Unreadable(summary[:300])
+        paper = PAPER.search(url)
+        if paper:
+            found.append(Hit(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
+    return found

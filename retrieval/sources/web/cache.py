@@ -1,0 +1,62 @@
+"""Responses on disk, one JSON file a request: the same request gets the same response, which makes a run repeatable.
+
+The file's name is a digest of service, address and request, without key or contact. Nothing expires: a run that is to
+see today's web has a folder of its own, or mode: record. A damaged file counts as none (replay says which one it is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from ratchet.files import write_json
+from ratchet.records import content_key
+from retrieval.sources.source import SourceError
+
+Mode = Literal["live", "record", "replay"]
+"""live: from the disk, else fetched and stored. record: fetched anew, once in a process. replay: from the disk only."""
+
+
+class ResponseCache:
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self._folder, self._mode = folder, mode
+        self._recorded: set[str] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def get(self, service: str, request: dict[str, Any], query: str, fetch: Callable[[], Awaitable[str]]) -> str:
+        """The response's text. Of equal requests at once, one is sent and the others wait for it. SourceError."""
+        key = content_key(service, request)
+        path = self._folder / service / f"{key}.json"
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            if self._mode != "record" or key in self._recorded:
+                stored = await asyncio.to_thread(_read, path, request)
+                if stored is not None:
+                    return stored
+            if self._mode == "replay":
+                what = "is damaged" if path.exists() else "is not there"
+                raise SourceError(
+                    f"{service}: mode: replay has no stored answer for {query!r} ({path} {what}); mode: live would "
+                    "fetch and store it"
+                )
+            text = await fetch()
+            entry = {"request": request, "fetched": datetime.now(UTC).isoformat(timespec="seconds"), "response": text}
+            await asyncio.to_thread(write_json, path, entry)
+            self._recorded.add(key)
+            return text
+
+
+def _read(path: Path, request: dict[str, Any]) -> str | None:
+    try:
+        entry = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.get("request") != request:
+        return None
+    text = entry.get("response")
+    return text if isinstance(text, str) else None

@@ -1,0 +1,168 @@
+"""The HTTP client of all search services: paced, patient with what is transient, and wary of what comes back.
+
+A request is sent again, after growing waits, where that may help: 429 and 5xx (their Retry-After is kept to), no
+whole answer in time, a broken connection. All else is a SourceError at once. Redirects are not followed: a key never
+goes to another host. Keys are in no message, log line, cache file or digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import httpx
+
+from ratchet.http.responses import HEADERS, Answer, BadAnswer, TooLarge, ask, no_cookies
+from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
+from ratchet.text import plain_line
+from retrieval.sources.source import SourceError
+
+MOST_BYTES = 8 << 20
+"""Of one response, unpacked."""
+LATER = "run the same command again later, or set mode: replay or local"
+
+logger = logging.getLogger(__name__)
+# httpx logs every address at level INFO, and some services take their key as a parameter of the address.
+logging.getLogger("httpx").addFilter(lambda record: "api_key=" not in record.getMessage())
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked, without key or contact: the same request is the same question."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who asks: added to every request, and stored nowhere."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    params: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: str = field(default="", repr=False)
+    """The key, to be struck from a service's own words."""
+    refused: str = ""
+    """What to do about 401 and 403."""
+
+
+class Pace:
+    """When the next request to each host may start: shared by the whole process, whatever thread or loop asks."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def turn(self, host: str, interval: float) -> float:
+        """Seconds to wait; the turn is taken."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next.get(host, 0.0))
+            self._next[host] = start + interval
+            return start - now
+
+    def hold(self, host: str, seconds: float) -> None:
+        """No new turn before so many seconds have passed."""
+        with self._lock:
+            self._next[host] = max(self._next.get(host, 0.0), time.monotonic() + seconds)
+
+
+PACE = Pace()
+
+
+class WebClient:
+    def __init__(
+        self,
+        service: str,
+        url: str,
+        access: Access,
+        per_second: float,
+        timeout: float = 30.0,
+        deadline: float = 180.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`timeout`: seconds of one try, to its last byte. `deadline`: of all tries and the waits between them."""
+        self.url = url.rstrip("/")
+        self._service, self._access, self._interval = service, access, 1 / per_second
+        self._timeout, self._deadline = timeout, deadline
+        self._backoff = backoff or Backoff(tries=5, longest=60.0)
+        self._host = httpx.URL(url).netloc.decode()
+        self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+
+    async def fetch(self, request: Request) -> str:
+        """The body of a successful response. SourceError."""
+        failed, spent = 0, 0.0
+        while True:
+            await asyncio.sleep(PACE.turn(self._host, self._interval))
+            began, asked = time.monotonic(), None
+            try:
+                async with asyncio.timeout(self._timeout):
+                    answer = await self._send(request)
+            except TimeoutError:
+                problem = f"{self._service} gave no whole answer within {self._timeout:g} s"
+            except TooLarge as error:
+                raise SourceError(f"{self._service}: {error}") from None
+            except (httpx.TransportError, BadAnswer) as error:
+                problem = (
+                    f"{self._service}: cannot talk to {self.url} ({self._clean(str(error)) or type(error).__name__})"
+                )
+            else:
+                if answer.is_success:
+                    return answer.text
+                problem = f"{self._service} answered {answer.status}: {self._clean(answer.text) or '(nothing)'}"
+                if answer.status not in TRANSIENT:
+                    raise SourceError(f"{problem}; {self._way_out(answer)}")
+                asked = parse_retry_after(answer.headers.get("retry-after"))
+            failed += 1
+            wait = self._backoff.wait(failed, asked)
+            spent += time.monotonic() - began + wait
+            if asked is not None and asked > self._backoff.longest:
+                raise SourceError(f"{problem}; it wants to be left alone for {asked:.0f} s: {LATER}")
+            if asked:
+                PACE.hold(self._host, asked)
+            if failed >= self._backoff.tries or spent > self._deadline:
+                raise SourceError(f"{problem} (after {failed} tries); {LATER}")
+            logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, self._backoff.tries, wait)
+            await asyncio.sleep(wait)
+
+    async def close(self) -> None:
+        if self._open and self._open[0] is asyncio.get_running_loop():
+            await self._open[1].aclose()
+        self._open = None
+
+    async def _send(self, request: Request) -> Answer:
+        client = self._client()
+        params = {**request.params, **self._access.params} or None
+        sent = client.build_request(request.method, self.url + request.path, params=params, json=request.body)
+        return await ask(client, sent, MOST_BYTES)
+
+    def _client(self) -> httpx.AsyncClient:
+        """Connections belong to an event loop, and a source may outlive one."""
+        loop = asyncio.get_running_loop()
+        if self._open is None or self._open[0] is not loop:
+            headers = HEADERS | dict(self._access.headers)
+            client = httpx.AsyncClient(headers=headers, cookies=no_cookies(), timeout=None, follow_redirects=False)
+            self._open = (loop, client)
+        return self._open[1]
+
+    def _clean(self, text: str) -> str:
+        """A service's own words, in a short line and without the key, which some repeat."""
+        if self._access.secret:
+            text = text.replace(self._access.secret, "***")
+        text = plain_line(text)
+        return (text[:300] + "...") if len(text) > 300 else text
+
+    def _way_out(self, answer: Answer) -> str:
+        if 300 <= answer.status < 400:
+            place = self._clean(answer.headers.get("location", "?"))
+            return f"it sends us on to {place}, which is not followed: mend url"
+        if answer.status in (401, 403) and self._access.refused:
+            return self._access.refused
+        return "the request itself is refused, so that it is not sent again"

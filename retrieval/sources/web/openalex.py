@@ -1,0 +1,72 @@
+"""OpenAlex: abstracts of all sciences, which it gives as an inverted index. Only works with an abstract are asked for.
+
+Tool-MAD's search tool on PubMedQA (section IV-D, figure 7): `keywords: true` and `summarise: 3` make it one. What its
+authors take keywords with is not said; ours are the query's words without stop words. A key (OPENALEX_API_KEY, free)
+is needed for more than a few requests a day.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from retrieval.sources.web.client import Access, Request
+from retrieval.sources.web.parsing import listed, read_json, text_of, without_tags
+from retrieval.sources.web.service import Hit, WebService
+
+OPERATORS = re.compile(r'[*?~"\\]')
+"""Wildcards and quotes: a question's mark is none, and a wrong one has the whole request refused."""
+LONGEST = 20_000
+"""Words of an abstract: a wrong position must not make a text of any size."""
+
+
+class OpenAlex(WebService):
+    service = "openalex"
+    url = "https://api.openalex.org"
+    about = "Searches OpenAlex (papers of all sciences) and returns abstracts."
+    key_env = "OPENALEX_API_KEY"
+    per_second = 10.0
+    most = 100
+
+    @classmethod
+    def access(cls, key: str, contact: str) -> Access:
+        known = {"api_key": key, "mailto": contact}
+        return Access(params={name: value for name, value in known.items() if value})
+
+    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+        """Pages are counted in their own size: the first offset + k are asked for."""
+        params = {
+            "search": OPERATORS.sub(" ", query),
+            "filter": "has_abstract:true",
+            "select": "id,display_name,abstract_inverted_index",
+            "per_page": str(min(offset + k, self.most)),
+            "page": "1",
+        }
+        found = await self.ask(Request("GET", "/works", params), read, query)
+        return found[offset : offset + k]
+
+
+def read(text: str) -> list[Hit]:
+    return [
+        Hit(
+            url=(url := text_of(work.get("id"))),
+            title=without_tags(text_of(work.get("display_name"))),
+            text=without_tags(abstract(work.get("abstract_inverted_index"))),
+            id=url.rpartition("/")[2],
+        )
+        for work in listed(read_json(text), "results")
+    ]
+
+
+def abstract(index: Any) -> str:
+    """The text of {word: [positions]}, or nothing."""
+    if not isinstance(index, dict):
+        return ""
+    words = {
+        position: word
+        for word, positions in index.items()
+        if isinstance(positions, list)
+        for position in positions
+        if isinstance(position, int) and 0 <= position < LONGEST
+    }
+    return " ".join(words[position] for position in sorted(words))

@@ -1,0 +1,124 @@
+"""What came from outside, as plain text, checked JSON and harmless XML."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from ratchet.text import plain_line, plain_text
+from ratchet.text import read_json as text_json
+from retrieval.sparse.analyzer import STOP_WORDS
+
+TAG = re.compile(
+    r"</?(?:(?:jats|mml):\w+|b|i|u|em|strong|sub|sup|p|br|div|span|sec|title|italic|bold|h[1-6])(?:\s[^<>]*)?/?>", re.I
+)
+"""Mark-up of snippets and abstracts; other angle brackets are part of the text."""
+TERM = re.compile(r"\w+(?:[-'’.]\w+)*")
+DEEPEST = 200
+"""Elements inside each other."""
+
+
+class Unreadable(ValueError):
+    """Not what the service sends."""
+
+
+def plain(text: str) -> str:
+    """`plain_text` with single blanks and at most one empty line between two lines.
+
+    A prompt is built from tokens, so that no text of a passage can be a turn.
+    """
+    lines = [" ".join(line.split()) for line in plain_text(text).split("\n")]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def without_tags(text: str) -> str:
+    """The text of a snippet of HTML."""
+    return html.unescape(TAG.sub("", text))
+
+
+def capped(text: str, most: int) -> str:
+    """At most so many characters, ended at a word, and with an ellipsis where something is missing."""
+    if len(text) <= most:
+        return text
+    cut, whole = text[: most - 1], text[most - 1].isspace()
+    words = cut.rsplit(None, 1)
+    return (cut if whole or len(words) == 1 else words[0]).rstrip() + "…"
+
+
+def keywords(query: str, most: int = 20) -> list[str]:
+    """The query's words that carry its topic, in order and once each; all its words where none does."""
+    terms = list({term.casefold(): term for term in TERM.findall(query)}.values())
+    return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:most]
+
+
+def read_json(text: str) -> dict[str, Any]:
+    try:
+        value = text_json(text)
+    except ValueError as error:
+        raise Unreadable(f"not valid JSON: {plain_line(str(error))[:100]}") from None
+    if not isinstance(value, dict):
+        raise Unreadable(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def listed(value: Any, key: str) -> list[dict[str, Any]]:
+    """The objects in value[key], which must be a list."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, list):
+        raise Unreadable(f"{key!r} is no list")
+    return [item for item in found if isinstance(item, dict)]
+
+
+def text_of(value: Any) -> str:
+    """A text field, or nothing: services leave out what they do not have, or say null."""
+    return value if isinstance(value, str) else ""
+
+
+def read_xml(text: str) -> Element:
+    """The root element.
+
+    A document type of its own (where entities, and with them bombs, are declared) is refused; one that is only named,
+    as PubMed does, is not fetched.
+    """
+    builder, depth = TreeBuilder(), 0
+
+    def doctype(name: str, system: str | None, public: str | None, internal: int) -> None:
+        if internal:
+            raise Unreadable("XML that declares entities of its own is not read")
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > DEEPEST:
+            raise Unreadable(f"XML that is more than {DEEPEST} elements deep is not read")
+        builder.start(_tag(name), attributes)
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(_tag(name))
+
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise Unreadable(f"not valid XML: {error}") from None
+    return builder.close()
+
+
+def _tag(name: str) -> str:
+    """ElementTree's form of a name with its namespace."""
+    return f"{{{name}" if "}" in name else name
+
+
+def inner_text(element: Element | None) -> str:
+    """All text inside, mark-up left out."""
+    return "" if element is None else "".join(element.itertext())

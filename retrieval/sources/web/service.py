@@ -1,0 +1,166 @@
+"""What search services have in common: from a query to passages, with the network between them, or an index instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from ratchet.records import Passage, content_key
+from ratchet.text import plain_line
+from retrieval.index import Retriever
+from retrieval.sources.source import SearchSource, SourceError
+from retrieval.sources.summariser import Summariser
+from retrieval.sources.web.cache import ResponseCache
+from retrieval.sources.web.client import Access, Request, WebClient
+from retrieval.sources.web.parsing import Unreadable, capped, keywords, plain
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result as a service gave it."""
+
+    url: str
+    title: str
+    text: str
+    id: str = ""
+    """The service's own id, where its text is always the same; else one is made of address and text."""
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to queries and passages, whoever answers."""
+
+    keywords: bool = False
+    """Ask for the query's content words alone."""
+    summariser: Summariser | None = None
+    sentences: int = 0
+
+    @property
+    def digest(self) -> str:
+        return content_key(self.keywords, self.sentences, self.summariser.digest if self.summariser else "")
+
+    def query(self, text: str) -> str:
+        return " ".join(keywords(text)) if self.keywords else plain_line(text)
+
+    async def passages(self, found: Sequence[Passage]) -> list[Passage]:
+        if self.summariser is None:
+            return list(found)
+        texts = [passage.text for passage in found]
+        short = await asyncio.to_thread(self.summariser.summaries, texts, self.sentences)
+        return [passage.model_copy(update={"text": text}) for passage, text in zip(found, short, strict=True)]
+
+
+class TreatedSource(SearchSource):
+    digest: str
+
+    def __init__(self, name: str, treatment: Treatment) -> None:
+        self.name, self._treatment = name, treatment
+
+    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        if k < 0 or offset < 0:
+            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+        query = self._treatment.query(query)
+        if k == 0 or not any(map(str.isalnum, query)):
+            return []
+        return await self._treatment.passages(await self.find(query, k, offset))
+
+    async def find(self, query: str, k: int, offset: int) -> list[Passage]:
+        raise NotImplementedError
+
+
+class WebService(TreatedSource):
+    """A service asked over HTTP. Its module says how: `hits` asks and reads, `access` says who asks."""
+
+    service: ClassVar[str]
+    url: ClassVar[str]
+    key_env: ClassVar[str] = ""
+    """The environment variable of its key; empty where it takes none."""
+    key_needed: ClassVar[bool] = False
+    per_second: ClassVar[float]
+    """Requests a second that its rules allow."""
+    per_second_with_key: ClassVar[float | None] = None
+    most: ClassVar[int]
+    """Results of one request: a search gives no more."""
+    longest_query: ClassVar[int] = 300
+    """Characters; the rest is left out, because services refuse longer ones."""
+
+    def __init__(
+        self, name: str, treatment: Treatment, client: WebClient, cache: ResponseCache, max_characters: int
+    ) -> None:
+        super().__init__(name, treatment)
+        self._client, self._cache, self._max_characters = client, cache, max_characters
+        self.digest = content_key(self.service, client.url, max_characters, treatment.digest)
+
+    @classmethod
+    def access(cls, key: str, contact: str) -> Access:
+        """`key` and `contact` may be empty."""
+        return Access()
+
+    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+        """Results of ranks offset .. offset + k - 1. SourceError."""
+        raise NotImplementedError
+
+    async def find(self, query: str, k: int, offset: int) -> list[Passage]:
+        query = query[: self.longest_query].strip()
+        found: dict[str, Passage] = {}
+        for rank, hit in enumerate(await self.hits(query, min(k, self.most), offset), offset + 1):
+            passage = self._passage(hit, rank)
+            if passage.text:
+                found.setdefault(passage.id, passage)
+        return list(found.values())[:k]
+
+    async def ask(self, request: Request, read: Callable[[str], T], query: str) -> T:
+        """What `read` makes of the response; what it cannot read is not stored."""
+
+        async def fetch() -> str:
+            text = await self._client.fetch(request)
+            self._read(text, read)
+            return text
+
+        asked = {
+            "url": self._client.url + request.path,
+            "method": request.method,
+            "params": dict(request.params),
+            "body": dict(request.body) if request.body is not None else None,
+        }
+        return self._read(await self._cache.get(self.service, asked, query, fetch), read)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _read(self, text: str, read: Callable[[str], T]) -> T:
+        try:
+            return read(text)
+        except Unreadable as error:
+            raise SourceError(
+                f"{self.service}: {self._client.url} did not answer as this service does ({error}); is url right?"
+            ) from None
+
+    def _passage(self, hit: Hit, rank: int) -> Passage:
+        title, text = plain_line(hit.title), plain(hit.text)
+        text = capped(text or title, self._max_characters)
+        return Passage(
+            id=f"{self.service}:{plain_line(hit.id) or content_key(hit.url, text)[:16]}",
+            document_id=plain_line(hit.url),
+            title=capped(title, 300),
+            text=text,
+            score=1 / rank if hit.score is None else hit.score,
+        )
+
+
+class StandIn(TreatedSource):
+    """An index in the place of a service: every system runs without a network, and its log says what answered."""
+
+    def __init__(self, name: str, treatment: Treatment, service: str, about: str, retriever: Retriever) -> None:
+        super().__init__(name, treatment)
+        self.about = f"{about} (A local stand-in for {service} answers.)"
+        self.digest = content_key(f"local stand-in for {service}", retriever.digest, treatment.digest)
+        self._retriever = retriever
+
+    async def find(self, query: str, k: int, offset: int) -> list[Passage]:
+        return await asyncio.to_thread(self._retriever.search, query, k, offset)

@@ -1,0 +1,45 @@
+"""Tavily: the live web, in passages chosen for the query. Tool-MAD's search tool (section III: three results)."""
+
+from __future__ import annotations
+
+from retrieval.sources.web.client import Access, Request
+from retrieval.sources.web.parsing import listed, read_json, text_of
+from retrieval.sources.web.service import Hit, WebService
+
+
+class Tavily(WebService):
+    service = "tavily"
+    url = "https://api.tavily.com"
+    about = "Searches the live web and returns passages of pages."
+    key_env = "TAVILY_API_KEY"
+    key_needed = True
+    per_second = 1.5
+    most = 20
+    longest_query = 400
+
+    @classmethod
+    def access(cls, key: str, contact: str) -> Access:
+        return Access({"Authorization": f"Bearer {key}"})
+
+    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+        """The service has no pages: the first offset + k are asked for."""
+        results = min(offset + k, self.most)
+        body = {"query": query, "search_depth": "basic", "max_results": results}
+        found = await self.ask(Request("POST", "/search", body=body), read, query)
+        return found[offset : offset + k]
+
+
+def read(text: str) -> list[Hit]:
+    return [
+        Hit(
+            url=text_of(item.get("url")),
+            title=text_of(item.get("title")),
+            text=text_of(item.get("content")),
+            score=_score(item.get("score")),
+        )
+        for item in listed(read_json(text), "results")
+    ]
+
+
+def _score(value: object) -> float | None:
+    return float(value) if isinstance(value, float | int) and abs(value) < 1e9 else None

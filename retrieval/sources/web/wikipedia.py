@@ -1,0 +1,72 @@
+"""Wikipedia, or any MediaWiki: `url: https://de.wikipedia.org` asks another one.
+
+One request searches and brings the introductions of the pages that it found. A passage is the introduction, and after
+it the snippet that matched where that stands further down the page. Wikimedia's rules ask for a contact: set `contact`
+or the environment variable RATCHET_CONTACT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratchet.text import plain_line
+from retrieval.sources.web.client import Access, Request
+from retrieval.sources.web.parsing import Unreadable, listed, read_json, text_of, without_tags
+from retrieval.sources.web.service import Hit, WebService
+
+
+class Wikipedia(WebService):
+    service = "wikipedia"
+    url = "https://en.wikipedia.org"
+    about = "Searches Wikipedia and returns the introductions of articles."
+    per_second = 5.0
+    most = 20
+
+    @classmethod
+    def access(cls, key: str, contact: str) -> Access:
+        return Access(refused="set contact to an address at which you can be reached, as Wikimedia asks")
+
+    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+        params = {
+            "action": "query",
+            "format": "json",
+            "formatversion": "2",
+            "list": "search",
+            "srsearch": query,
+            "srlimit": str(k),
+            "sroffset": str(offset),
+            "generator": "search",
+            "gsrsearch": query,
+            "gsrlimit": str(k),
+            "gsroffset": str(offset),
+            "prop": "extracts|info",
+            "exintro": "1",
+            "explaintext": "1",
+            "exlimit": "max",
+            "inprop": "url",
+        }
+        return await self.ask(Request("GET", "/w/api.php", params), read, query)
+
+
+def read(text: str) -> list[Hit]:
+    answer = read_json(text)
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise Unreadable(plain_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
+    if "query" not in answer and "batchcomplete" in answer:
+        return []  # what a generator that found nothing leaves
+    query = answer.get("query")
+    found = listed(query, "search")
+    pages = {page.get("pageid"): page for page in (listed(query, "pages") if found else ())}
+    return [_hit(item, pages.get(item.get("pageid"), {})) for item in found]
+
+
+def _hit(item: dict[str, Any], page: dict[str, Any]) -> Hit:
+    intro = text_of(page.get("extract")).strip()
+    snippet = plain_line(without_tags(text_of(item.get("snippet"))))
+    parts = [intro, snippet if snippet not in plain_line(intro) else ""]
+    return Hit(
+        url=text_of(page.get("fullurl")) or f"page {item.get('pageid')}",
+        title=text_of(item.get("title")),
+        text="\n".join(part for part in parts if part),
+    )

@@ -1,0 +1,330 @@
+"""The sparse engine: a query's terms and weights against all shards, on any number of threads, with one result."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ratchet.errors import UserError
+from retrieval.ranker import Ranking
+from retrieval.sparse.kernels import new_workspace, search_shard
+from retrieval.sparse.postings import BLOCKS, WINDOW, WINDOW_BITS
+from retrieval.sparse.shards import NOT_THERE, Shard, damaged, mapping_of
+
+# A query is split among threads only where each gets at least this many words of the posting file, about half a
+# millisecond's work: handing over takes a tenth of that.
+SPLIT_WORDS = 1 << 19
+# Bytes that are asked for ahead of the search, where the disk has to be read.
+AHEAD = 1 << 28
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+WHOLE = (0, 1)
+Task = tuple[int, int, tuple[int, int]]
+"""Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; where the system does not say, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class SparseQuery:
+    """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
+
+    terms: np.ndarray
+    """BM25: uint64 hashes of the terms (retrieval/sparse/hashing.py); learned sparse: their vocabulary numbers."""
+    weights: np.ndarray
+    """float32. Terms that come twice count as the sum of their weights."""
+
+
+@dataclass(frozen=True)
+class Bm25:
+    """BM25 as Lucene has scored since version 8, with exact lengths: the sum over query terms of weight * idf *
+    tf / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - df + 0.5) / (df + 0.5)), where N, df and
+    the mean are those of the whole index; removed documents count until the index is built anew, as in Lucene.
+    """
+
+    k1: float
+    b: float
+
+
+@njit(nogil=True, cache=True)
+def _merge(offsets: Any, keys: Any, weights: Any) -> bool:
+    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
+
+    Term order, not query order: the same terms in another order get the same scores to the last bit.
+    """
+    kept, start = 0, 0
+    for q in range(len(offsets) - 1):
+        end = offsets[q + 1]
+        order = np.argsort(keys[start:end], kind="mergesort") + start
+        ordered_keys, ordered_weights = keys[order], weights[order]
+        for i in range(len(order)):
+            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
+                return False
+            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
+                weights[kept - 1] += ordered_weights[i]
+            else:
+                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
+                kept += 1
+        start, offsets[q + 1] = end, kept
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _locate(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
+    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
+
+    Without hashes keys are numbers. `end` is the posting file's.
+    """
+    for i in range(len(keys)):
+        term = np.int64(keys[i])
+        if len(hashes) > 0:
+            low, high = 0, len(hashes)
+            while low < high:
+                middle = (low + high) >> 1
+                if hashes[middle] < keys[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
+        terms[i], begins[i], ends[i] = term, -1, -1
+        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
+            after = term + 1
+            while after < len(regions) and regions[after] == NOT_THERE:
+                after += 1
+            begins[i] = regions[term]
+            ends[i] = regions[after] if after < len(regions) else end
+
+
+@njit(nogil=True, cache=True)
+def _count(words: Any, begins: Any, sizes: Any) -> None:
+    """Add every list's number of postings to sizes."""
+    for i in range(len(begins)):
+        if begins[i] >= 0:
+            head = words[begins[i]]
+            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
+
+
+class Postings:
+    """One shard's posting file and what goes with it, as the kernel takes them."""
+
+    def __init__(self, shard: Shard, bm25: bool) -> None:
+        manifest = shard.manifest
+        self.shard = shard
+        data = shard.array("postings")
+        self.words = data.view(np.uint32)
+        self.regions = shard.array("regions")
+        self.hashes = shard.array("term_hashes") if bm25 else _read_only(np.empty(0, np.uint64))
+        self.lengths = shard.array("lengths") if bm25 else _read_only(np.empty(0, np.uint32))
+        self.files = (data, data.view(np.uint16), self.words)
+        self.tables = (
+            self.lengths,
+            _read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),
+            _read_only(np.zeros(1, np.uint32)) if bm25 else shard.array("code_values"),
+            shard.array("exception_keys"),
+            shard.array("exception_values"),
+        )
+        self.windows = (len(shard) + WINDOW - 1) >> WINDOW_BITS
+        self.mean_length = manifest.total_length / max(len(shard), 1) or 1.0
+        # The kernel does not check bounds, so what would lead it astray is checked here as far as that is cheap.
+        if (
+            len(self.lengths) != bm25 * len(shard)
+            or len(self.regions) != manifest.terms
+            or (bm25 and len(self.hashes) != manifest.terms)
+            or len(self.tables[3]) != len(self.tables[4])
+        ):
+            raise damaged(shard.folder, "its files do not fit together")
+
+    def fetch(self, begins: np.ndarray, ends: np.ndarray) -> int:
+        """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
+        total = 0
+        if not len(self.words):  # an empty file is not mapped
+            return total
+        mapped = mapping_of(self.files[0])
+        for begin, end in zip(begins, ends, strict=True):
+            if begin >= 0:
+                start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_WILLNEED, start, 4 * int(end) - start)
+                total += 4 * int(end) - start
+        return total
+
+
+class Engine:
+    """Searches the shards of a BM25 (`bm25` given) or learned sparse index; any number of threads may call it."""
+
+    def __init__(self, shards: Sequence[Shard], bm25: Bm25 | None, threads: int | None = None) -> None:
+        """`threads`: at most so many for one call; default: one per core that this process may use."""
+        self._shards = [Postings(shard, bm25 is not None) for shard in shards]
+        self._bm25 = bm25
+        self._chunks = sum(len(shard) for shard in shards)
+        total = sum(shard.manifest.total_length for shard in shards)
+        self._mean_length = total / max(self._chunks, 1) or 1.0
+        self.threads = threads or usable_cores()
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
+        self._workspaces: list[tuple[np.ndarray, ...]] = []
+        # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > memory // 2
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return self._chunks
+
+    def search(
+        self,
+        queries: Sequence[SparseQuery],
+        k: int,
+        allowed: Sequence[np.ndarray] | None = None,
+        threads: int | None = None,
+    ) -> list[Ranking]:
+        """The k best chunks with a score above 0 for every query.
+
+        `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
+        nor on the other queries, nor on how the index is cut into shards.
+        """
+        threads = min(threads or self.threads, self.threads)
+        k = min(k, self._chunks)
+        if k <= 0 or not queries:
+            return [_ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        batch = self._prepare(queries)
+        if len(queries) >= threads or threads == 1:
+            # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
+            # But what is read from the disk should be read by as few of them as possible.
+            slices = 1 if threads == 1 else min(len(queries), threads if self._fetch else 4 * threads)
+            bounds = [len(queries) * i // slices for i in range(slices + 1)]
+            tasks = [(low, high, WHOLE) for low, high in pairwise(bounds)]
+        else:
+            share = max(1, threads // len(queries))
+            tasks = []
+            for q in range(len(queries)):
+                pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
+                tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
+        if len(tasks) == 1:
+            results = [self._run(batch, tasks[0], k, allowed)]
+        else:
+            results = list(self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks))
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
+        for (low, _, _), pieces_of in zip(tasks, results, strict=True):
+            for i, piece in enumerate(pieces_of):
+                found[low + i].append(piece)
+        return [_best(pieces_of, k) for pieces_of in found]
+
+    def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
+        lengths = [len(query.terms) for query in queries]
+        offsets = np.zeros(len(queries) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        all_keys = np.empty(offsets[-1], np.uint64)
+        all_weights = np.empty(offsets[-1], np.float64)
+        for query, low, high in zip(queries, offsets, offsets[1:], strict=False):
+            all_keys[low:high] = query.terms
+            all_weights[low:high] = query.weights
+        if not _merge(offsets, all_keys, all_weights):
+            raise UserError("a query's weights must be finite 32-bit numbers")
+        all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
+        terms, begins, ends = np.empty((3, len(self._shards), len(all_keys)), np.int64)
+        for i, shard in enumerate(self._shards):
+            _locate(shard.hashes, shard.regions, len(shard.words), all_keys, terms[i], begins[i], ends[i])
+        if self._bm25 is not None:
+            sizes = np.zeros(len(all_keys), np.int64)
+            for i, shard in enumerate(self._shards):
+                _count(shard.words, begins[i], sizes)
+            all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
+        return _Batch(offsets, terms, begins, ends, all_weights)
+
+    def _run(
+        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The best of some queries in some of the windows, in no order."""
+        low, high, (piece, pieces) = task
+        every = sum(shard.windows for shard in self._shards)
+        begin, end = every * piece // pieces, every * (piece + 1) // pieces
+        first, last = batch.offsets[low], batch.offsets[high]
+        offsets = batch.offsets[low : high + 1] - first
+        scores = np.empty((high - low, k))
+        chunks = np.empty((high - low, k), np.int64)
+        held = np.zeros(high - low, np.int64)
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = new_workspace()
+        window = asked = ahead = 0
+        for i, shard in enumerate(self._shards):
+            windows = (max(begin - window, 0), min(end - window, shard.windows))
+            window += shard.windows
+            if windows[0] >= windows[1]:
+                continue
+            while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < AHEAD)):
+                ahead += self._shards[asked].fetch(batch.begins[asked, first:last], batch.ends[asked, first:last])
+                asked += 1
+            if asked > i:
+                ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
+            slack, bm25 = 1.0, (0.0, 0.0, 1.0, 1.0)
+            if self._bm25 is not None:
+                # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
+                slack = max(1.0, self._mean_length / shard.mean_length)
+                bm25 = (self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length)
+            search_shard(
+                shard.files,
+                shard.tables,
+                bm25,
+                shard.shard.manifest.top * slack,
+                _EVERY if allowed is None else allowed[i],
+                len(shard.shard),
+                shard.shard.first_chunk,
+                windows,
+                offsets,
+                batch.terms[i, first:last],
+                batch.begins[i, first:last],
+                batch.weights[first:last],
+                scores,
+                chunks,
+                held,
+                workspace,
+            )
+        self._workspaces.append(workspace)
+        return [(scores[q, : held[q]], chunks[q, : held[q]]) for q in range(high - low)]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    offsets: np.ndarray
+    terms: np.ndarray
+    """int64 [shards, terms of all queries]: the term's number in the shard."""
+    begins: np.ndarray
+    ends: np.ndarray
+    """int64 [shards, terms of all queries]: the words of the term's region; -1 where the shard does not have it."""
+    weights: np.ndarray
+
+    def words(self, query: int) -> int:
+        """Words of the posting files that a query reads."""
+        span = slice(self.offsets[query], self.offsets[query + 1])
+        return int((self.ends[:, span] - self.begins[:, span]).sum())
+
+
+def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
+    scores = pieces[0][0] if len(pieces) == 1 else np.concatenate([piece[0] for piece in pieces])
+    chunks = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece[1] for piece in pieces])
+    return _ranking(scores, chunks, k)
+
+
+def _ranking(scores: np.ndarray, chunks: np.ndarray, k: int | None = None) -> Ranking:
+    order = np.lexsort((chunks, -scores))[:k]
+    return Ranking(scores[order], chunks[order])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+_EVERY = _read_only(np.empty(0, np.uint8))

@@ -1,0 +1,218 @@
+"""The search kernel: exact top k over one shard's postings (retrieval/sparse/postings.py).
+
+Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score.
+Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most windows end
+with that one test on the maxima of their bounds; picking, not adding, is what makes the published kernels slow.
+
+The exact score of a chunk is the float64 sum, in ascending term order, of query weight times weight. It depends on
+nothing but the query and the chunk, and equal scores rank by chunk number, so any split of the work over threads,
+shards or windows gives the same result to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from retrieval.sparse.postings import BLOCKS, GAPS, SHORT, SKIP, SPARSE, WINDOW, WINDOW_BITS, block_bytes
+from retrieval.sparse.quantisation import STEPS
+from retrieval.sparse.selection import ABSENT, AT, BLOCK, COLUMNS, ENTRIES, KIND, LEFT, NEXT, UPCOMING, select_chunks
+
+# Query weights are scaled so that the largest is 1; smaller ones than this are raised to it, which keeps bounds bounds.
+TINY = 1e-30
+WINDOW_OF_RECORD = 0x3FFF
+
+
+def new_workspace() -> tuple[np.ndarray, ...]:
+    """What one call of the kernel writes to beside the results."""
+    return (
+        np.zeros(WINDOW, np.float32),  # bounds, all 0 between calls
+        np.empty(COLUMNS, np.int32),  # maxima
+        np.empty(COLUMNS, np.float32),  # maxima, reordered
+        np.empty(WINDOW, np.int32),  # candidates
+        np.empty(WINDOW, np.float32),  # their bounds, reordered
+        np.zeros(WINDOW, np.int32),  # slots, all 0 between calls
+        np.empty(WINDOW, np.float64),  # exact scores
+    )
+
+
+@njit(nogil=True, cache=True)
+def _add_block(
+    bounds: Any, files: Any, kind: int, at: int, entries: int, window_chunks: int, steps: Any, unit: Any
+) -> None:
+    """Add a block's bounds to the window's; steps[c] = unit * c * c is the bound of code c."""
+    data, halves, _ = files
+    if kind == SPARSE:
+        chunks = halves[at >> 1 : (at >> 1) + entries]
+        codes = data[at + 2 * entries : at + 3 * entries]
+        for i in range(entries):
+            bounds[chunks[i]] += steps[codes[i]]
+    elif kind == GAPS:
+        first = at + 2 * ((entries + SKIP - 1) // SKIP)
+        gaps = data[first : first + entries]
+        codes = data[first + entries : first + 2 * entries]
+        here = np.uint64(0) - np.uint64(1)
+        for i in range(entries):
+            here += np.uint64(gaps[i])
+            bounds[here] += steps[codes[i]]
+    else:
+        # Slices, not offsets: the compiler sees that they hold no negative index and uses vectors, eight times faster.
+        codes = data[at : at + window_chunks]
+        window = bounds[:window_chunks]
+        for i in range(window_chunks):
+            code = np.float32(codes[i])
+            window[i] += unit * (code * code)
+
+
+@njit(nogil=True, cache=True)
+def _open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) -> None:
+    """Set a row of the table of lists to the list's first block in the range of windows."""
+    words = files[2]
+    row[KIND], row[LEFT], row[UPCOMING] = ABSENT, 0, windows[1]
+    if region < 0:
+        return
+    head = np.int64(words[region])
+    if head < BLOCKS:
+        row[KIND], row[AT], row[ENTRIES] = SHORT, 4 * (region + 1), head
+        row[BLOCK], row[NEXT] = region + 1, 0
+        while row[NEXT] < head and words[region + 1 + row[NEXT]] >> WINDOW_BITS < windows[0]:
+            row[NEXT] += 1
+        if row[NEXT] < head:
+            row[UPCOMING] = words[region + 1 + row[NEXT]] >> WINDOW_BITS
+        return
+    row[BLOCK], row[LEFT] = region + 2, head - BLOCKS
+    row[NEXT] = 4 * (region + 2 + row[LEFT])
+    while row[LEFT] > 0:
+        record = np.int64(words[row[BLOCK]])
+        window = (record >> 16) & WINDOW_OF_RECORD
+        if window >= windows[0]:
+            row[UPCOMING] = window
+            break
+        row[NEXT] += block_bytes(record >> 30, (record & 0xFFFF) + 1, WINDOW, placed)
+        row[BLOCK] += 1
+        row[LEFT] -= 1
+
+
+@njit(nogil=True, cache=True)
+def _add_window(
+    files: Any, row: Any, window: int, size: int, bounds: Any, steps: Any, unit: Any, end: int, placed: bool
+) -> int:
+    """Add what a list has in a window and move its row on; returns how many postings that took."""
+    data, _, words = files
+    if row[UPCOMING] != window:
+        if row[KIND] != SHORT:
+            row[KIND] = ABSENT
+        return 0
+    if row[KIND] == SHORT:
+        at, before = row[NEXT], row[NEXT]
+        codes = row[AT] + 4 * row[ENTRIES]
+        while at < row[ENTRIES] and words[row[BLOCK] + at] >> WINDOW_BITS == window:
+            bounds[words[row[BLOCK] + at] & (WINDOW - 1)] += steps[data[codes + at]]
+            at += 1
+        row[NEXT] = at
+        row[UPCOMING] = words[row[BLOCK] + at] >> WINDOW_BITS if at < row[ENTRIES] else end
+        return at - before
+    record = np.int64(words[row[BLOCK]])
+    row[KIND], row[AT], row[ENTRIES] = record >> 30, row[NEXT], (record & 0xFFFF) + 1
+    if unit > 0:
+        _add_block(bounds, files, row[KIND], row[AT], row[ENTRIES], size, steps, unit)
+    row[NEXT] += block_bytes(row[KIND], row[ENTRIES], size, placed)
+    row[BLOCK] += 1
+    row[LEFT] -= 1
+    row[UPCOMING] = (words[row[BLOCK]] >> 16) & WINDOW_OF_RECORD if row[LEFT] > 0 else end
+    return row[ENTRIES]
+
+
+@njit(nogil=True, cache=True)
+def search_shard(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    top: float,
+    allowed: Any,
+    chunk_count: int,
+    first_chunk: int,
+    windows: Any,
+    query_offsets: Any,
+    query_terms: Any,
+    query_regions: Any,
+    query_weights: Any,
+    heap_scores: Any,
+    heap_chunks: Any,
+    held: Any,
+    workspace: Any,
+) -> None:
+    """Carry the best chunks of some queries on through one shard.
+
+    files, tables, bm25: as for `posting_weight`; no weight is larger than `top`. allowed: uint8 per chunk, 0 for chunks
+    to leave out; empty: none. windows: the first and one past the last to search. Query q has the entries
+    query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions
+    (int64, the first word of its region; -1 where the shard does not have it) and query_weights (float64), in one term
+    order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so
+    far, the worst at the root. Nothing but these and the workspace is written, and the interpreter's lock is not
+    held: threads may call it at once.
+    """
+    bounds = workspace[0]
+    placed = len(tables[0]) == 0
+    most = 0
+    for q in range(len(query_offsets) - 1):
+        most = max(most, query_offsets[q + 1] - query_offsets[q])
+    all_lists = np.empty((most, UPCOMING + 1), np.int64)
+    steps = np.empty((most, STEPS + 1), np.float32)
+    units = np.empty(most, np.float32)
+
+    for q in range(len(query_offsets) - 1):
+        start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]
+        terms, weights = query_terms[start : start + n], query_weights[start : start + n]
+        lists = all_lists[:n]
+        largest = 0.0
+        for i in range(n):
+            largest = max(largest, weights[i])
+        if largest <= 0:
+            continue
+        total = 0.0
+        for i in range(n):
+            _open_list(files, query_regions[start + i], lists[i], windows, placed)
+            # Terms of negative weight only lower a score: a bound does without them.
+            weight = max(weights[i] / largest, TINY) if weights[i] > 0 else 0.0
+            total += weight
+            units[i] = np.float32(weight / (STEPS * STEPS))
+            for c in range(STEPS + 1):
+                steps[i, c] = units[i] * (np.float32(c) * np.float32(c))
+        # What n float32 additions and the products before them can lose.
+        margin = total * (n + 8) * 2.0**-23
+
+        while True:
+            window = windows[1]
+            for i in range(n):
+                window = min(window, lists[i, UPCOMING])
+            if window >= windows[1]:
+                break
+            first = window << WINDOW_BITS
+            size = min(WINDOW, chunk_count - first)
+            postings = 0
+            for i in range(n):
+                postings += _add_window(files, lists[i], window, size, bounds, steps[i], units[i], windows[1], placed)
+            if len(allowed) > 0:
+                for i in range(size):
+                    bounds[i] *= np.float32(allowed[first + i])
+            held[q] = select_chunks(
+                files,
+                tables,
+                bm25,
+                lists,
+                terms,
+                weights,
+                first_chunk,
+                first,
+                size,
+                postings,
+                largest * top,
+                margin,
+                heap_scores[q],
+                heap_chunks[q],
+                held[q],
+                workspace,
+            )

@@ -1,0 +1,155 @@
+"""The posting file of a shard: for every term the chunks that have it, in about three bytes a posting.
+
+Chunks are numbered from 0 in a shard and grouped in windows of 2^16, so that the scores of a window stay in a core's
+second-level cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian. A region is
+
+    a short list     uint32 count (< 2^31), uint32 chunk[count], uint8 code[count], places
+    or blocks        uint32 2^31 + blocks, uint32 count, uint32 record[blocks], then every block's data
+
+whichever is smaller. One block holds the postings of one window; its record has the kind in bits 30 and 31, the window
+in bits 16 to 29 and one less than its entries in bits 0 to 15. Its data, padded to 2 bytes, by kind:
+
+    SPARSE    uint16 chunk in window[n], uint8 code[n], places
+    GAPS      uint16 skip[ceil(n / 64)], uint8 gap[n], uint8 code[n], places: each chunk is the one before plus its gap,
+              starting from -1; skip[j] is the chunk of entry 64 j; an entry of code 0 is no posting and only bridges
+    DENSE     uint8 code[chunks in this window], uint16 rank[ceil(that / 512)], places: n counts the codes above 0,
+              rank[j] those before chunk 512 j
+
+`places` are the 4 bits a posting that quantisation.py describes, two to a byte, the first one low; BM25 has none,
+and no ranks. GAPS is the smallest for most lists, DENSE the fastest where a window is a quarter full or more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
+
+WINDOW_BITS = 16
+WINDOW = 1 << WINDOW_BITS
+BLOCKS = 1 << 31
+SHORT, SPARSE, GAPS, DENSE = 0, 1, 2, 3
+SKIP = 64
+RANK = 512
+
+
+@njit(nogil=True, cache=True, inline="always")
+def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> int:
+    """Bytes of a block's data, padding included."""
+    places = (entries + 1) // 2 if placed else 0
+    if kind == SPARSE:
+        size = 3 * entries + places
+    elif kind == GAPS:
+        size = 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries + places
+    else:
+        ranks = (window_chunks + RANK - 1) // RANK if placed else 0
+        # Ranks are uint16, so they begin at an even byte.
+        size = (window_chunks + 1) // 2 * 2 + 2 * ranks + places
+    return (size + 1) // 2 * 2
+
+
+@njit(nogil=True, cache=True, inline="always")
+def list_size(words: Any, region: int) -> int:
+    """Number of postings in the region that begins at word `region` of the posting file."""
+    head = words[region]
+    return words[region + 1] if head >= BLOCKS else head
+
+
+@njit(nogil=True, cache=True)
+def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
+    """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""
+    if kind == SPARSE:
+        return at + 3 * entries
+    if kind == GAPS:
+        return at + 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries
+    if kind == DENSE:
+        return at + (window_chunks + 1) // 2 * 2 + 2 * ((window_chunks + RANK - 1) // RANK)
+    return at + 5 * entries
+
+
+@njit(nogil=True, cache=True)
+def _lower_bound(values: Any, first: int, last: int, wanted: int) -> int:
+    """The first place in values[first:last], which ascend, that holds `wanted` or more."""
+    while first < last:
+        middle = (first + last) >> 1
+        if values[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@njit(nogil=True, cache=True)
+def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int, placed: bool) -> Any:
+    """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
+
+    `files` is the posting file as (uint8, uint16, uint32) arrays; `at` is as for `places_at`; `chunk` counts from the
+    window's first, in a short list from the shard's. Which entry it is matters only where postings have places.
+    """
+    data, halves, words = files
+    if kind == SPARSE:
+        first = at >> 1
+        found = _lower_bound(halves, first, first + entries, chunk)
+        if found < first + entries and halves[found] == chunk:
+            return int(data[at + 2 * entries + found - first]), found - first
+        return 0, 0
+    if kind == GAPS:
+        first = at >> 1
+        skips = (entries + SKIP - 1) // SKIP
+        stretch = _lower_bound(halves, first, first + skips, chunk + 1) - first - 1
+        if stretch < 0:
+            return 0, 0
+        entry = stretch * SKIP
+        here = int(halves[first + stretch])
+        gaps = at + 2 * skips
+        last = min(entry + SKIP, entries) - 1
+        while here < chunk and entry < last:
+            entry += 1
+            here += data[gaps + entry]
+        return (int(data[gaps + entries + entry]) if here == chunk else 0), entry
+    if kind == DENSE:
+        code = int(data[at + chunk])
+        entry = 0
+        if placed and code:
+            entry = int(halves[((at + (window_chunks + 1) // 2 * 2) >> 1) + chunk // RANK])
+            for i in range(at + chunk // RANK * RANK, at + chunk):
+                entry += data[i] != 0
+        return code, entry
+    first = at >> 2
+    found = _lower_bound(words, first, first + entries, chunk)
+    if found < first + entries and words[found] == chunk:
+        return int(data[at + 4 * entries + found - first]), found - first
+    return 0, 0
+
+
+@njit(nogil=True, cache=True)
+def _exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
+    found = _lower_bound(keys, 0, len(keys), key)
+    return int(values[found]) if found < len(keys) and keys[found] == key else otherwise
+
+
+@njit(nogil=True, cache=True)
+def posting_weight(
+    files: Any, tables: Any, bm25: Any, kind: int, place: int, code: int, entry: int, term: int, chunk: int
+) -> float:
+    """The exact weight behind a posting's code: float64.
+
+    tables: (lengths, weights of value numbers, first value numbers of codes, exception keys, exception values);
+    without lengths the index is a learned sparse one. bm25: (k1, b, mean length of the shard, of the index). `place` is
+    where the block's places begin; `chunk` counts from the shard's first.
+    """
+    lengths, weights, code_values, keys, values = tables
+    if len(lengths) == 0:
+        data = files[0]
+        step = (data[place + (entry >> 1)] >> (4 * (entry & 1))) & 15
+        if step == FAR:
+            return float(weights[_exception(keys, values, (term << 32) | chunk, 0)])
+        return float(weights[code_values[code] + step])
+    k1, b, shard_mean, mean = bm25
+    norm = length_norm(lengths[chunk], k1, b, shard_mean)
+    frequency = smallest_frequency(code, norm)
+    if frequency_code(frequency + 1, norm) == code:
+        frequency = _exception(keys, values, (term << 32) | chunk, frequency)
+    return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))

@@ -1,0 +1,228 @@
+"""From a window's upper bounds to the best chunks: which are worth an exact score, and their exact scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from retrieval.sparse.heap import offer
+from retrieval.sparse.postings import DENSE, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
+
+# Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
+# columns are taken by element-wise operations on long rows.
+COLUMNS = 1024
+# Looking a chunk up in one list takes as long as walking over this many postings.
+LOOKUP = 24
+# Columns of a query's table of lists.
+KIND, AT, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(7)
+ABSENT = -1
+
+
+@njit(nogil=True, cache=True)
+def column_maxima(bits: Any, size: int, maxima: Any) -> None:
+    """The largest bound in every column; bounds are not negative, so their bits order them."""
+    maxima[:] = 0
+    for row in range((size + COLUMNS - 1) // COLUMNS):
+        values = bits[row * COLUMNS : (row + 1) * COLUMNS]
+        for i in range(COLUMNS):
+            value, best = values[i], maxima[i]
+            maxima[i] = value if value > best else best
+
+
+@njit(nogil=True, cache=True)
+def kth_largest(values: Any, count: int, k: int) -> Any:
+    """The k-th largest of values[:count], 1 <= k <= count (Hoare's selection); reorders them."""
+    low, high, wanted = 0, count - 1, k - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if wanted <= j:
+            high = j
+        elif wanted >= i:
+            low = i
+        else:
+            break
+    return values[wanted]
+
+
+@njit(nogil=True, cache=True)
+def _score_one(
+    files: Any, tables: Any, bm25: Any, lists: Any, terms: Any, weights: Any, first: int, size: int, local: int
+) -> float:
+    """The exact score of one chunk: float64, added in term order."""
+    placed = len(tables[0]) == 0
+    score = 0.0
+    for i in range(len(terms)):
+        kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
+        if kind == ABSENT:
+            continue
+        code, entry = find_entry(files, kind, at, entries, size, local + (first if kind == SHORT else 0), placed)
+        if code > 0:
+            place = places_at(kind, at, entries, size)
+            score += weights[i] * posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], first + local)
+    return score
+
+
+@njit(nogil=True, cache=True)
+def _score_many(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    lists: Any,
+    terms: Any,
+    weights: Any,
+    first: int,
+    size: int,
+    wanted: Any,
+    slots: Any,
+    exact: Any,
+) -> None:
+    """exact[i] becomes the exact score of chunk wanted[i]; every list is walked once. slots: all 0, and left so."""
+    data, halves, words = files
+    for i in range(len(wanted)):
+        slots[wanted[i]] = i + 1
+        exact[i] = 0.0
+    for i in range(len(terms)):
+        kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
+        if kind == ABSENT:
+            continue
+        place = places_at(kind, at, entries, size)
+        codes = at + 4 * entries
+        steps = entries
+        if kind == SPARSE:
+            codes = at + 2 * entries
+        elif kind == GAPS:
+            codes = at + 2 * ((entries + SKIP - 1) // SKIP) + entries
+        elif kind == DENSE:
+            codes, steps = at, size
+        local, entry = -1, -1
+        for step in range(steps):
+            if kind == SPARSE:
+                local = int(halves[(at >> 1) + step])
+            elif kind == GAPS:
+                local += data[codes - entries + step]
+            elif kind == DENSE:
+                local = step
+            else:
+                local = int(words[(at >> 2) + step]) - first
+                if local < 0 or local >= size:
+                    continue
+            code = int(data[codes + step])
+            if kind == DENSE:
+                entry += code != 0
+            else:
+                entry = step
+            slot = slots[local]
+            if slot > 0 and code > 0:
+                exact[slot - 1] += weights[i] * posting_weight(
+                    files, tables, bm25, kind, place, code, entry, terms[i], first + local
+                )
+    for i in range(len(wanted)):
+        slots[wanted[i]] = 0
+
+
+@njit(nogil=True, cache=True)
+def _threshold(heap_scores: Any, held: int, scale: float, margin: float) -> Any:
+    """The least bound that may still belong to the best: 0 until there are k."""
+    if held < len(heap_scores):
+        return np.float32(0)
+    return np.float32(max(0.0, heap_scores[0] / scale - margin))
+
+
+@njit(nogil=True, cache=True)
+def select_chunks(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    lists: Any,
+    terms: Any,
+    weights: Any,
+    first_chunk: int,
+    first: int,
+    size: int,
+    postings: int,
+    scale: float,
+    margin: float,
+    heap_scores: Any,
+    heap_chunks: Any,
+    held: int,
+    workspace: Any,
+) -> int:
+    """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
+
+    Bounds are in units of `scale`, the query's largest weight times the shard's: no posting's is so small that a
+    float32 loses it. A chunk's score is at most `margin` above its bound.
+    """
+    bounds, maxima, sorted_maxima, candidates, picked, slots, exact = workspace
+    k = len(heap_scores)
+    column_maxima(bounds.view(np.int32), size, maxima)
+    largest_bounds = maxima.view(np.float32)
+    floor = _threshold(heap_scores, held, scale, margin)
+    if held < k and k - held < COLUMNS:
+        # As many columns as places are left, those with the best maxima, hold at least that many chunks.
+        sorted_maxima[:] = largest_bounds
+        floor = kth_largest(sorted_maxima, COLUMNS, k - held)
+    ceiling = np.float32(np.inf)
+    while True:
+        found = 0
+        for column in range(COLUMNS):
+            if largest_bounds[column] >= floor and largest_bounds[column] > 0:
+                for at in range(column, size, COLUMNS):
+                    if floor <= bounds[at] < ceiling and bounds[at] > 0:
+                        candidates[found] = at
+                        found += 1
+        # The heap is filled with the most promising first, so that few of the others need a second look.
+        leading = found
+        if 0 < k - held < found:
+            for j in range(found):
+                picked[j] = bounds[candidates[j]]
+            cut = kth_largest(picked, found, k - held)
+            leading = 0
+            for j in range(found):
+                if bounds[candidates[j]] >= cut:
+                    candidates[leading], candidates[j] = candidates[j], candidates[leading]
+                    leading += 1
+        begin, end = 0, leading
+        while begin < end:
+            if (end - begin) * len(terms) * LOOKUP > postings:
+                _score_many(
+                    files, tables, bm25, lists, terms, weights, first, size, candidates[begin:end], slots, exact
+                )
+                for j in range(begin, end):
+                    score = exact[j - begin]
+                    if score > 0:
+                        held = offer(heap_scores, heap_chunks, held, score, first_chunk + first + candidates[j])
+            else:
+                for j in range(begin, end):
+                    local = candidates[j]
+                    if bounds[local] < _threshold(heap_scores, held, scale, margin):
+                        continue
+                    score = _score_one(files, tables, bm25, lists, terms, weights, first, size, local)
+                    if score > 0:
+                        held = offer(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+            # Then those of the others that may still belong.
+            least = _threshold(heap_scores, held, scale, margin)
+            begin = end
+            if end == leading:
+                for j in range(leading, found):
+                    if bounds[candidates[j]] >= least:
+                        candidates[end] = candidates[j]
+                        end += 1
+        # Chunks below the first floor may still belong to the best, now that these are known.
+        ceiling = floor
+        floor = _threshold(heap_scores, held, scale, margin)
+        if floor >= ceiling:
+            break
+    bounds[: (size + COLUMNS - 1) // COLUMNS * COLUMNS] = 0
+    return held

@@ -1,0 +1,201 @@
+"""One shard of an index: immutable files with checksums, memory-mapped; documents, and postings or vectors.
+
+shard.json                      counts, and each file's dtype, size and sha256
+document_ids, titles            string tables: NAME.offsets (int64, one more than strings), NAME.utf8
+document_hashes                 uint64 ascending: hashes of the document ids; document_order: whose they are
+texts.utf8, chunk_spans         all texts, and int64 pairs: a chunk is texts.utf8[start:end]
+document_chunks                 int64, one more than documents: where each document's chunks begin
+postings, regions               the posting file (postings.py); uint32 per term: its region, or NOT_THERE
+exception_keys, exception_values  int64 ascending: term << 32 | chunk; uint32: what the code does not say
+BM25: term_hashes, terms        uint64 ascending; the terms themselves, in that order; lengths: uint32 per chunk
+learned sparse: weights         float32 per value number; code_values: uint32 [256]; terms are vocabulary numbers
+dense: vectors                  float32 [chunks, dimension]
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import Passage, Record, content_key, with_title
+from retrieval.sparse.hashing import key_hashes
+
+FORMAT = 2
+SHARD = "shard.json"
+NOT_THERE = 0xFFFFFFFF
+
+
+class FileEntry(Record):
+    dtype: str
+    bytes: int
+    sha256: str
+
+
+class ShardManifest(Record):
+    format: int = FORMAT
+    settings: str
+    """Key of the index settings it was built with."""
+    source: str
+    """Path of the file of documents."""
+    source_sha256: str
+    first: int
+    """Its first document's place in the source, counted from 0."""
+    documents: int
+    chunks: int
+    terms: int
+    postings: int
+    total_length: int
+    """BM25: terms of all chunks, repeats counted."""
+    top: float
+    """No posting's weight is larger."""
+    files: dict[str, FileEntry]
+    cut: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """By the digest of each encoder that the chunks were made to fit: how many are still longer than it reads, and
+    their tokens past that."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(entry.bytes for entry in self.files.values())
+
+    @property
+    def digest(self) -> str:
+        """Equal digest, equal content, wherever it was read from: the counts too, which searches reckon with."""
+        return content_key(self.model_dump(exclude={"source", "source_sha256", "first", "cut"}))
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / SHARD, self.model_dump(mode="json"))
+
+
+def damaged(folder: Path, problem: str) -> UserError:
+    return UserError(
+        f"{folder}: this part of the index cannot be used: {problem}. Delete {folder.name} and run "
+        "`python -m index_build --config ...` again, which builds only what is missing."
+    )
+
+
+def read_shard_manifest(folder: Path) -> ShardManifest:
+    """The manifest of a shard, after checking that every file is there in its full size."""
+    try:
+        manifest = ShardManifest.model_validate_json((folder / SHARD).read_bytes())
+    except OSError as error:
+        raise damaged(folder, f"cannot read {SHARD} ({error.strerror})") from error
+    except ValidationError as error:
+        raise damaged(folder, f"{SHARD} is not a manifest of this version ({error.errors()[0]['msg']})") from error
+    if manifest.format != FORMAT:
+        raise damaged(folder, f"it has format {manifest.format}, and this version reads format {FORMAT}")
+    for name, entry in manifest.files.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            raise damaged(folder, f"cannot read {name} ({error.strerror})") from error
+        if size != entry.bytes:
+            raise damaged(folder, f"{name} has {size} bytes, and its manifest says {entry.bytes}")
+    return manifest
+
+
+def mapping_of(array: Any) -> mmap.mmap:
+    """The mapping under an array of a file that is not empty."""
+    while not isinstance(array, mmap.mmap):
+        array = array.base
+    return array
+
+
+class Strings:
+    """A memory-mapped table of strings."""
+
+    def __init__(self, offsets: Any, blob: Any) -> None:
+        self._offsets, self._blob = offsets, memoryview(blob)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, at: int) -> str:
+        return bytes(self._blob[self._offsets[at] : self._offsets[at + 1]]).decode()
+
+
+class Shard:
+    """A shard's documents and arrays. `first_chunk` and `first_document` are its places in the index."""
+
+    def __init__(self, folder: Path, manifest: ShardManifest, first_chunk: int = 0, first_document: int = 0) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.first_chunk = first_chunk
+        self.first_document = first_document
+        self.document_ids = self.strings("document_ids")
+        self.titles = self.strings("titles")
+        texts = self.array("texts.utf8")
+        if len(texts):
+            # Passages lie anywhere: what the system reads beyond one is not worth the time, three times as long.
+            mapping_of(texts).madvise(mmap.MADV_RANDOM)
+        self._texts = memoryview(texts)
+        self._chunk_spans = self.array("chunk_spans").reshape(-1, 2)
+        self.document_chunks = self.array("document_chunks")
+        if len(self._chunk_spans) != manifest.chunks or len(self.document_chunks) != manifest.documents + 1:
+            raise damaged(folder, "its files do not fit together")
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return self.manifest.chunks
+
+    def array(self, name: str) -> Any:
+        """One file as a read-only array, memory-mapped."""
+        entry = self.manifest.files.get(name)
+        if entry is None:
+            raise damaged(self.folder, f"its manifest does not name {name}")
+        if entry.bytes == 0:  # an empty file cannot be mapped
+            array = np.empty(0, entry.dtype)
+            array.flags.writeable = False
+            return array
+        return np.asarray(np.memmap(self.folder / name, entry.dtype, mode="r"))
+
+    def strings(self, name: str) -> Strings:
+        return Strings(self.array(f"{name}.offsets"), self.array(f"{name}.utf8"))
+
+    @cached_property
+    def terms(self) -> Strings:
+        """BM25: the terms, in the order of their numbers."""
+        return self.strings("terms")
+
+    def passage(self, chunk: int, score: float) -> Passage:
+        """`chunk` counts from the shard's first."""
+        document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
+        document_id = self.document_ids[document]
+        start, end = self._chunk_spans[chunk]
+        return Passage(
+            id=f"{document_id}#{chunk - int(self.document_chunks[document])}",
+            document_id=document_id,
+            title=self.titles[document],
+            text=bytes(self._texts[start:end]).decode(),
+            score=score,
+        )
+
+    def chunk_texts(self, first: int = 0, last: int | None = None) -> Iterator[str]:
+        """What is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
+        texts = memoryview(self.array("texts.utf8"))  # mapped anew, for reading in order
+        for chunk in range(first, len(self) if last is None else last):
+            document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
+            start, end = self._chunk_spans[chunk]
+            yield with_title(self.titles[document], bytes(texts[start:end]).decode())
+
+    def find_documents(self, ids: Sequence[str]) -> np.ndarray:
+        """Numbers, from the shard's first, of those of these documents that it has: int64, ascending."""
+        hashes, order = self.array("document_hashes"), self.array("document_order")
+        wanted = key_hashes(ids)
+        at = np.searchsorted(hashes, wanted)
+        found = []
+        for i in np.flatnonzero(hashes[np.minimum(at, len(hashes) - 1)] == wanted) if len(hashes) else ():
+            place = int(at[i])
+            while place < len(hashes) and hashes[place] == wanted[i]:
+                if self.document_ids[int(order[place])] == ids[int(i)]:
+                    found.append(int(order[place]))
+                place += 1
+        return np.unique(np.array(found, np.int64))
