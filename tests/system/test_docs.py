@@ -1,4 +1,4 @@
-"""What the README tells to do for a new method and a new benchmark is done here, word for word."""
+"""What the README and docs/ tell the reader to do is done here, word for word."""
 
 from __future__ import annotations
 
@@ -16,14 +16,28 @@ import agents
 import questions.benchmarks
 from evaluation.__main__ import main
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(README.read_text()) <= 10_000
+
+
+def test_every_link_of_the_pages_outside_docs_leads_to_a_file() -> None:
+    """mkdocs checks those within docs/."""
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
+        for target in LINK.findall(page.read_text()):
+            assert (ROOT / target).exists(), f"{page.name} links to {target}"
 
 
 def test_a_method_and_a_benchmark_are_added_by_one_file_and_one_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = {match["path"]: match["text"] for match in BLOCK.finditer(README)}
+    guides = "".join(page.read_text() for page in sorted((ROOT / "docs/guides").glob("own-*.md")))
+    told = {match["path"]: match["text"] for match in BLOCK.finditer(guides)}
     assert set(told) == {"agents/self_consistency.py", "questions/benchmarks/lakes.py", "configs/lakes.yaml"}
     for path, text in told.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
