@@ -77,5 +77,14 @@ check: $(VENV)/engines
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Fails on a page or a heading that a link does not find.
+.PHONY: docs
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 clean:
 	rm -rf runs build .pytest_cache .ruff_cache .mypy_cache
