@@ -14,9 +14,10 @@ OLDEST := .venv-oldest
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
-# The versions that were tested, which `make lock` writes for the core, `dev` and the extras that the tests run for real.
+# The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
-ENGINES := lucene,dense,milvus,mcp,benchmark
+DEMO := dev,gguf
+ENGINES := server,lucene,dense,milvus,mcp,benchmark
 
 .PHONY: demo test test-oldest check extras lock model vllm slurm clean
 .DELETE_ON_ERROR:
@@ -24,10 +25,10 @@ ENGINES := lucene,dense,milvus,mcp,benchmark
 $(VENV)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(DEMO)]'
 	touch $@
 
-# The other search engines and MCP, which the tests run for real and the demo does not need.
+# The search server, the other search engines and MCP, which the tests run for real and the demo does not need.
 $(VENV)/engines: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(ENGINES)]'
 	touch $@
@@ -36,7 +37,7 @@ $(VENV)/engines: $(VENV)/installed
 # newest of all. CUDA's libraries are left out: the build of torch that is installed first brings those that it needs.
 lock: $(BIN)/uv
 	echo '$(TORCH)' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
-		--custom-compile-command 'make lock' --annotation-style line --extra dev,$(ENGINES) \
+		--custom-compile-command 'make lock' --annotation-style line --extra $(DEMO),$(ENGINES) \
 		--constraint - --output-file $(LOCK) pyproject.toml
 	sed -E -i.all '/^(nvidia|cuda)-/d' $(LOCK) && rm $(LOCK).all
 
@@ -72,7 +73,7 @@ test: $(VENV)/engines $(MODEL)/model.safetensors
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,dense,mcp]'
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,gguf,server,dense,mcp]'
 	touch $@
 
 # What the lower bounds of the core may break: training, both engines, the servers and one whole round.

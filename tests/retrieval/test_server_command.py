@@ -92,3 +92,10 @@ def test_mistakes_on_the_command_line(
     monkeypatch.setattr(sys, "argv", ["server", *[argument.format(folder) for argument in arguments]])
     with pytest.raises(UserError, match=words):
         main()
+
+
+def test_missing_uvicorn_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["server", "--index", f"one={folder}"])
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(UserError, match=r"needs uvicorn: pip install 'ratchet\[server\]'"):
+        main()
