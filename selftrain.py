@@ -97,12 +97,12 @@ def loop(experiment: Experiment, until: int | None = None) -> None:
         title = f"{number}/{total} {named(experiment, stage)}"
         digests = Digests(experiment.run)
         known = latest(experiment.run)
-        reason = to_do(stage, known, digests)
+        due = to_do(stage, known, digests)
         digests.save()
-        if reason is None:
+        if due is None:
             print(f"== {title}: done before", flush=True)
             continue
-        again = "" if reason == "not done yet" else f": again, {reason}"
+        again = f": again, {due.reason}" if due.again else ""
         print(f"\n== {title}{again} ({spent} so far)", flush=True)
         inputs, at, start = digests_of(stage.reads, digests), datetime.now(UTC), time.monotonic()
         if looks := earlier_looks(stage, inputs, known):
@@ -126,9 +126,9 @@ def show(experiment: Experiment) -> None:
     """The commands of what is left. Which adapters later rounds use is decided as they come."""
     known, digests = latest(experiment.run), Digests(experiment.run)
     for stage in stages_of(experiment):
-        reason = to_do(stage, known, digests)
-        print(f"# {named(experiment, stage)}: {reason or 'done'}")
-        if reason:
+        due = to_do(stage, known, digests)
+        print(f"# {named(experiment, stage)}: {due.reason if due else 'done'}")
+        if due:
             print(shlex.join(stage.command))
 
 

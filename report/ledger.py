@@ -50,18 +50,18 @@ def ledger_view(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     def links(named: dict[str, str]) -> list[Link]:
         return [Link(name, digest, hues.get(digest)) for name, digest in named.items()]
 
-    last = {(entry.round, entry.stage): i for i, entry in enumerate(entries)}
+    last = {entry.key: i for i, entry in enumerate(entries)}
     rows: list[dict[str, Any]] = [
         {
             "round": entry.round,
-            "stage": entry.stage,
+            "stage": entry.key.title,
             "inputs": links(entry.inputs),
             "outputs": links(entry.outputs),
             "facts": facts_text(entry.facts),
             "began": entry.began[:16].replace("T", " "),
             "seconds": duration(entry.seconds),
             "machine": entry.machine,
-            "superseded": last[entry.round, entry.stage] != i,
+            "superseded": last[entry.key] != i,
         }
         for i, entry in enumerate(entries)
     ]

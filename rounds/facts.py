@@ -14,6 +14,9 @@ from rounds.artefacts import Adapter, Artefact, File, Lines, count_lines
 from rounds.records import Promotion
 from rounds.stages import Stage
 
+SENTENCES = ("reason", "verdict")
+"""Facts that are sentences, too long for a line beside others."""
+
 
 def facts_of(stage: Stage) -> dict[str, Any]:
     """Worth reading in the ledger, and nothing that it depends on."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from ratchet.files import Segment, read_segment
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Artefact, Digests
 from rounds.facts import facts_of
-from rounds.records import Entry
-from rounds.stages import TEST, Stage
+from rounds.records import Entry, StageKey
+from rounds.stages import Stage
 
-Latest = Mapping[tuple[int, str], Entry]
-"""By round and stage, the entry that counts."""
+Latest = Mapping[StageKey, Entry]
+"""By stage, the entry that counts."""
 
 
 def read_ledger(run: RunFolder) -> list[Entry]:
@@ -26,8 +27,8 @@ def read_ledger(run: RunFolder) -> list[Entry]:
     return list(read_segment(run.ledger, Entry))
 
 
-def latest(run: RunFolder) -> dict[tuple[int, str], Entry]:
-    return {(entry.round, entry.stage): entry for entry in read_ledger(run)}
+def latest(run: RunFolder) -> dict[StageKey, Entry]:
+    return {entry.key: entry for entry in read_ledger(run)}
 
 
 def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str, str]:
@@ -36,15 +37,24 @@ def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str,
     return {name: digest for name, digest in found.items() if digest is not None}
 
 
-def to_do(stage: Stage, known: Latest, digests: Digests) -> str | None:
-    """Why a stage has to be run; None where it is done. A stage that leaves nothing is run for what it shows."""
-    entry = known.get((stage.round, stage.title))
+@dataclass(frozen=True)
+class Due:
+    """Why a stage has to be run."""
+
+    reason: str
+    again: bool
+    """Whether it was done before, and that no longer counts."""
+
+
+def to_do(stage: Stage, known: Latest, digests: Digests) -> Due | None:
+    """None where the stage is done. A stage that leaves nothing is run for what it shows."""
+    entry = known.get(stage.key)
     if entry is None or not stage.writes or stage.writes.keys() != entry.outputs.keys():
-        return "not done yet"
+        return Due("not done yet", again=False)
     if changed := _changed(entry.inputs, digests_of(stage.reads, digests)):
-        return f"made of other {changed}"
+        return Due(f"made of other {changed}", again=True)
     if changed := broken(stage, entry, digests):
-        return f"{changed} changed since it was done"
+        return Due(f"{changed} changed since it was done", again=True)
     return None
 
 
@@ -59,12 +69,12 @@ def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 
 def earlier_looks(stage: Stage, inputs: Mapping[str, str], known: Latest) -> list[int]:
     """Before a stage that tests: the other rounds whose adapters the same questions were tested with."""
+    if stage.id not in ("test.sample", "test"):
+        return []
     return [
-        number
-        for (number, title), entry in known.items()
-        if stage.title.partition(":")[0] == title == TEST
-        and number != stage.round
-        and entry.inputs.get("questions") == inputs.get("questions")
+        key.round
+        for key, entry in known.items()
+        if key.id == "test" and key.round != stage.round and entry.inputs.get("questions") == inputs.get("questions")
     ]
 
 
@@ -74,7 +84,8 @@ def record(
     """Write down that a stage was finished; `inputs` are the digests from before it ran."""
     entry = Entry(
         round=stage.round,
-        stage=stage.title,
+        stage=stage.id,
+        member=stage.member,
         inputs=inputs,
         outputs=digests_of(stage.writes, digests),
         facts=facts_of(stage),

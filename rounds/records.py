@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from evaluation.results import Difference
 from ratchet.records import Record
+
+StageId = Literal[
+    "index",
+    "sample",
+    "score",
+    "train",
+    "promote.sample",
+    "promote",
+    "evaluate.sample",
+    "evaluate",
+    "test.sample",
+    "test",
+    "report",
+    "compare",
+]
+"""What a stage does. The first half of an evaluation in two stages has an id of its own."""
+TITLES: dict[StageId, str] = {
+    "score": "score and select",
+    "promote.sample": "promote: sample",
+    "evaluate.sample": "evaluate: sample",
+    "test.sample": "test: sample",
+}
+"""What people read instead of the id, where that differs."""
+
+
+class StageKey(NamedTuple):
+    """Which stage of a run it is."""
+
+    round: int
+    id: StageId
+    member: str = ""
+    """Whose stage it is, of the config's members; empty for the run's own."""
+
+    @property
+    def title(self) -> str:
+        """For people only."""
+        title = TITLES.get(self.id, self.id)
+        return f"{self.member}: {title}" if self.member else title
 
 
 class Entry(Record):
@@ -18,8 +56,9 @@ class Entry(Record):
     """
 
     round: int
-    stage: str
-    """As `selftrain.py` calls it: "sample", "score and select", "train", "evaluate", "promote", "test"..."""
+    stage: StageId
+    member: str
+    """The member's name; empty where the stage is the run's own."""
     inputs: dict[str, str]
     outputs: dict[str, str]
     facts: dict[str, Any]
@@ -28,6 +67,10 @@ class Entry(Record):
     """UTC, ISO 8601."""
     seconds: float
     machine: str
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.round, self.stage, self.member)
 
 
 class Promotion(Record):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from agents.core.registry import models_of
 from evaluation.arms import results_path, split_of, splits_of
@@ -20,24 +21,41 @@ from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.artefacts import Adapter, Artefact, File, Index, Known, Lines, Questions
 from rounds.promotion import SPLIT, kept_any, last_promoted
+from rounds.records import StageId, StageKey
 from rounds.settings import rounds_of
 
-TEST = "test"
 TRAIN = str(Path(__file__).parents[1] / "train.py")
 DDP = str(Path(__file__).parents[1] / "configs" / "accelerate" / "ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
+MeasuringId = Literal["promote", "evaluate", "test"]
+SAMPLING: dict[MeasuringId, StageId] = {
+    "promote": "promote.sample",
+    "evaluate": "evaluate.sample",
+    "test": "test.sample",
+}
+"""The stage before, where agents and judge cannot be up together."""
 
 
 @dataclass(frozen=True)
 class Stage:
     round: int
-    title: str
+    id: StageId
     command: tuple[str, ...]
     reads: Mapping[str, Artefact]
     writes: Mapping[str, Artefact]
     models: tuple[str, ...] = ()
     """Names of the models that are served while it runs."""
+    member: str = ""
+    """The member whose stage it is; empty where it is the run's own."""
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.round, self.id, self.member)
+
+    @property
+    def title(self) -> str:
+        return self.key.title
 
 
 @dataclass(frozen=True)
@@ -51,8 +69,8 @@ class Experiment:
     """A config file of `accelerate launch`."""
     processes: int | None = None
     """Of the training, each on a GPU, where there is no such file and several GPUs are visible."""
-    prefix: str = ""
-    """Before every title: of a member, its name."""
+    member: str = ""
+    """Its name, where it is a member of another config."""
 
     @property
     def run(self) -> RunFolder:
@@ -61,7 +79,7 @@ class Experiment:
     def stage(
         self,
         number: int,
-        title: str,
+        id: StageId,
         command: tuple[str, ...],
         reads: Mapping[str, Artefact],
         writes: Mapping[str, Artefact],
@@ -69,7 +87,7 @@ class Experiment:
     ) -> Stage:
         """`models`: all that the command asks; a server is put around it for those that need one."""
         served, command = self.beside_servers(models or (), command)
-        return Stage(number, self.prefix + title, command, reads, writes, served)
+        return Stage(number, id, command, reads, writes, served, self.member)
 
     def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
         """(those of the models that need a server, the command with their servers around it)."""
@@ -100,7 +118,7 @@ def stages_of(experiment: Experiment) -> Iterator[Stage]:
             yield training(experiment, number, origin)
         yield from promoting(experiment, number, origin, has_candidate)
     best = last_promoted(run, before=count + 1)
-    yield from evaluating(experiment, best or count, with_adapter=best is not None, title=TEST)
+    yield from evaluating(experiment, best or count, with_adapter=best is not None, id="test")
     yield reporting(experiment, count)
 
 
@@ -121,7 +139,7 @@ def before_training(experiment: Experiment, number: int, origin: int | None) -> 
         ),
         experiment.stage(
             number,
-            "score and select",
+            "score",
             (*MODULE, "rewards", *at, *empty),
             {**questions, **trajectories, "config": _settings(config, "rewards")},
             {"scores": Lines(folder.scores), "selection": File(folder.selection)},
@@ -171,7 +189,7 @@ def promoting(experiment: Experiment, number: int, origin: int | None, has_candi
     return _measuring(experiment, number, "promote", sampling, command, (SPLIT,), agents, reads, writes)
 
 
-def evaluating(experiment: Experiment, number: int, with_adapter: bool, title: str = "evaluate") -> list[Stage]:
+def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: MeasuringId = "evaluate") -> list[Stage]:
     """Base against the round's adapter on what the config evaluates; without one, the base alone."""
     config, folder = experiment.config, experiment.run.round(number)
     splits = tuple(splits_of(config))
@@ -191,7 +209,7 @@ def evaluating(experiment: Experiment, number: int, with_adapter: bool, title: s
         for split in splits
     }
     agents = models_of([config.system, *config.evaluation.baselines.values()])
-    return _measuring(experiment, number, title, sampling, command, splits, agents, reads, writes)
+    return _measuring(experiment, number, id, sampling, command, splits, agents, reads, writes)
 
 
 def reporting(experiment: Experiment, number: int) -> Stage:
@@ -207,7 +225,7 @@ def reporting(experiment: Experiment, number: int) -> Stage:
 def _measuring(
     experiment: Experiment,
     number: int,
-    title: str,
+    id: MeasuringId,
     sampling: tuple[str, ...],
     command: tuple[str, ...],
     splits: tuple[str, ...],
@@ -218,12 +236,12 @@ def _measuring(
     """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together."""
     judge = judge_of(experiment.config, experiment.config.evaluation.scores)
     if not apart(experiment.config, agents, judge):
-        return [experiment.stage(number, title, command, reads, writes, agents | judge)]
+        return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     patterns = tuple(f"*/{split}/*.jsonl" for split in splits)
     answers: dict[str, Artefact] = {"trajectories": Lines(experiment.run.round(number).evaluation, patterns)}
     return [
-        experiment.stage(number, f"{title}: sample", sampling, reads, answers, agents),
-        experiment.stage(number, title, (*command, "--sampled"), {**reads, **answers}, writes, judge),
+        experiment.stage(number, SAMPLING[id], sampling, reads, answers, agents),
+        experiment.stage(number, id, (*command, "--sampled"), {**reads, **answers}, writes, judge),
     ]
 
 
@@ -233,14 +251,14 @@ def _shared_round(experiment: Experiment) -> list[Stage]:
     adapter = experiment.run.round(1).adapter
     stages: list[Stage] = []
     for name, member in members.items():
-        own = Experiment(member, ("--config", experiment.config.members[name]), prefix=f"{name}: ")
+        own = Experiment(member, ("--config", experiment.config.members[name]), member=name)
         stages += before_training(own, 1, None)
     stages.append(training(experiment, 1, None))
     tables: dict[str, Artefact] = {}
     for name, member in members.items():
         below = member.model_copy(update={"run": f"{experiment.config.run}/{name}"})
         arguments = ("--config", experiment.config.members[name], "--set", f"run={below.run}")
-        own = Experiment(below, arguments, prefix=f"{name}: ")
+        own = Experiment(below, arguments, member=name)
         for stage in evaluating(own, 1, with_adapter=True):
             reads = {**stage.reads, "adapter": Adapter(adapter)}
             stages.append(replace(stage, command=(*stage.command, "--adapter", str(adapter)), reads=reads))

@@ -15,11 +15,13 @@ from rich.table import Table
 
 from questions.load import load_questions
 from ratchet.command import wide_console
+from ratchet.config import load_members
 from ratchet.errors import UserError
 from ratchet.lease import held_by
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
 from rounds.artefacts import Digests, Lines, count_lines
+from rounds.facts import SENTENCES
 from rounds.ledger import latest, to_do
 from rounds.promotion import last_promoted, read_promotions
 from rounds.records import Entry
@@ -51,15 +53,15 @@ def status_table(experiment: Experiment) -> tuple[Table, str]:
     known, digests = latest(experiment.run), Digests(experiment.run)
     first: Stage | None = None
     for stage in stages_of(experiment):
-        entry, reason = known.get((stage.round, stage.title)), to_do(stage, known, digests)
-        if reason is None and entry is not None:
+        entry, due = known.get(stage.key), to_do(stage, known, digests)
+        if due is None and entry is not None:
             state, note = "done", summary(entry)
-        elif entry is not None and stage.writes:
-            state, note = "to do again", reason or ""
+        elif due is not None and entry is not None and stage.writes:
+            state, note = "to do again", due.reason
         else:
             note = "" if first else progress(experiment, stage)
             state = "part" if note else "to do"
-        first = first or (stage if reason else None)
+        first = first or (stage if due else None)
         table.add_row(str(stage.round), escape(stage.title), state, escape(note))
     if first is None:
         return table, f"All is done: {experiment.run.report}"
@@ -69,22 +71,24 @@ def status_table(experiment: Experiment) -> tuple[Table, str]:
 def summary(entry: Entry) -> str:
     """What a finished stage came to, in a line."""
     shown = ", ".join(
-        f"{name.replace('_', ' ')} {_short(value)}" for name, value in entry.facts.items() if _tells(value)
+        f"{name.replace('_', ' ')} {_short(value)}" for name, value in entry.facts.items() if _is_short(name, value)
     )
     return f"{shown} ({duration(entry.seconds)})" if shown else duration(entry.seconds)
 
 
-def _tells(value: object) -> bool:
-    return isinstance(value, bool | int | float) or (isinstance(value, str) and " " not in value)
+def _is_short(name: str, value: object) -> bool:
+    return name not in SENTENCES and isinstance(value, bool | int | float | str)
 
 
 def _short(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else {True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def progress(experiment: Experiment, stage: Stage) -> str:
     """How far a stage is that was not finished; empty where it was not begun."""
-    config, folder = experiment.config, experiment.run.round(stage.round)
+    folder = experiment.run.round(stage.round)
     if "adapter" in stage.writes:
         return _training(folder)
     lines = next((a for name, a in stage.writes.items() if isinstance(a, Lines)), None)
@@ -93,7 +97,8 @@ def progress(experiment: Experiment, stage: Stage) -> str:
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.title == "sample":
+    if stage.id == "sample":
+        config = load_members(experiment.config)[stage.member]
         total = len(load_questions(config.questions.train, config.seed)) * config.sampling.samples
         return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"

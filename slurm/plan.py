@@ -20,6 +20,7 @@ from ratchet.errors import UserError
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rounds.promotion import kept_any, last_promoted, read_promotion
+from rounds.records import StageId
 from rounds.settings import rounds_of
 from rounds.stages import (
     MODULE,
@@ -108,10 +109,10 @@ def plan(job: str, request: Request) -> list[Job]:
     return [{"sample": _sample, "rewards": _rewards, "train": _train}[job](request)]
 
 
-def _stages(request: Request) -> dict[str, Stage]:
-    """Before training, by title."""
+def _stages(request: Request) -> dict[StageId, Stage]:
+    """The stages before training, by id."""
     found = before_training(request.experiment, request.round, request.origin)
-    return {stage.title: stage for stage in found}
+    return {stage.id: stage for stage in found}
 
 
 def _index(request: Request) -> list[Job]:
@@ -137,7 +138,7 @@ def _sample(request: Request) -> Job:
 
 
 def _rewards(request: Request) -> Job:
-    stage, judge = _stages(request)["score and select"], judge_of(request.config, request.config.rewards.weights)
+    stage, judge = _stages(request)["score"], judge_of(request.config, request.config.rewards.weights)
     return Job("rewards", "rewards", stage.command, gpus_of(request.config, judge))
 
 
@@ -155,7 +156,7 @@ def _measuring(request: Request, stages: Iterable[Stage], after: str = "") -> li
     models |= judge_of(config, config.evaluation.scores)
     for stage in stages:
         asked = set(stage.models) or models
-        jobs.append(Job(stage.title.replace(": ", "-"), "evaluate", stage.command, gpus_of(config, asked), after=after))
+        jobs.append(Job(stage.id.replace(".", "-"), "evaluate", stage.command, gpus_of(config, asked), after=after))
         after = jobs[-1].name
     return jobs
 

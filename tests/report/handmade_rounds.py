@@ -15,7 +15,7 @@ from ratchet.config import Config
 from ratchet.files import Segment, write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RunFolder, open_run
-from rounds.records import Entry, Promotion
+from rounds.records import Entry, Promotion, StageId
 
 SKILL = {1: 0.45, 2: 0.47, 3: 0.85}
 """Of each round's adapter."""
@@ -71,12 +71,12 @@ def add_entries(run: RunFolder, n: int, sampled_by: str) -> None:
     data = {"questions": digest("questions"), "index": digest("index")}
     old = {"scores": digest("scores", "old"), "selection": digest("selection", "old")}
     scored = {"reading": ["trajectories"], "making": ["scores", "selection"]}
-    stages: list[tuple[str, dict[str, str], dict[str, str]]] = []
+    stages: list[tuple[StageId, dict[str, str], dict[str, str]]] = []
     stages += [("index", {}, {"index": data["index"]})] if n == 1 else []
     stages += [("sample", {**data, "adapter": sampled_by}, {"trajectories": made["trajectories"]})]
-    stages += [("score and select", {"trajectories": made["trajectories"]}, old)] if n == 2 else []
+    stages += [("score", {"trajectories": made["trajectories"]}, old)] if n == 2 else []
     for stage, reading, making in (
-        ("score and select", scored["reading"], scored["making"]),
+        ("score", scored["reading"], scored["making"]),
         ("train", ["trajectories", "selection"], ["rows", "adapter"]),
         ("evaluate", ["adapter"], ["evaluation"]),
         ("promote", ["evaluation", "adapter"], []),
@@ -88,6 +88,7 @@ def add_entries(run: RunFolder, n: int, sampled_by: str) -> None:
                 Entry(
                     round=n,
                     stage=stage,
+                    member="",
                     inputs=inputs,
                     outputs=outputs,
                     facts={"note": HOSTILE} if stage == "index" else {"trajectories": 96, "mean_reward": 0.1312345},

@@ -122,8 +122,8 @@ def test_the_ledger_is_told_round_by_round_in_the_order_of_work(rounds: Rounds) 
 def test_what_no_stage_makes_is_no_link() -> None:
     """All stages of a config share its digest; a colour for it would say nothing."""
     entry = Entry(
-        round=1, stage="sample", inputs={"config": "c1", "adapter": "base"}, outputs={}, facts={"kept": {"of": None}},
-        began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
+        round=1, stage="sample", member="", inputs={"config": "c1", "adapter": "base"}, outputs={},
+        facts={"kept": {"of": None}}, began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
     )  # fmt: skip
     rows = ledger_view([entry, entry.model_copy(update={"stage": "train"})])[0]["rows"]
     assert [link.hue for row in rows for link in row["inputs"]] == [None] * 4

@@ -12,6 +12,7 @@ import rounds.artefacts
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests, File, Known, Lines, count_lines
 from rounds.ledger import digests_of, earlier_looks, latest, read_ledger, record, to_do
+from rounds.records import StageId
 from rounds.stages import Stage
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -42,7 +43,8 @@ def done(run: RunFolder, one: Stage) -> None:
 
 
 def reason(run: RunFolder, one: Stage) -> str | None:
-    return to_do(one, latest(run), Digests(run))
+    due = to_do(one, latest(run), Digests(run))
+    return due.reason if due else None
 
 
 def test_a_stage_is_done_when_its_entry_holds(run: RunFolder) -> None:
@@ -56,15 +58,15 @@ def test_a_stage_is_done_when_its_entry_holds(run: RunFolder) -> None:
 
 
 def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
-    def test(number: int, questions: str, title: str = "test") -> Stage:
-        return Stage(number, title, (), {"questions": Known(questions)}, {"evaluation": Known("e")})
+    def test(number: int, questions: str, id: StageId = "test") -> Stage:
+        return Stage(number, id, (), {"questions": Known(questions)}, {"evaluation": Known("e")})
 
     def looks(one: Stage) -> list[int]:
         return earlier_looks(one, digests_of(one.reads, Digests(run)), latest(run))
 
     done(run, test(1, "q"))
     done(run, test(1, "q", "promote"))
-    assert looks(test(3, "q")) == looks(test(3, "q", "test: sample")) == [1]
+    assert looks(test(3, "q")) == looks(test(3, "q", "test.sample")) == [1]
     assert looks(test(1, "q")) == looks(test(3, "fresh")) == looks(test(3, "q", "promote")) == []
 
 

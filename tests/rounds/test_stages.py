@@ -41,7 +41,7 @@ def plan(one: Experiment) -> list[Stage]:
 
 
 def shown(one: Experiment) -> list[tuple[int, str]]:
-    return [(stage.round, stage.title) for stage in stages_of(one)]
+    return [(stage.round, stage.id) for stage in stages_of(one)]
 
 
 def judged(folder: Path, **models: dict[str, Any]) -> list[Stage]:
@@ -68,6 +68,7 @@ def under(stage: Stage) -> str:
 
 def test_one_round_is_what_it_always_was(tmp_path: Path) -> None:
     stages = plan(experiment(tmp_path))
+    assert [s.id for s in stages] == ["index", "sample", "score", "train", "evaluate", "report"]
     assert [s.title for s in stages] == ["index", "sample", "score and select", "train", "evaluate", "report"]
     assert not any(s.models for s in stages)
     assert all("--may-be-empty" not in s.command and "--adapter" not in s.command for s in stages)
@@ -75,12 +76,12 @@ def test_one_round_is_what_it_always_was(tmp_path: Path) -> None:
 
 def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Path) -> None:
     stages = judged(tmp_path, agent=SERVED, judge=SERVED)
-    assert [(s.title, under(s)) for s in stages] == [
+    assert [(s.id, under(s)) for s in stages] == [
         ("index", ""),
         ("sample", "agent"),
-        ("score and select", "judge"),
+        ("score", "judge"),
         ("train", ""),
-        ("evaluate: sample", "agent"),
+        ("evaluate.sample", "agent"),
         ("evaluate", "judge"),
         ("report", ""),
     ]
@@ -118,10 +119,10 @@ def test_the_models_of_all_roles_are_served_for_sampling(tmp_path: Path) -> None
 
 
 def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
-    [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.title == "train"]
+    [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.id == "train"]
     assert train.command[2:5] == ("accelerate.commands.launch", "--config_file", "fsdp.yaml")
     assert train.command[5].endswith("train.py")
-    [train] = [s for s in plan(experiment(tmp_path)) if s.title == "train"]
+    [train] = [s for s in plan(experiment(tmp_path)) if s.id == "train"]
     assert train.command[1].endswith("train.py")
 
 
@@ -150,7 +151,7 @@ def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 3})
     promote(one.run, 1, True)
     promote(one.run, 2, False)
-    stages = {(s.round, s.title): s for s in stages_of(one)}
+    stages = {(s.round, s.id): s for s in stages_of(one)}
     first = str(one.run.round(1).adapter)
     assert "--adapter" not in stages[1, "sample"].command and "--from" not in stages[1, "train"].command
     for number in (2, 3):
@@ -159,13 +160,13 @@ def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
         assert "parent" in stages[number, "promote"].reads and "adapter" in stages[number, "train"].reads
     test = stages[1, "test"]
     assert "--base-only" not in test.command and test.command[-2:] == ("--round", "1"), "what stands is tested, once"
-    assert [title for _, title in stages if title in ("test", "report", "evaluate")] == ["test", "report"]
+    assert [id for _, id in stages if id in ("test", "report", "evaluate")] == ["test", "report"]
 
 
 def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2, "start": "base"})
     promote(one.run, 1, True)
-    stages = {(s.round, s.title): s for s in stages_of(one)}
+    stages = {(s.round, s.id): s for s in stages_of(one)}
     assert "--adapter" in stages[2, "sample"].command, "it samples with the promoted adapter all the same"
     assert "--from" not in stages[2, "train"].command
 
@@ -173,13 +174,13 @@ def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
 def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2})
     select(one.run, 1, ())
-    titles = shown(one)
-    assert (1, "train") not in titles and (1, "promote") in titles
-    assert [title for number, title in titles if number == 2] == [
-        *("sample", "score and select", "train", "promote"),
+    stages = shown(one)
+    assert (1, "train") not in stages and (1, "promote") in stages
+    assert [id for number, id in stages if number == 2] == [
+        *("sample", "score", "train", "promote"),
         *("test", "report"),
     ]
-    last = next(s for s in stages_of(one) if s.title == "test")
+    last = next(s for s in stages_of(one) if s.id == "test")
     assert last.command[-1] == "--base-only", "nothing was promoted: the base alone"
 
 
@@ -188,9 +189,9 @@ def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None
     found = []
     for stage in stages_of(one):
         found.append(stage)
-        if (stage.round, stage.title) == (1, "promote"):
+        if (stage.round, stage.id) == (1, "promote"):
             promote(one.run, 1, True)
-    assert next(s for s in found if (s.round, s.title) == (2, "sample")).command[-2] == "--adapter"
+    assert next(s for s in found if (s.round, s.id) == (2, "sample")).command[-2] == "--adapter"
 
 
 def test_several_rounds_need_a_dev_that_is_not_the_test_and_no_members(tmp_path: Path) -> None:

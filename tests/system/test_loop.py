@@ -94,7 +94,7 @@ def test_two_sigkills_in_every_stage_lose_and_repeat_nothing(
     for stage in stages_of(Experiment(load_config(config), ("--config", str(config)))):
         for part in (0.5, 0.9):  # somewhere in the first half (mostly start-up), and where the work is
             process = subprocess.Popen(stage.command, cwd=ROOT, env=environment(), start_new_session=True)
-            time.sleep(seconds[stage.title] * dice.uniform(part - 0.4, part))
+            time.sleep(seconds[stage.id] * dice.uniform(part - 0.4, part))
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             kills += 1

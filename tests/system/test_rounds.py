@@ -30,7 +30,7 @@ ADAPTED = [
     {"prompt": "Choose who acts next", "adapted": True, "reply": '{"agent": "finisher"}'},
     {"prompt": "Answer the question", "adapted": True, "reply": '{"answer": "Ada Torrin"}'},
 ]
-ROUND = ["sample", "score and select", "train", "promote"]
+ROUND = ["sample", "score", "train", "promote"]
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
     assert again.returncode == 0, again.stdout
     assert "score and select: again, selection changed since it was done" in again.stdout
     assert selection.read_bytes() == before
-    assert Counter((e.round, e.stage) for e in read_ledger(run))[2, "score and select"] == 2
+    assert Counter((e.round, e.stage) for e in read_ledger(run))[2, "score"] == 2
     assert "selection" not in command("selftrain.py", "status", "--config", str(config)).stdout
 
 

@@ -1,0 +1,47 @@
+"""What `python selftrain.py status` says of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from test_stages import experiment, plan
+
+from rounds.records import Entry
+from rounds.stages import Experiment
+from rounds.status import progress, summary
+
+
+def done(**facts: object) -> str:
+    entry = Entry(
+        round=1, stage="train", member="", inputs={}, outputs={}, facts=facts,
+        began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
+    )  # fmt: skip
+    return summary(entry)
+
+
+def test_a_count_of_one_is_a_number() -> None:
+    assert done(kept=1, rows=0, promoted=True).startswith("kept 1, rows 0, promoted yes (")
+    assert done(kept=2, promoted=False, dev_loss=0.5).startswith("kept 2, promoted no, dev loss 0.500 (")
+
+
+def test_sentences_are_left_out_of_the_line_and_names_are_not() -> None:
+    shown = done(measure="f1", verdict="Better.", reason="No.")
+    assert "measure f1" in shown and "verdict" not in shown and "reason" not in shown
+
+
+def test_the_progress_of_a_members_sampling_is_of_the_member(tmp_path: Path) -> None:
+    member = experiment(tmp_path, sampling={"samples": 3}).config
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(member.model_dump(mode="json")))
+    values = member.model_dump(mode="json") | {
+        "run": str(tmp_path / "shared"),
+        "members": {"m": str(tmp_path / "m.yaml")},
+    }
+    shared = Experiment(type(member).model_validate(values), ("--config", "c.yaml"))
+    [sample] = [stage for stage in plan(shared) if stage.id == "sample"]
+    assert (sample.member, sample.title) == ("m", "m: sample")
+    assert progress(shared, sample) == ""
+    folder = tmp_path / "run" / "round-1" / "trajectories"
+    folder.mkdir(parents=True)
+    (folder / "part-0.jsonl").write_text("{}\n{}\n")
+    assert progress(shared, sample) == "2 of 3 trajectories"
