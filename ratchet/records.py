@@ -286,10 +286,16 @@ class Score(Record):
     """How many of the verdicts could not be read."""
 
 
+Cause = Literal["kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "all_equal"]
+"""What became of a question when trajectories were selected: some are kept, or why none is."""
+
+
 class QuestionChoice(Record):
     question_id: str
     kept: tuple[str, ...]
+    cause: Cause
     reason: str
+    """The cause as a sentence with its numbers, for people only."""
     rewards: dict[str, float | None]
     """Trajectory key to weighted reward; 0 where it did not finish or has no answer, null where a needed score is null
     or the trajectory failed."""

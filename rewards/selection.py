@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
+from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory
 from rewards.endings import answered, counted
 
 TIE = 1e-9
@@ -99,6 +99,7 @@ def _choose(
         for t in trajectories
     }
     out: Counter[str] = Counter()
+    lacks_scores = False
     candidates: list[tuple[float, Trajectory]] = []
     for trajectory in trajectories:
         value = rewards[trajectory.key]
@@ -107,30 +108,56 @@ def _choose(
         elif not answered(trajectory):
             out["no answer"] += 1
         elif value is None:
+            lacks_scores = True
             out[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
         else:
             candidates.append((value, trajectory))
-    kept, reason = _verdict(candidates, len(trajectories), out, rule)
-    return QuestionChoice(question_id=question.id, kept=tuple(t.key for t in kept), reason=reason, rewards=rewards)
-
-
-def _verdict(
-    candidates: list[tuple[float, Trajectory]], sampled: int, out: Counter[str], rule: SelectConfig
-) -> tuple[list[Trajectory], str]:
-    """What to keep, and why in one line. A reason to drop has its particulars in brackets at the end: see `cause`."""
     left_out = ", ".join(f"{count} {what}" for what, count in out.items())
-    if not sampled:
-        return [], "dropped: no trajectory was sampled"
-    if not candidates:
-        if any(what.startswith("without ") for what in out):
-            return [], f"dropped: no candidate has all its scores ({left_out})"
-        return [], f"dropped: no {' or '.join(rule.keep_status).replace('_', ' ')} trajectory ({left_out})"
-    best = max(value for value, _ in candidates)
-    worst = min(value for value, _ in candidates)
+    cause: Cause
+    if candidates:
+        cause, numbers = _cause([value for value, _ in candidates], rule)
+    elif lacks_scores:
+        cause, numbers = "missing_scores", left_out
+    else:
+        cause, numbers = "none_finished" if trajectories else "no_trajectory", left_out
+    kept: list[Trajectory] = []
+    if cause == "kept":
+        kept, reason = _keep(candidates, len(trajectories), left_out, rule)
+    else:
+        reason = f"dropped: {cause_text(cause, rule)}" + (f" ({numbers})" if numbers else "")
+    return QuestionChoice(
+        question_id=question.id, kept=tuple(t.key for t in kept), cause=cause, reason=reason, rewards=rewards
+    )
+
+
+def cause_text(cause: Cause, rule: SelectConfig) -> str:
+    """The cause for people, without the numbers of one question."""
+    texts: dict[Cause, str] = {
+        "kept": "kept",
+        "no_trajectory": "no trajectory was sampled",
+        "none_finished": f"no {' or '.join(rule.keep_status).replace('_', ' ')} trajectory",
+        "missing_scores": "no candidate has all its scores",
+        "reward_too_low": f"best reward is not above {rule.min_reward}",
+        "all_equal": "all rewards are equal",
+    }
+    return texts[cause]
+
+
+def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
+    """(whether a question with candidates is kept or why not, the numbers that decided)."""
+    best, worst = max(rewards), min(rewards)
     if best <= rule.min_reward + TIE:
-        return [], f"dropped: best reward is not above {rule.min_reward} (best {best:.3f} of {len(candidates)})"
-    if rule.drop_all_equal and len(candidates) > 1 and best - worst <= TIE:
-        return [], f"dropped: all rewards are equal ({len(candidates)} times {best:.3f})"
+        return "reward_too_low", f"best {best:.3f} of {len(rewards)}"
+    if rule.drop_all_equal and len(rewards) > 1 and best - worst <= TIE:
+        return "all_equal", f"{len(rewards)} times {best:.3f}"
+    return "kept", ""
+
+
+def _keep(
+    candidates: list[tuple[float, Trajectory]], sampled: int, left_out: str, rule: SelectConfig
+) -> tuple[list[Trajectory], str]:
+    """(the trajectories to keep, why in a line)."""
+    best = max(value for value, _ in candidates)
     tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
     distinct = _distinct(tied)
     kept = distinct[: rule.ties]
@@ -164,9 +191,3 @@ def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
             seen.add(actions)
         found.append(trajectory)
     return found
-
-
-def cause(choice: QuestionChoice) -> str:
-    """Why a question was dropped, without its particulars, for counting; empty for a kept one."""
-    before, dropped, text = choice.reason.partition("dropped: ")
-    return "" if before or not dropped else text.partition(" (")[0]

@@ -10,9 +10,10 @@ from statistics import fmean
 
 from rich.table import Table
 
-from ratchet.records import Score, Selection, Trajectory
+from ratchet.config import SelectConfig
+from ratchet.records import Cause, Score, Selection, Trajectory
 from rewards.rules import RULES
-from rewards.selection import cause
+from rewards.selection import cause_text
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Summary:
     kept: int
     per_question: Counter[int]
     """Number of trajectories kept to the number of questions that keep so many."""
-    dropped: Counter[str]
+    dropped: Counter[Cause]
     """Cause to number of questions."""
 
 
@@ -47,8 +48,12 @@ def summarise(selection: Selection) -> Summary:
         kept_questions=sum(bool(choice.kept) for choice in choices),
         kept=len(selection.kept),
         per_question=Counter(len(choice.kept) for choice in choices if choice.kept),
-        dropped=Counter(cause(choice) for choice in choices if not choice.kept),
+        dropped=Counter(choice.cause for choice in choices if not choice.kept),
     )
+
+
+def _because(cause: Cause, selection: Selection) -> str:
+    return cause_text(cause, SelectConfig.model_validate(selection.rule))
 
 
 def _number(value: float | None) -> str:
@@ -79,16 +84,17 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
 
 
 def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:
-    summary = summarise(selection)
     table = Table("", "", title="Selection", show_header=False)
     statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
-    for label, value in [("weights", weights_text(selection)), *_rows(summary)]:
+    for label, value in [("weights", weights_text(selection)), *_rows(selection)]:
         table.add_row(label, value)
     table.add_row("trajectories by status", ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
     return table
 
 
-def _rows(summary: Summary) -> list[tuple[str, str]]:
+def _rows(selection: Selection) -> list[tuple[str, str]]:
+    summary = summarise(selection)
+    dropped = "\n".join(f"{count}: {_because(cause, selection)}" for cause, count in summary.dropped.most_common())
     spread = ", ".join(f"{count} keep {number}" for number, count in sorted(summary.per_question.items()))
     return [
         ("mean reward", _number(summary.mean_reward)),
@@ -96,7 +102,7 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         ("mean reward of the kept", _number(summary.kept_reward)),
         ("questions kept", f"{summary.kept_questions} of {summary.questions}" + (f" ({spread})" if spread else "")),
         ("trajectories kept", f"{summary.kept} of {summary.trajectories}"),
-        ("questions dropped", "\n".join(f"{count}: {why}" for why, count in summary.dropped.most_common()) or "0"),
+        ("questions dropped", dropped or "0"),
     ]
 
 
@@ -105,7 +111,7 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", weights_text(now), weights_text(then))]
     settings += [(f"select.{key}", str(now.rule.get(key)), str(value)) for key, value in then.rule.items()]
-    rows = zip(_rows(summarise(now)), _rows(summarise(then)), strict=True)
+    rows = zip(_rows(now), _rows(then), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
         table.add_row(label, left, right)
     before = {choice.question_id: frozenset(choice.kept) for choice in now.questions}
@@ -121,23 +127,23 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     return table
 
 
-ADVICE = {
-    "no trajectory was sampled": "run `python -m sampling` for this round to its end",
-    "no candidate has all": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
-    "best reward is not above": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
+ADVICE: dict[Cause, str] = {
+    "no_trajectory": "run `python -m sampling` for this round to its end",
+    "missing_scores": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
+    "reward_too_low": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
     "within the model's reach, or lower rewards.select.min_reward",
-    "all rewards are equal": "set rewards.select.drop_all_equal to false",
-    "no ": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
+    "all_equal": "set rewards.select.drop_all_equal to false",
+    "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }
-"""What to change, by how a cause begins; the first that fits."""
+"""What to change, by the cause."""
 
 
 def nothing_selected(selection: Selection) -> str:
     """Why nothing was kept, by cause, and what may help."""
     lines = ["no trajectory was selected, so there is nothing to train on:"]
-    for why, count in Counter(cause(choice) for choice in selection.questions).most_common():
-        lines.append(f"  {count} of {len(selection.questions)} questions: {why}")
-        lines.append(f"    -> {next(text for start, text in ADVICE.items() if why.startswith(start))}")
+    for cause, count in summarise(selection).dropped.most_common():
+        lines.append(f"  {count} of {len(selection.questions)} questions: {_because(cause, selection)}")
+        lines.append(f"    -> {ADVICE[cause]}")
     lines.append("`python -m rewards whatif --config ... --weights ...` tries other weights and rules on these scores.")
     return "\n".join(lines)

@@ -23,7 +23,13 @@ def test_expected_best_is_the_mean_over_all_ways_to_draw(rewards: list[float]) -
 
 def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:
     keys = {f"{number}-{i}": (i / 4 if i < rewards else None) for i in range(4)}
-    return QuestionChoice(question_id=f"q{number:02d}", kept=(f"{number}-3",) if kept else (), reason="r", rewards=keys)
+    return QuestionChoice(
+        question_id=f"q{number:02d}",
+        kept=(f"{number}-3",) if kept else (),
+        cause="kept" if kept else "reward_too_low",
+        reason="r",
+        rewards=keys,
+    )
 
 
 def test_questions_with_few_rewards_do_not_shorten_the_curve() -> None:

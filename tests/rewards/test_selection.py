@@ -11,7 +11,7 @@ from reward_cases import trajectory
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Selection, Status, Trajectory
-from rewards.selection import cause, reward, select
+from rewards.selection import cause_text, reward, select
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}
 QUESTION = [Question(id="q1", text="?")]
@@ -70,6 +70,20 @@ def test_a_tied_trajectory_with_the_same_sampled_tokens_is_passed_over() -> None
 )
 def test_a_dropped_question_says_why(values: tuple[float | None, ...], rule: dict[str, Any], reason: str) -> None:
     assert choose(*values, **rule) == ([], reason)
+
+
+def test_every_question_has_a_cause_of_a_closed_set() -> None:
+    def cause(*values: float | None, status: Status = "finished", **rule: object) -> str:
+        found = [trajectory(i, status=status) for i in range(len(values))]
+        selection = select(QUESTION, found, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
+        return selection.questions[0].cause
+
+    assert cause(1.0, None) == "kept"
+    assert cause() == "no_trajectory"
+    assert cause(1.0, status="unparsed") == "none_finished"
+    assert cause(None, None) == "missing_scores"
+    assert cause(0.5, 0.2, min_reward=0.5) == "reward_too_low"
+    assert cause(0.5, 0.5, drop_all_equal=True) == "all_equal"
 
 
 def test_only_trajectories_that_ended_well_are_candidates() -> None:
@@ -131,7 +145,9 @@ def test_selection_properties(
     for choice in selection.questions:
         assert set(choice.rewards) == {t.key for t in trajectories if t.question_id == choice.question_id}
         assert choice.reason.startswith("kept " if choice.kept else "dropped: ")
-        assert bool(cause(choice)) != bool(choice.kept)
+        assert (choice.cause == "kept") == bool(choice.kept)
+        if not choice.kept:
+            assert choice.reason.startswith(f"dropped: {cause_text(choice.cause, rule)}")
         assert len(choice.kept) == len(set(choice.kept)) <= rule.ties
         candidates = [
             value for key, value in choice.rewards.items() if value is not None and statuses[key] in rule.keep_status

@@ -85,7 +85,9 @@ def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> Non
     folder.selection.write_text("damaged")
     assert kept_any(folder), "and the training says what is wrong"
     for kept in ((), ("k",)):
-        choice = QuestionChoice(question_id="q", kept=kept, reason="", rewards={"k": 1.0})
+        choice = QuestionChoice(
+            question_id="q", kept=kept, cause="kept" if kept else "no_trajectory", reason="", rewards={"k": 1.0}
+        )
         write_json(folder.selection, Selection(weights={}, rule={}, questions=(choice,)).model_dump(mode="json"))
         assert kept_any(folder) is bool(kept)
 

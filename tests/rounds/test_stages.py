@@ -127,7 +127,9 @@ def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
 
 
 def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:
-    choice = QuestionChoice(question_id="q", kept=kept, reason="", rewards={})
+    choice = QuestionChoice(
+        question_id="q", kept=kept, cause="kept" if kept else "no_trajectory", reason="", rewards={}
+    )
     selection = Selection(weights={}, rule={}, questions=(choice,))
     write_json(run.round(number).selection, selection.model_dump(mode="json"))
 

@@ -143,7 +143,7 @@ def make_run(folder: Path, questions: int = 12, **training: object) -> tuple[Pat
     trajectories = [sample_trajectory(n, n) for n in range(questions)]
     write_jsonl(rounds.trajectories / "a.jsonl", trajectories)
     choices = tuple(
-        QuestionChoice(question_id=t.question_id, kept=(t.key,), reason="best", rewards={t.key: 1.0})
+        QuestionChoice(question_id=t.question_id, kept=(t.key,), cause="kept", reason="best", rewards={t.key: 1.0})
         for t in trajectories
     )
     write_json(rounds.selection, Selection(weights={"f1": 1.0}, rule={}, questions=choices).model_dump(mode="json"))
