@@ -273,17 +273,28 @@ class Trajectory(Record):
         return tuple(e for e in self.events if isinstance(e, Search | ToolCall))
 
 
+ScoreState = Literal["scored", "null", "unfinished"]
+"""null: it cannot be told. unfinished: the judge could not be reached, so it is tried again and never stored."""
+
+
 class Score(Record):
     trajectory: str
     name: str
     value: float | None
     """In [0, 1], or null when it cannot be told: then `reason` says why. Null is never zero."""
+    state: ScoreState = Field(default_factory=lambda given: "scored" if given.get("value") is not None else "null")
     reason: str = ""
     """Why it is null, or 0 without a look at the answer."""
     verdicts: tuple[dict[str, Any], ...] = ()
     """Every raw verdict behind the value, unparsable ones included."""
     unparsed: int = 0
     """How many of the verdicts could not be read."""
+
+    @model_validator(mode="after")
+    def _state_fits_value(self) -> Score:
+        if (self.state == "scored") != (self.value is not None):
+            raise ValueError(f"state {self.state!r} does not fit the value {self.value}")
+        return self
 
 
 Cause = Literal["kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "all_equal"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
 
 from ratchet.records import Question, Score, Trajectory
 from rewards.judge import Ask, CallLog, Judge, Verdict, read_reply
@@ -47,12 +46,19 @@ async def score_claims(
             numbered = enumerate(reply.value.answer_aspects, 1)
             claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
 
-    def filled(**fields: Any) -> Score:
-        return null.model_copy(update={**fields, "verdicts": tuple(verdicts), "unparsed": unparsed})
+    def filled(value: float | None, reason: str = "") -> Score:
+        return Score(
+            trajectory=null.trajectory,
+            name=null.name,
+            value=value,
+            reason=reason,
+            verdicts=tuple(verdicts),
+            unparsed=unparsed,
+        )
 
     if not claims:
         reason = "the judge found no claims in the answer" if unparsed < judge.runs else "no readable list of claims"
-        return filled(reason=f"{reason} ({unparsed} of {judge.runs} unparsed)")
+        return filled(None, f"{reason} ({unparsed} of {judge.runs} unparsed)")
 
     replies = await judge.ask_all(
         [Ask(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims],
@@ -71,8 +77,8 @@ async def score_claims(
         if readable:
             values.append(fmean(readable))
     if not values:
-        return filled(reason=f"no readable verdict on the claims ({unparsed} unparsed)")
-    return filled(value=fmean(values))
+        return filled(None, f"no readable verdict on the claims ({unparsed} unparsed)")
+    return filled(fmean(values))
 
 
 def drawn_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects]]:

@@ -50,8 +50,6 @@ JUDGED = {
 """Judged scores and the versions of their prompts."""
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
 EMBEDDER_IDENTITY = {"path", "revision", "dtype", "max_length", "query_prefix"}
-UNFINISHED = "unfinished: "
-"""How the reason of a score begins that is null only because the judge could not be reached; it is not stored."""
 
 Scores = dict[tuple[str, str], Score]
 
@@ -67,8 +65,8 @@ def score_trajectories(
 
     Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). The
     judge's model is opened only where a judged score is missing. A score whose judge calls were not all served comes
-    back null with a reason that begins with UNFINISHED, is not stored, and is tried again by the next call; how many
-    is said on stderr. Raises UserError.
+    back null in the state 'unfinished', is not stored, and is tried again by the next call; how many there are is
+    printed on stderr. Raises UserError.
     """
     names = list(dict.fromkeys(names))
     unknown = [name for name in names if name not in JUDGED and name not in RULES]
@@ -100,7 +98,7 @@ def check_known(question_ids: Container[str], trajectories: Iterable[Trajectory]
 
 def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     """The scores that the judge could not be reached for."""
-    return [score for score in scores.values() if score.reason.startswith(UNFINISHED)]
+    return [score for score in scores.values() if score.state == "unfinished"]
 
 
 def _by_rule(name: str, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path) -> Scores:
@@ -167,9 +165,8 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, score: Score) -> None:
-        is_unfinished = score.reason.startswith(UNFINISHED)
-        self.counts["unfinished"] += is_unfinished
-        self.counts["null"] += score.value is None and not is_unfinished
+        self.counts["unfinished"] += score.state == "unfinished"
+        self.counts["null"] += score.state == "null"
         self.counts["unparsed verdicts"] += score.unparsed
 
     def __str__(self) -> str:
@@ -232,7 +229,7 @@ async def _judge_all(
     if left:
         print(
             f"{len(left)} of {total} judged scores are unfinished, such as: "
-            f"{plain_text(left[0].reason.removeprefix(UNFINISHED))}\n"
+            f"{plain_text(left[0].reason)}\n"
             "The same command again asks only for what is missing.",
             file=sys.stderr,
         )
@@ -268,7 +265,7 @@ async def _judge_one(
     except TooLong as error:
         score = null.model_copy(update={"reason": str(error)})
     except JudgeFailed as error:
-        return null.model_copy(update={"reason": f"{UNFINISHED}{error}"})
+        return null.model_copy(update={"state": "unfinished", "reason": str(error)})
     files.scores.append(score)
     files.log.forget(trajectory.key)
     return score

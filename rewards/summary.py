@@ -11,7 +11,7 @@ from statistics import fmean
 from rich.table import Table
 
 from ratchet.config import SelectConfig
-from ratchet.records import Cause, Score, Selection, Trajectory
+from ratchet.records import Cause, Score, ScoreState, Selection, Trajectory
 from rewards.rules import RULES
 from rewards.selection import cause_text
 
@@ -71,16 +71,20 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
     for name in names:
         found = [score for (_, scored), score in scores.items() if scored == name]
         values = [score.value for score in found if score.value is not None]
-        why = Counter(score.reason for score in found if score.value is None)
+        why = Counter((score.state, score.reason) for score in found if score.value is None)
         table.add_row(
             name,
             "rule, no judge" if name in RULES else judge,
             _number(fmean(values) if values else None),
             str(len(found) - len(values)),
-            "\n".join(f"{count}: {reason}" for reason, count in why.most_common(3)),
+            "\n".join(f"{count}: {_of_state(*reason)}" for reason, count in why.most_common(3)),
             "" if name in RULES else str(sum(score.unparsed for score in found)),
         )
     return table
+
+
+def _of_state(state: ScoreState, reason: str) -> str:
+    return f"unfinished: {reason}" if state == "unfinished" else reason
 
 
 def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:

@@ -166,7 +166,11 @@ def test_a_judge_that_cannot_be_reached_leaves_scores_unfinished(
     scores = judged(scripted_judge(reply))
     left = unfinished(scores)
     assert {score.trajectory for score in left} == {t.key for t in TRAJECTORIES if t.question_id == "q1"}
-    assert all(score.value is None and score.name == "faithfulness" for score in left)
+    assert all(
+        score.value is None and score.name == "faithfulness" and score.reason.startswith("2 of 2") for score in left
+    )
+    states = Counter(score.state for score in scores.values())
+    assert states["unfinished"] == 3 and states["scored"] == 21
     assert "3 of 24 judged scores are unfinished" in capsys.readouterr().err
     assert not any(score.trajectory == left[0].trajectory for score in _stored(judged, "faithfulness"))
 
