@@ -232,21 +232,29 @@ def _difference(found: PairedDifference | None) -> Difference:
 
 
 def verdict(comparison: Comparison | None, primary: str) -> str:
-    """One plain sentence: is the trained model better? Clear means that the interval excludes zero."""
+    """In plain words: is the trained model better?"""
+    return ". ".join(filter(None, verdict_parts(comparison, primary)))
+
+
+def verdict_parts(comparison: Comparison | None, primary: str) -> tuple[str, str]:
+    """(the verdict in a few words, the sentence with its numbers); no words where the numbers allow no verdict.
+
+    Clear means that the interval excludes zero.
+    """
     if comparison is None:
-        return "The base model alone was measured: there is no adapter to compare it with."
-    title = BY_NAME[primary].title.partition(",")[0]
+        return "", "The base model alone was measured: there is no adapter to compare it with."
+    title = BY_NAME[primary].short
     difference = comparison.measures.get(primary, Difference(n=0))
     if difference.before is None or difference.after is None or difference.mean is None:
-        return f"{title}: no question has a value in both arms, so base and trained cannot be compared."
+        return "", f"{title}: no question has a value in both arms, so base and trained cannot be compared."
     numbers = f"{title} {difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
     if difference.low is None or difference.high is None or difference.p is None:
-        return f"{numbers} on one question, which tells nothing about others."
+        return "", f"{numbers} on one question, which tells nothing about others."
     chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
     numbers = f"{numbers} [{difference.low:.2f}, {difference.high:.2f}], {chance} on {difference.n} questions"
     if not difference.clear:
-        return f"No clear difference. {numbers}."
-    return f"The trained model is {'better' if difference.mean > 0 else 'worse'}. {numbers}."
+        return "No clear difference", f"{numbers}."
+    return f"The trained model is {'better' if difference.mean > 0 else 'worse'}", f"{numbers}."
 
 
 def write_results(path: Path, results: Results) -> None:

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, TRAINED, Difference, Results
+from evaluation.results import BASE, TRAINED, Difference, Results, verdict_parts
 from evaluation.tables.comparison import SECTIONS, p_value
 from ratchet.config import Config
 from report.gather import Gathered, Tally
@@ -59,15 +59,16 @@ def render(config: Config, gathered: Gathered) -> str:
     script = (HERE / "script.html.j2").read_text()
     view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
     results = gathered.results
+    headline, particulars = _verdict(results)
     plots = make_plots(results, gathered.selection, gathered.training)
     selection = gathered.selection
     return environment.get_template("page.html.j2").render(
         run=config.folder.name,
         round=gathered.round,
-        headline=_headline(results),
-        particulars=results.verdict.removeprefix(f"{_headline(results)}. ") if results else "",
+        headline=headline,
+        particulars=particulars,
         difference=_primary(results),
-        primary=BY_NAME[results.primary].title.partition(",")[0] if results else "",
+        primary=BY_NAME[results.primary].short if results else "",
         results=results,
         groups=_groups(results) if results else [],
         extent=_extent(results) if results else 0.0,
@@ -108,11 +109,13 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _headline(results: Results | None) -> str:
-    """The verdict's first sentence."""
+def _verdict(results: Results | None) -> tuple[str, str]:
+    """(the page's heading, the sentence below it)."""
     if results is None:
-        return "Not evaluated yet"
-    return results.verdict.partition(". ")[0].rstrip(".") if results.comparison(TRAINED) else "The base model alone"
+        return "Not evaluated yet", ""
+    comparison = results.comparison(TRAINED)
+    headline, particulars = verdict_parts(comparison, results.primary)
+    return headline or ("No verdict" if comparison else "The base model alone"), particulars
 
 
 def _primary(results: Results | None) -> Difference | None:
@@ -135,7 +138,8 @@ def _row(results: Results, name: str) -> Row:
     if found and found.clear and found.mean is not None and measure.better:
         tone = "good" if (found.mean > 0) == (measure.better == "higher") else "bad"
     note = ""
-    if not name.endswith(("_lenient", "_words", "_rate")):  # those are over a part of the trajectories by definition
+    over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
+    if not over_a_part:
         arms = [(arm_name, e.nulls) for arm_name, e in (("base", base), ("trained", trained)) if e and e.nulls]
         note = "null: " + ", ".join(f"{count} {arm_name}" for arm_name, count in arms) if arms else ""
     forest = None

@@ -235,7 +235,7 @@ def loss_curve(training: Sequence[LogLine]) -> Plot | None:
 
 
 def _words(name: str) -> str:
-    return BY_NAME[name].title.partition(",")[0]
+    return BY_NAME[name].short
 
 
 def _figure(width: float = 5.6) -> tuple[Figure, Axes]:

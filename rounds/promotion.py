@@ -51,7 +51,7 @@ def kept_any(folder: RoundFolder) -> bool:
 
 def decide(difference: Difference, level: float, measure: str) -> tuple[bool, str]:
     """(promoted, the reason in a sentence) for a candidate's paired difference to its parent."""
-    title = BY_NAME[measure].title.partition(",")[0]
+    title = BY_NAME[measure].short
     if difference.mean is None or difference.p is None or difference.before is None or difference.after is None:
         return False, f"Not promoted: no question of dev has a value of {title} from both."
     numbers = (

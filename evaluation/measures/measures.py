@@ -46,47 +46,60 @@ class Measure:
     """`macro_f1` is of a question set and has no value of one trajectory: see `evaluation.measures.verdicts`."""
 
     name: str
-    title: str
+    short: str
+    """What a sentence calls it."""
     group: Literal["quality", "retrieval", "ending", "cost"]
     better: Literal["higher", "lower", ""] = ""
     """Empty where neither direction is good in itself."""
     digits: int = 3
+    form: Literal["strict", "lenient", "words", ""] = ""
+    """Which form of `short` it is, or its unit."""
+    heading: str = ""
+    """What the heading of a narrow column calls it, where that is not `short`."""
+
+    @property
+    def title(self) -> str:
+        """What a row of a table calls it."""
+        return f"{self.short}, {self.form}" if self.form else self.short
 
 
 LENIENT = "_lenient"
 """How the name ends of a measure of the trajectories with an answer alone."""
 
 
-def _in_both_forms(name: str, title: str, better: Literal["higher", "lower"] = "higher") -> tuple[Measure, Measure]:
+def _in_both_forms(
+    name: str, what: str, made_by: Literal["judge", "rule", ""] = "", better: Literal["higher", "lower"] = "higher"
+) -> tuple[Measure, Measure]:
+    short = f"{what} ({made_by})" if made_by else what
     return (
-        Measure(name, f"{title}, strict", "quality", better),
-        Measure(name + LENIENT, f"{title}, lenient", "quality", better),
+        Measure(name, short, "quality", better, form="strict", heading=what),
+        Measure(name + LENIENT, short, "quality", better, form="lenient", heading=what),
     )
 
 
 MEASURES = (
-    Measure("accuracy", "Accuracy, strict", "quality", "higher"),
-    Measure("macro_f1", "Macro-F1 of labels, strict", "quality", "higher"),
-    Measure("accuracy_lenient", "Accuracy, lenient", "quality", "higher"),
-    Measure("macro_f1_lenient", "Macro-F1 of labels, lenient", "quality", "higher"),
-    Measure("em", "Exact match, strict", "quality", "higher"),
-    Measure("f1", "F1, strict", "quality", "higher"),
-    Measure("em_lenient", "Exact match, lenient", "quality", "higher"),
-    Measure("f1_lenient", "F1, lenient", "quality", "higher"),
-    Measure("token_precision", "Token precision, strict", "quality", "higher"),
-    Measure("token_recall", "Token recall, strict", "quality", "higher"),
-    *_in_both_forms("correctness", "Nugget correctness (judge)"),
-    *_in_both_forms("precision", "Precision of claims (judge)"),
-    *_in_both_forms("correctness_f1", "... F1 of the two (judge)"),
-    *_in_both_forms("faithfulness", "Faithfulness (judge)"),
-    *_in_both_forms("unattributed", "Unattributed claims (judge)", "lower"),
-    *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness (judge)"),
-    *_in_both_forms("answer_relevance", "RAGAS relevance (judge)"),
-    *_in_both_forms("nugget_containment", "Nugget containment (rule)"),
-    *_in_both_forms("lexical_support", "Lexical support (rule)"),
-    *_in_both_forms("unattributed_rule", "Unattributed sentences (rule)", "lower"),
+    Measure("accuracy", "Accuracy", "quality", "higher", form="strict", heading="accuracy"),
+    Measure("macro_f1", "Macro-F1 of labels", "quality", "higher", form="strict", heading="macro-F1"),
+    Measure("accuracy_lenient", "Accuracy", "quality", "higher", form="lenient", heading="accuracy"),
+    Measure("macro_f1_lenient", "Macro-F1 of labels", "quality", "higher", form="lenient", heading="macro-F1"),
+    Measure("em", "Exact match", "quality", "higher", form="strict", heading="EM"),
+    Measure("f1", "F1", "quality", "higher", form="strict"),
+    Measure("em_lenient", "Exact match", "quality", "higher", form="lenient", heading="EM"),
+    Measure("f1_lenient", "F1", "quality", "higher", form="lenient"),
+    Measure("token_precision", "Token precision", "quality", "higher", form="strict"),
+    Measure("token_recall", "Token recall", "quality", "higher", form="strict"),
+    *_in_both_forms("correctness", "Nugget correctness", "judge"),
+    *_in_both_forms("precision", "Precision of claims", "judge"),
+    *_in_both_forms("correctness_f1", "... F1 of the two", "judge"),
+    *_in_both_forms("faithfulness", "Faithfulness", "judge"),
+    *_in_both_forms("unattributed", "Unattributed claims", "judge", "lower"),
+    *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness", "judge"),
+    *_in_both_forms("answer_relevance", "RAGAS relevance", "judge"),
+    *_in_both_forms("nugget_containment", "Nugget containment", "rule"),
+    *_in_both_forms("lexical_support", "Lexical support", "rule"),
+    *_in_both_forms("unattributed_rule", "Unattributed sentences", "rule", "lower"),
     *_in_both_forms("reward", "Reward"),
-    Measure("answer_words", "Answer length, words", "quality", "", 1),
+    Measure("answer_words", "Answer length", "quality", "", 1, form="words"),
     Measure("answer_recall", "Answer in what was retrieved", "retrieval", "higher"),
     Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
     Measure("answer_recall_returned", "Answer in documents returned", "retrieval", "higher"),

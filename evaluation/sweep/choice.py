@@ -42,7 +42,7 @@ def choose(
 def _sentence(
     system: str, best: str, runner_up: str | None, means: Mapping[str, float], measure: str, optimism: float | None
 ) -> str:
-    title = BY_NAME[measure].title.partition(",")[0]
+    title = BY_NAME[measure].short
     text = f"{system}: best on dev is {best}, {title} {means[best]:.3f}"
     if runner_up is None or optimism is None:
         return f"{text}; there was nothing to choose from."

@@ -44,7 +44,7 @@ def members_table(config: Config, number: int) -> Table:
             escape(name),
             escape(results.arms[0].system),
             escape(results.title),
-            BY_NAME[results.primary].title.partition(",")[0],
+            BY_NAME[results.primary].short,
             str(gain.n),
             _mean(gain.before),
             _mean(gain.after),

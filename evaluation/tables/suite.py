@@ -220,5 +220,4 @@ def _mean_cost(arms: Sequence[Arm], name: str) -> str:
 
 
 def _short(name: str) -> str:
-    short = {"em": "EM", "f1": "F1", "accuracy": "accuracy", "macro_f1": "macro-F1"}
-    return short.get(name, BY_NAME[name].title.partition(" (")[0])
+    return BY_NAME[name].heading or BY_NAME[name].short

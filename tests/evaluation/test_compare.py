@@ -15,6 +15,7 @@ from tiny_index import tiny_index
 from evaluation import arms as comparing
 from evaluation.__main__ import main
 from evaluation.arms import arm_path, plan, read_arm, results_path, scores_path
+from evaluation.measures.measures import BY_NAME
 from evaluation.results import (
     Difference,
     Results,
@@ -23,6 +24,7 @@ from evaluation.results import (
     primary_measure,
     read_results,
     verdict,
+    verdict_parts,
     write_results,
 )
 from inference.scripted import ScriptedEngine
@@ -272,7 +274,14 @@ def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool],
     assert verdict(comparison, "f1").startswith(expected)
 
 
+def test_a_measure_is_named_by_its_parts() -> None:
+    one = BY_NAME["correctness_lenient"]
+    assert (one.short, one.title) == ("Nugget correctness (judge)", "Nugget correctness (judge), lenient")
+    assert (BY_NAME["em"].heading, BY_NAME["calls"].title) == ("EM", "Model calls")
+
+
 def test_the_verdict_of_nothing_to_compare() -> None:
+    assert verdict_parts(None, "f1")[0] == ""
     assert "cannot be compared" in verdict(
         compare(*(make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab"), [], "f1", 10, 0), "f1"
     )
