@@ -3,7 +3,7 @@
 Runs the base model, the round's adapter and the config's baselines on held-out questions and on the config's
 benchmarks, and prints base against trained and methods side by side. Over many checkpoints, and over many runs:
 
-    python -m evaluation sample ...              the same as without an action, but nothing is scored: no judge yet
+    python -m evaluation --phase sample ...      runs the agents alone; --phase score then needs the judge alone
     python -m evaluation sweep --config X        checkpoints x systems x question sets; -h says more
     python -m evaluation leaderboard RUN...      the runs that were evaluated on the same questions, side by side
 
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 
 from evaluation.results import BASE, TRAINED, Results
-from ratchet.command import add_config_arguments, config_of, run_command, wide_console
+from ratchet.command import add_config_arguments, add_phase_argument, config_of, run_command, wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, open_run
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    actions = ("run", "sample", *STORED, "thresholds", "members", "leakage", "list", "describe")
+    actions = ("run", *STORED, "thresholds", "members", "leakage", "list", "describe")
     parser.add_argument("action", nargs="?", choices=actions, default="run", metavar="ACTION")
     parser.add_argument("name", nargs="?", help="describe: the benchmark's name")
     add_config_arguments(parser, required=False)
@@ -58,9 +58,7 @@ def main() -> None:
     parser.add_argument(
         "--quantile", type=float, default=0.25, help="thresholds: the share of right answers that may miss them (0.25)"
     )
-    parser.add_argument(
-        "--sampled", action="store_true", help="score what `sample` left: no agent's model is opened, only the judge's"
-    )
+    add_phase_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
@@ -82,10 +80,10 @@ def main() -> None:
         from evaluation.tables.members import print_members
 
         return print_members(config, arguments.round)
-    if arguments.action not in ("run", "sample") and (arguments.adapter or arguments.base_only):
+    if arguments.action != "run" and (arguments.adapter or arguments.base_only):
         parser.error(f"{arguments.action} looks at the stored arms; --adapter and --base-only belong to a run")
-    if arguments.sampled and arguments.action != "run":
-        parser.error("--sampled belongs to a run")
+    if arguments.action != "run" and arguments.phase != "all":
+        parser.error(f"{arguments.action} looks at the stored arms; --phase belongs to a run")
     if config.members:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
     folder = open_run(config).round(arguments.round)
@@ -105,20 +103,20 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
     from rewards.store import stored_scores
 
     splits = [arguments.split] if arguments.split else splits_of(config)
-    if arguments.action in ("run", "sample"):
+    if arguments.action == "run":
         adapter = None if arguments.base_only else arguments.adapter or folder.adapter
         if adapter is not None and not (adapter / "adapter_config.json").exists():
             raise UserError(
                 f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
                 "or measure the base model alone with --base-only"
             )
-        if arguments.action == "sample":
+        if arguments.phase == "sample":
             _, sampled = run_arms(config, folder, splits, adapter)
             for split, arms in sampled.items():
                 made = ", ".join(f"{arm.name} {len(arm.keys)}" for arm in arms)
                 print(f"{split}: trajectories in {folder.evaluation}: {made}")
             return
-        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.sampled)
+        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
     else:
         found = tabulate(config, folder, arguments.round, splits)
     if arguments.action in ("run", "table"):

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import TextIO
+from typing import Literal, TextIO, get_args
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -18,6 +18,9 @@ from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.lease import lost_lease
 from ratchet.text import plain_text
+
+Phase = Literal["all", "sample", "score"]
+"""What of an evaluation is done: agents and judge may not fit the memory together."""
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -35,6 +38,17 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
         default=[],
         metavar="KEY=VALUE",
         help="override one key of the config, such as sampling.samples=4 (repeatable)",
+    )
+
+
+def add_phase_argument(parser: argparse.ArgumentParser) -> None:
+    """For every command that samples and scores."""
+    parser.add_argument(
+        "--phase",
+        choices=get_args(Phase),
+        default="all",
+        help="sample: run the agents and score nothing; score: score what was sampled, without opening an agent's "
+        "model; all: both (default)",
     )
 
 

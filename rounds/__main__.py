@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import add_config_arguments, add_phase_argument, config_of, run_command
 from ratchet.errors import UserError
 from ratchet.runfolder import open_run
 
@@ -21,9 +21,7 @@ def main() -> None:
     promoting = actions.add_parser("promote", help="evaluate base, parent and candidate on dev, and decide")
     add_config_arguments(promoting)
     promoting.add_argument("--round", type=int, required=True, help="the round whose adapter is the candidate")
-    how = promoting.add_mutually_exclusive_group()
-    how.add_argument("--sample", action="store_true", help="run the arms, score and decide nothing")
-    how.add_argument("--sampled", action="store_true", help="the arms were run (--sample): open no agent's model")
+    add_phase_argument(promoting)
     tracing = actions.add_parser("trace", help="one question through every round")
     add_config_arguments(tracing)
     tracing.add_argument("question", help="the question's id")
@@ -38,9 +36,9 @@ def main() -> None:
     from rounds.promotion import promote, sample_arms
 
     run = open_run(config)
-    if arguments.sample:
+    if arguments.phase == "sample":
         return sample_arms(config, run, arguments.round)
-    print(promote(config, run, arguments.round, arguments.sampled).reason)
+    print(promote(config, run, arguments.round, sampled=arguments.phase == "score").reason)
 
 
 if __name__ == "__main__":

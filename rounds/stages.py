@@ -185,8 +185,8 @@ def promoting(experiment: Experiment, number: int, origin: int | None, has_candi
         reads |= {"parent": Adapter(experiment.run.round(origin).adapter)}
     writes = {"evaluation": File(results_path(folder, config, SPLIT)), **decision}
     # No settings are read: what was decided stays decided, for the next rounds are built on it.
-    sampling, agents = (*command, "--sample"), models_of([config.system])
-    return _measuring(experiment, number, "promote", sampling, command, (SPLIT,), agents, reads, writes)
+    agents = models_of([config.system])
+    return _measuring(experiment, number, "promote", command, (SPLIT,), agents, reads, writes)
 
 
 def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: MeasuringId = "evaluate") -> list[Stage]:
@@ -200,8 +200,7 @@ def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: Meas
     }
     reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
     which = () if with_adapter else ("--base-only",)
-    at = (*experiment.arguments, "--round", str(number), *which)
-    command, sampling = (*MODULE, "evaluation", *at), (*MODULE, "evaluation", "sample", *at)
+    command = (*MODULE, "evaluation", *experiment.arguments, "--round", str(number), *which)
     writes: dict[str, Artefact] = {
         "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
             results_path(folder, config, split)
@@ -209,7 +208,7 @@ def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: Meas
         for split in splits
     }
     agents = models_of([config.system, *config.evaluation.baselines.values()])
-    return _measuring(experiment, number, id, sampling, command, splits, agents, reads, writes)
+    return _measuring(experiment, number, id, command, splits, agents, reads, writes)
 
 
 def reporting(experiment: Experiment, number: int) -> Stage:
@@ -226,7 +225,6 @@ def _measuring(
     experiment: Experiment,
     number: int,
     id: MeasuringId,
-    sampling: tuple[str, ...],
     command: tuple[str, ...],
     splits: tuple[str, ...],
     agents: set[str],
@@ -240,8 +238,8 @@ def _measuring(
     patterns = tuple(f"*/{split}/*.jsonl" for split in splits)
     answers: dict[str, Artefact] = {"trajectories": Lines(experiment.run.round(number).evaluation, patterns)}
     return [
-        experiment.stage(number, SAMPLING[id], sampling, reads, answers, agents),
-        experiment.stage(number, id, (*command, "--sampled"), {**reads, **answers}, writes, judge),
+        experiment.stage(number, SAMPLING[id], (*command, "--phase", "sample"), reads, answers, agents),
+        experiment.stage(number, id, (*command, "--phase", "score"), {**reads, **answers}, writes, judge),
     ]
 
 

@@ -206,8 +206,8 @@ def _sweep(request: Request) -> list[Job]:
         """Sampled and scored: by one job, or by two where the judge is not to be up beside the agents."""
         if not apart(config, agents, judge):
             return [job(name, agents | judge, words, tasks, after)]
-        sampled = job(f"{name}-sample", agents, (*words, "--unscored"), tasks, after)
-        scored = job(name, judge, words, tasks, sampled.name)
+        sampled = job(f"{name}-sample", agents, (*words, "--phase", "sample"), tasks, after)
+        scored = job(name, judge, (*words, "--phase", "score"), tasks, sampled.name)
         return [sampled, replace(scored, condition="aftercorr") if tasks else scored]
 
     run = both("sweep", ("cell", f"{TASK}/{tasks}"), tasks)

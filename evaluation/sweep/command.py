@@ -9,10 +9,10 @@ Without an action: every cell, the tables, and the test of what dev chose. On ma
                cells are missing, which are named
     test       measure what dev chose, and what it is compared with, on the test sets: once
 
-Where a GPU has no room for agents and judge at once, `cell` and `test` sample first and score when called again:
+Where a GPU has no room for agents and judge at once, `cell` and `test` sample first and score after that:
 
-    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --unscored
-    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1
+    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
+    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evaluation.sweep.records import SweepResults
 from evaluation.sweep.run import run_cells
 from evaluation.sweep.spreadsheet import as_csv
 from evaluation.sweep.table import print_sweep
-from ratchet.command import add_config_arguments, config_of, part_of_work
+from ratchet.command import Phase, add_config_arguments, add_phase_argument, config_of, part_of_work
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
@@ -42,15 +42,13 @@ def sweep(arguments: Sequence[str]) -> None:
     parser.add_argument("action", nargs="?", choices=("all", "cells", "cell", "merge", "test"), default="all")
     parser.add_argument("part", nargs="?", type=part_of_work, metavar="K/N", help="cell: which part of the cells")
     add_config_arguments(parser)
-    parser.add_argument(
-        "--unscored", action="store_true", help="cell, test: sample, and leave the judge's work for later"
-    )
+    add_phase_argument(parser)
     parser.add_argument("--again", action="store_true", help="test: look at the test sets with another choice")
     options = parser.parse_intermixed_args(arguments)
     if (options.part is not None) != (options.action == "cell"):
         parser.error("cell takes a part K/N, such as 0/4; the other actions take none")
-    if options.unscored and options.action not in ("cell", "test"):
-        parser.error("--unscored belongs to cell and test: tables need scores")
+    if options.phase != "all" and options.action not in ("cell", "test"):
+        parser.error("--phase belongs to cell and test: tables need scores")
     if options.again and options.action not in ("test", "all"):
         parser.error("--again belongs to test")
     config = config_of(options)
@@ -65,7 +63,7 @@ def sweep(arguments: Sequence[str]) -> None:
     open_run(config)
     if options.action == "cell":
         part, parts = options.part
-        run_cells(plan, plan.cells()[part::parts], not options.unscored)
+        run_cells(plan, plan.cells()[part::parts], options.phase)
         return
     if options.action == "all":
         run_cells(plan, plan.cells())
@@ -77,8 +75,8 @@ def sweep(arguments: Sequence[str]) -> None:
             raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
         if blocked := _blocked(plan):
             raise UserError("the test is for what dev has chosen:\n  " + "\n  ".join(blocked))
-        _test(plan, options.again, not options.unscored)
-        if options.unscored:
+        _test(plan, options.again, options.phase)
+        if options.phase == "sample":
             return
     _finish(plan)
 
@@ -88,9 +86,9 @@ def _blocked(plan: Sweep) -> list[str]:
     return choices_of(plan)[1]
 
 
-def _test(plan: Sweep, again: bool, score: bool = True) -> None:
+def _test(plan: Sweep, again: bool, phase: Phase = "all") -> None:
     enter_looks(plan, choices_of(plan)[0], again)
-    run_cells(plan, tested_cells(plan, test_record(plan.folder)), score)
+    run_cells(plan, tested_cells(plan, test_record(plan.folder)), phase)
 
 
 def _finish(plan: Sweep, quiet: bool = False) -> None:

@@ -7,18 +7,24 @@ from collections.abc import Sequence
 
 from evaluation.sweep.cells import Cell, CellRecord, Sweep
 from questions.guard import check_adapter
+from ratchet.command import Phase
+from ratchet.errors import UserError
 from ratchet.files import write_json
 from sampling.pool import Pass, sample, stored
 
 
-def run_cells(sweep: Sweep, cells: Sequence[Cell], score: bool = True) -> None:
+def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None:
     """Finish the cells. What is on disk is not done again, and where nothing is missing no model is opened.
 
-    Not `score`: only sample, for where the judge's server is started after the agents' one is gone.
+    Raises UserError in the phase "score" where a cell was not sampled to its end.
     """
     seen = {cell.name: sweep.look(cell) for cell in cells}
     unfinished = [cell for cell in cells if seen[cell.name].state != "done" or seen[cell.name].failed]
     unsampled = [cell for cell in unfinished if not seen[cell.name].trajectories or seen[cell.name].failed]
+    if phase == "score":
+        if missing := [cell.name for cell in unsampled if not seen[cell.name].trajectories]:
+            raise UserError(f"{', '.join(missing)}: not sampled yet; run the same command with --phase sample first")
+        unsampled = []
     _check_leaks(sweep, unsampled)
     place = {checkpoint.name: i for i, checkpoint in enumerate(sweep.checkpoints)}
     passes = [
@@ -37,7 +43,7 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], score: bool = True) -> None:
         for cell, keys in zip(unsampled, sample(sweep.config, passes, title), strict=True):
             record = CellRecord(plan=sweep.plan_of(cell), keys=tuple(keys))
             write_json(cell.record, record.model_dump(mode="json"))
-    if score:
+    if phase != "sample":
         for number, cell in enumerate(unfinished, 1):
             print(f"score {number}/{len(unfinished)}: {cell.name}", file=sys.stderr)
             _score(sweep, cell)

@@ -197,7 +197,7 @@ def test_the_command_prints_the_table_and_the_verdict(
 def test_sampling_and_scoring_can_be_done_apart(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["evaluation", "sample", "--config", str(config_path)])
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--phase", "sample", "--config", str(config_path)])
     main()
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     config, folder = opened(config_path)
@@ -207,9 +207,13 @@ def test_sampling_and_scoring_can_be_done_apart(
         raise AssertionError("a stored trajectory was sampled again")
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--phase", "score", "--config", str(config_path)])
     main()
     assert "No clear difference. F1 0.50 -> 0.50" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--phase", "score", "--config", str(config_path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--phase belongs to a run" in capsys.readouterr().err
 
 
 def test_no_adapter_is_said_and_the_base_alone_can_be_measured(

@@ -33,11 +33,17 @@ def test_the_cells_are_listed_with_their_state(
     assert capsys.readouterr().out.splitlines() == [f"{name}\tmissing" for name in CELLS]
     assert not (path.parent / "run" / "sweep").exists(), "looking leaves nothing behind"
     run(monkeypatch, path, "cell", "1/3")
-    run(monkeypatch, path, "cell", "0/4", "--unscored")
+    run(monkeypatch, path, "cell", "0/4", "--phase", "sample")
     capsys.readouterr()
     run(monkeypatch, path, "cells")
     states = dict(line.split("\t")[:2] for line in capsys.readouterr().out.splitlines())
     assert states == dict(zip(CELLS, ("part", "done", "missing", "missing"), strict=True))
+    assert run(monkeypatch, path, "cell", "0/4", "--phase", "score") == 0
+    capsys.readouterr()
+    run(monkeypatch, path, "cells")
+    assert capsys.readouterr().out.splitlines()[0] == f"{CELLS[0]}\tdone"
+    with pytest.raises(UserError, match=r"not sampled yet.*--phase sample"):
+        run(monkeypatch, path, "cell", "0/1", "--phase", "score")
 
 
 def test_parts_in_any_order_make_the_same_tables_as_one_process(

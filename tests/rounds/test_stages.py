@@ -86,13 +86,14 @@ def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Pat
         ("report", ""),
     ]
     sampling, scoring = (s.command[s.command.index("--") + 1 :] for s in stages[4:6])
-    assert sampling[2:4] == ("evaluation", "sample") and "--sampled" in scoring
+    assert sampling[:-2] == scoring[:-2] and sampling[2] == "evaluation"
+    assert (sampling[-2:], scoring[-2:]) == (("--phase", "sample"), ("--phase", "score"))
 
 
 def test_a_judge_in_the_process_waits_until_the_agents_server_is_gone(tmp_path: Path) -> None:
     stages = judged(tmp_path, agent=SERVED, judge={"path": "some/judge"})
     assert [under(s) for s in stages] == ["", "agent", "", "", "agent", "", ""]
-    assert "--sampled" in stages[5].command
+    assert stages[5].command[-2:] == ("--phase", "score")
 
 
 def test_a_judge_that_is_an_agent_takes_one_server(tmp_path: Path) -> None:

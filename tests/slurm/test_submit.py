@@ -109,7 +109,8 @@ def test_a_sweep_whose_judge_has_a_server_samples_first_and_scores_task_by_task(
     assert options_of(calls["sweep-sample"])["--array"] == options_of(calls["sweep"])["--array"]
     served = {name: command.partition(" --models ")[2].split(" ")[0] for name, command in commands.items()}
     assert served == {"sweep-sample": "agent", "sweep": "judge", "merge": "", "test-sample": "agent", "test": "judge"}
-    assert [name for name, command in commands.items() if "--unscored" in command] == ["sweep-sample", "test-sample"]
+    phases = {name: command.partition("--phase ")[2] for name, command in commands.items()}
+    assert phases == {"sweep-sample": "sample", "sweep": "score", "merge": "", "test-sample": "sample", "test": "score"}
 
 
 def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: Slurm, experiment: Path) -> None:
