@@ -169,7 +169,7 @@ def exchanges(question: Question) -> list[tuple[str, str]]:
     """Worked examples: each searches once and finishes."""
     turns = []
     for example in worked_examples(question):
-        query = example.task.partition(": ")[2].partition("\n")[0].rstrip("?.")
+        query = example.asked.rstrip("?.")
         turns += [
             (example.task, f"Thought: I have to look this up.\nAction: search[{query}]"),
             (f"Documents:\n[1] {example.reason}", f"Thought: {example.reason}\nAction: finish[{example.label}]"),

@@ -67,15 +67,15 @@ def splits_of(config: Config) -> list[str]:
     return [config.evaluation.split, *config.evaluation.benchmarks]
 
 
-def split_of(config: Config, name: str) -> SplitConfig:
-    """The split or benchmark of this name. Raises UserError."""
+def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
+    """The split or benchmark of this name. Raises UserError that names what asked for it."""
     splits = {"train": config.questions.train, "dev": config.questions.dev, "test": config.questions.test}
     for taken in config.evaluation.benchmarks:
         if taken in splits or taken.startswith(".") or "/" in taken:
             raise UserError(f"evaluation.benchmarks.{taken}: this name cannot be used for a benchmark; choose another")
     splits |= config.evaluation.benchmarks
     if name not in splits:
-        raise UserError(f"--split {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
+        raise UserError(f"{asked_by} {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
     return splits[name]
 
 

@@ -190,11 +190,7 @@ def plan_sweep(config: Config) -> Sweep:
 
 def _question_set(config: Config, settings: SweepConfig, name: str, stage: Stage) -> QuestionSet:
     check_names(f"sweep.{stage}", [name])
-    try:
-        split = split_of(config, name)
-    except UserError as error:
-        raise UserError(f"sweep.{stage}: {str(error).removeprefix('--split ')}") from None
-    loaded = load_split(split, config.seed)
+    loaded = load_split(split_of(config, name, f"sweep.{stage}:"), config.seed)
     measure = settings.measure or primary_measure(loaded.questions, config.evaluation.scores)
     return QuestionSet(name, title_of(config, name), stage, loaded.questions, loaded.digest, measure)
 

@@ -51,9 +51,23 @@ class Refused(EngineError):
 class Broken(EngineError):
     """The server was away whenever this request was tried, and there for others: it may be the request's own fault."""
 
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
+        """What happened, in one line, for a message that says something else about it."""
+
 
 class ServerLost(UserError):
     """No server is there, or it has not answered anyone for as long as one waits for it."""
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
+        """As in `Broken`: without what to do about it."""
+
+
+def what_happened(problem: Exception) -> str:
+    return problem.what if isinstance(problem, ServerLost | Broken) else str(problem)
 
 
 class Connection:
@@ -120,7 +134,8 @@ class Connection:
             except TimeoutError:
                 raise EngineError(f"{self.url} gave no answer within {self._timeout:g} s (models.*.timeout)") from None
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                problem: Exception = ServerLost(f"no server answers at {self.url} ({_why(error)}); {HOW_TO_START}")
+                what = f"no server answers at {self.url} ({_why(error)})"
+                problem: Exception = ServerLost(f"{what}; {HOW_TO_START}", what)
             except httpx.TransportError as error:
                 problem = EngineError(f"{self.url}: the connection broke ({self._short(_why(error))})")
             except BadAnswer as error:
@@ -166,15 +181,16 @@ class Connection:
         """One line, however many requests wait."""
         if self._away_since is None:
             self._away_since = since
-            reason = str(problem).split(";")[0]
-            logger.warning("waiting for %s, up to %s: %s", self.url, duration(self.patience()), reason)
+            waiting = duration(self.patience())
+            logger.warning("waiting for %s, up to %s: %s", self.url, waiting, what_happened(problem))
 
     def _lost(self, problem: Exception, since: float) -> Exception:
         if self._answered_at > since:
-            return Broken(f"{problem}; it answers other requests")
+            return Broken(f"{problem}; it answers other requests", what_happened(problem))
         return ServerLost(
             f"{problem}\nIt was waited for as long as one request may take (models.*.timeout: {self._timeout:g} s). "
-            "What is finished is kept: see why the server ended, and run the same command again."
+            "What is finished is kept: see why the server ended, and run the same command again.",
+            what_happened(problem),
         )
 
     def _refusal(self, answer: Answer) -> Exception:

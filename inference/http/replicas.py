@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from inference.engine import Completion, Message, SamplingParams
-from inference.http.connection import HOW_TO_START, Broken, ServerLost
+from inference.http.connection import HOW_TO_START, Broken, ServerLost, what_happened
 from inference.http.engine import HttpEngine, Stats
 from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig
@@ -122,7 +122,7 @@ class ReplicaEngine:
             absent = await together([greet(replica) for replica in self.replicas])
             problems = [error for error in absent if error]
             if len(problems) == len(self.replicas):
-                raise UserError("\n".join([*map(_reason, problems), f"That is all of them; {HOW_TO_START}"]))
+                raise UserError("\n".join([*map(what_happened, problems), f"That is all of them; {HOW_TO_START}"]))
             for replica, error in zip(self.replicas, absent, strict=True):
                 if error:
                     self._lose(replica, error)
@@ -165,13 +165,8 @@ class ReplicaEngine:
 
     def _lose(self, replica: Replica, error: Exception) -> None:
         if replica.lost_until <= _now():
-            logger.warning("%s; its trajectories go elsewhere for %g s", _reason(error), TRY_AGAIN)
+            logger.warning("%s; its trajectories go elsewhere for %g s", what_happened(error), TRY_AGAIN)
         replica.lost_until = _now() + TRY_AGAIN
-
-
-def _reason(error: Exception) -> str:
-    """Without what to do about it."""
-    return str(error).splitlines()[0].split(";")[0]
 
 
 def _now() -> float:

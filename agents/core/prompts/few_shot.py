@@ -14,7 +14,10 @@ from ratchet.records import Label, Question, Stance
 
 @dataclass(frozen=True)
 class Worked:
+    asked: str
+    """The claim or the question alone."""
     task: str
+    """What is asked as a prompt has it, options included."""
     reason: str
     label: str
 
@@ -48,15 +51,18 @@ def worked_examples(question: Question) -> tuple[Worked, ...]:
     labels = labels_of(question)
     if not _is_choice(question):
         stances = {label.stance: label.name for label in reversed(labels)}
+        is_claim = question.form == "claim"
         return tuple(
-            Worked(f"Claim: {claim}" if question.form == "claim" else f"Question: {asked}", reason, stances[stance])
+            Worked(claim, f"Claim: {claim}", reason, stances[stance])
+            if is_claim
+            else Worked(asked, f"Question: {asked}", reason, stances[stance])
             for stance, (claim, asked, reason) in FACTS.items()
         )
     choices = []
     for text, options, right, reason in CHOICES:
         shown = [Label(name=label.name, meaning=option) for label, option in zip(labels, options, strict=False)]
         name = shown[min(right, len(shown) - 1)].name
-        choices.append(Worked(f"Question: {text}\n{labels_text(shown)}", reason, name))
+        choices.append(Worked(text, f"Question: {text}\n{labels_text(shown)}", reason, name))
     return tuple(choices)
 
 
