@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
+from test_stages import experiment
 
 from evaluation.measures.statistics import paired_difference
 from evaluation.results import Difference
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
+from rounds.__main__ import main
 from rounds.promotion import decide, kept_any, last_promoted, read_promotions, take_over
 from rounds.records import Promotion
 
@@ -116,3 +122,23 @@ def test_a_round_takes_over_what_is_known_on_dev(tmp_path: Path) -> None:
     (to / "base" / "dev" / "part-0.jsonl").write_text("more\n")
     take_over(run, 4, origin=1)
     assert (to / "base" / "dev" / "part-0.jsonl").read_text() == "more\n", "what is there stays"
+
+
+@pytest.mark.parametrize(("phase", "sampled", "scored"), [("sample", 1, []), ("score", 0, [True]), ("all", 0, [False])])
+def test_a_promotion_samples_and_scores_in_one_phase_or_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, sampled: int, scored: list[bool]
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump(experiment(tmp_path).config.model_dump(mode="json")))
+    arms: list[int] = []
+    decisions: list[bool] = []
+    monkeypatch.setattr("rounds.promotion.sample_arms", lambda config, run, number: arms.append(number))
+
+    def promote(config: Config, run: RunFolder, number: int, sampled: bool) -> SimpleNamespace:
+        decisions.append(sampled)
+        return SimpleNamespace(reason="as told")
+
+    monkeypatch.setattr("rounds.promotion.promote", promote)
+    monkeypatch.setattr(sys, "argv", ["rounds", "promote", "--config", str(file), "--round", "1", "--phase", phase])
+    main()
+    assert (len(arms), decisions) == (sampled, scored), "what was sampled before is scored without an agent's model"
