@@ -123,7 +123,7 @@ def main() -> None:
     elif verb == "inspect":
         inspect(rest)
     elif verb == "capacity":
-        from index_build.capacity.command import main as capacity
+        from index_build.capacity import main as capacity
 
         capacity(rest)
     else:

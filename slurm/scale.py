@@ -77,7 +77,7 @@ def index_line(config: Config, node: Node, documents: int | None) -> Line:
     limit = "served from memory; `--memory-gb` says where that ends"
     if node.memory:
         limit = f"one node holds {node.memory / each:,.0f} documents in memory"
-    return Line("index", _gb(wanted * each), limit, (text, f"hours, memory while building, latency: {capacity}"))
+    return Line("index", _gb(wanted * each), limit, (text, f"hours, jobs, memory, latency: {capacity}"))
 
 
 def serving_line(config: Config, name: str, node: Node) -> Line:

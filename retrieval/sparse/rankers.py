@@ -27,14 +27,14 @@ class SparseRanker:
 
     def __init__(self, engine: Engine, read: QueryReader) -> None:
         self.engine = engine
-        self._read = read
+        self.read = read
 
     def __len__(self) -> int:
         """Number of chunks."""
         return len(self.engine)
 
     def rank(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray] | None = None) -> list[Ranking]:
-        return self.engine.search(self._read(queries), k, allowed)
+        return self.engine.search(self.read(queries), k, allowed)
 
 
 def word_queries(words: Words) -> QueryReader:
