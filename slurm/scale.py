@@ -2,20 +2,52 @@
 
 Every number is printed with its arithmetic. Sizes come from the models' config.json, the index and the run folder;
 speeds from the run folder or from you. What is not known stays a letter, with the command that measures it.
+
+What a training step holds, in bytes, for n = micro_batch x length tokens on a device, b bytes a number of the frozen
+weights (h hidden, f inner, q and k widths of queries and keys, L layers, V words, m of the n tokens learnt):
+
+    weights      b x parameters; with FSDP over g GPUs 1/g of them, two layers whole, and b x h x V: the output head,
+                 which every process has whole until the backward pass ends (training/processes.py)
+    adapter      16 x its parameters: float32 weight and gradient, two moments of Adam
+    residuals    L x n x h x b: the input of every layer, kept for the backward pass
+    one layer    n x [b (4f + 5h + 2q + 2k) to go back through it + b 2f of gradients on the way]; in 16 bits
+                 n x (20h + 2f) bytes more for norms and LoRA's inputs in float32
+    or the head  whichever is larger, as they are not held together. On a GPU the head is computed in tiles:
+                 4096 x 32768 x b + m x h x (4 + b); on a CPU in one piece: 12 x m x V
+
+Without gradient checkpointing every layer keeps what the backward pass needs, instead of its input alone.
+
+Against what steps allocate, counted tensor by tensor on a CPU: the activations computed are more than those there by 4%
+(bfloat16) and 5% (float32) on two layers as wide as Qwen2.5-7B's, and by 15% on SmolLM2-135M (float32);
+tests/slurm/test_scale.py counts a small model. The process itself took 1 to 8% more than this whole sum
+(`benchmarks/training.py` prints both). No GPU was at hand: there an allocator's gaps and the CUDA context come on top.
 """
 
 from __future__ import annotations
 
+import json
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+from inference.footprint import DTYPE_BYTES, Footprint, footprint
 from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import JUDGED_SCORES, Config, SplitConfig
 from ratchet.errors import UserError
-from slurm.measured import Measured, index_sizes, measure, training_speed
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+from ratchet.runfolder import RunFolder
 
 GB = 1e9
+TRAJECTORIES = 2000
+"""Trajectories of a run that are looked at."""
+TILE_TOKENS, TILE_WORDS = 4096, 32_768
+"""TRL's head on a GPU (trl/kernels/chunked_logprob.py)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +66,116 @@ class Line:
     step: str
     needs: str
     limit: str
-    arithmetic: tuple[str, ...]
+    arithmetic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes on one device."""
+
+    weights: int
+    adapter: int
+    residuals: int
+    layer: int
+    head: int
+
+    @property
+    def activations(self) -> int:
+        return self.residuals + max(self.layer, self.head)
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.adapter + self.activations
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step of a model on one of some devices."""
+
+    shape: Any
+    """transformers' config of the text model."""
+    size: Footprint
+    number_bytes: int
+    """Of a frozen weight."""
+    rank: int
+    checkpointing: bool = True
+    shards: int = 1
+    """GPUs that FSDP spreads the weights over."""
+    tiled_head: bool = True
+    """As on a GPU."""
+
+    def memory(self, tokens: int, learnt: int) -> TrainingMemory:
+        """With so many tokens on the device at once, and so many of them learnt."""
+        shape, b, sixteen = self.shape, self.number_bytes, self.number_bytes == 2
+        h, f, layers, words = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers, shape.vocab_size
+        heads = shape.num_attention_heads
+        width = getattr(shape, "head_dim", None) or h // heads
+        queries, keys = width * heads, width * (getattr(shape, "num_key_value_heads", None) or heads)
+        saved = b * (4 * f + 5 * h + 2 * queries + 2 * keys) + 12 * h * sixteen
+        passing = b * 2 * f + (b * f + 8 * h) * sixteen
+        kept, layer = (b * h, saved + passing) if self.checkpointing else (saved, passing)
+        head = 12 * learnt * words
+        if self.tiled_head:
+            head = b * min(learnt, TILE_TOKENS) * min(words, TILE_WORDS) + learnt * h * (4 + b)
+        weights = self.size.parameters * b
+        if self.shards > 1:
+            weights = weights // self.shards + 2 * weights // layers + b * h * words
+        return TrainingMemory(
+            weights=weights,
+            adapter=16 * self.size.lora_parameters(self.rank) // self.shards,
+            residuals=layers * tokens * kept,
+            layer=tokens * layer,
+            head=head,
+        )
+
+    def most_tokens(self, room: float) -> int:
+        """Tokens on the device at once, all of them learnt, that fit `room` bytes; 0 where not even the weights do."""
+        return max(0, bisect_right(range(1 << 26), room, key=lambda count: self.memory(count, count).total) - 1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Means over some trajectories of a run."""
+
+    trajectories: int
+    bytes_each: float
+    calls_each: float
+    tokens_each: float
+    """New tokens."""
+    at_once: int
+    tokens_per_second: float
+    """Of all in flight together, had there always been as many as could be; where there were fewer, it was less."""
+
+
+def measure(config: Config) -> Measured | None:
+    """Of the latest round that has trajectories; None where none has."""
+    for folder in reversed(RunFolder(config.folder).rounds()):
+        first = islice(read_segments(folder.trajectories, Trajectory), TRAJECTORIES)
+        some = [one for one in first if one.status != "failed"]
+        tokens = sum(call.new_tokens for one in some for call in one.model_calls)
+        seconds, count = sum(one.seconds for one in some), len(some)
+        at_once = min(config.sampling.concurrency, count)
+        if seconds > 0 and tokens > 0:
+            return Measured(
+                trajectories=count,
+                bytes_each=sum(len(one.model_dump_json()) + 1 for one in some) / count,
+                calls_each=sum(len(one.model_calls) for one in some) / count,
+                tokens_each=tokens / count,
+                at_once=at_once,
+                tokens_per_second=tokens * at_once / seconds,
+            )
+    return None
+
+
+def training_speed(config: Config) -> float | None:
+    """Tokens a second of the median step of the latest training; None where there is none."""
+    for folder in reversed(RunFolder(config.folder).rounds()):
+        log = folder.training / "log.jsonl"
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        speeds = [s for line in lines if line.endswith("\n") and (s := json.loads(line).get("tokens_per_second"))]
+        if speeds:
+            return median(speeds)
+    return None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,30 +191,40 @@ def main(arguments: Sequence[str]) -> None:
     node = Node(given.gpu_gb * GB, given.gpus, given.memory_gb * GB if given.memory_gb else None)
     questions = given.questions or _split_size(config, config.questions.train)
     evaluated = _split_size(config, getattr(config.questions, config.evaluation.split))
-    measured = measure(config)
+    measured, rate, arms = measure(config), given.tokens_per_second, 2 + len(config.evaluation.baselines)
     lines = [
         index_line(config, node, given.documents),
         *(serving_line(config, name, node) for name in config.models),
-        sampling_line(config, questions, measured, given.tokens_per_second),
+        hours_line("sample", questions, config.sampling.samples, f"{config.sampling.samples} samples", measured, rate),
         *judging_lines(config, questions),
         training_line(config, node),
-        evaluation_line(config, evaluated, measured, given.tokens_per_second),
-        disk_line(config, questions, measured),
+        hours_line(
+            "evaluate",
+            evaluated,
+            config.evaluation.samples * arms,
+            f"{config.evaluation.samples} samples x {arms} arms (base, trained, {arms - 2} baselines)",
+            measured,
+            rate,
+            f"the same for a question of each of the {len(config.evaluation.benchmarks)} benchmarks; in a sweep, for "
+            "every checkpoint",
+        ),
+        disk_line(questions, config.sampling.samples, measured),
     ]
     print(render(lines, node, config.run))
 
 
 def index_line(config: Config, node: Node, documents: int | None) -> Line:
     if config.index.url is not None:
-        return Line("index", "elsewhere", f"a search server answers: {config.index.url}", ())
-    found = index_sizes(Path(config.index.path))
+        return Line("index", "elsewhere", f"a search server answers: {config.index.url}")
+    folder = Path(config.index.path)
     capacity = f"`python -m index_build capacity --config X --documents {documents or 'N'}`"
-    if found is None:
-        return Line("index", "B bytes", f"{config.index.path} is not built; {capacity} measures B", ())
-    size, there = found
+    try:
+        there = json.loads((folder / "manifest.json").read_bytes())["documents"]
+        each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
+    except (OSError, ValueError, KeyError, ZeroDivisionError):
+        return Line("index", "B bytes", f"{folder} is not built; {capacity} measures B")
     wanted = documents or there
-    each = size / there
-    text = f"{wanted:,} documents x {size:,} bytes / {there:,} documents = {_gb(wanted * each)}"
+    text = f"{wanted:,} documents x {each * there:,.0f} bytes / {there:,} documents = {_gb(wanted * each)}"
     limit = "served from memory; `--memory-gb` says where that ends"
     if node.memory:
         limit = f"one node holds {node.memory / each:,.0f} documents in memory"
@@ -81,14 +232,13 @@ def index_line(config: Config, node: Node, documents: int | None) -> Line:
 
 
 def serving_line(config: Config, name: str, node: Node) -> Line:
-    from inference.footprint import DTYPE_BYTES, footprint
     from inference.serving.plan import Serving
     from inference.serving.settings import serve_config
     from inference.serving.split import ACTIVATIONS, CONTEXT, GRAPHS, SPARE, need
 
     model = config.models[name]
     if model.engine in ("openai", "scripted"):
-        return Line(f"serve {name}", "elsewhere", f"engine: {model.engine}", ())
+        return Line(f"serve {name}", "elsewhere", f"engine: {model.engine}")
     serving = Serving((name,), model, serve_config(config, name), model.concurrency)
     size, over = footprint(model.path, model.revision, model.dtype), serving.settings.tensor_parallel
     own, overhead = need(serving, 1, size), ACTIVATIONS + GRAPHS + CONTEXT
@@ -113,110 +263,80 @@ def serving_line(config: Config, name: str, node: Node) -> Line:
 def training_line(config: Config, node: Node) -> Line:
     from transformers import AutoConfig
 
-    from inference.footprint import DTYPE_BYTES, footprint
-    from slurm.sizes import Step, shape_of
-
     training, model = config.training, config.models[config.training.model]
     size = footprint(model.path, model.revision, model.dtype)
-    config_json = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
-    shape = shape_of(config_json.get_text_config())
-    number = DTYPE_BYTES[model.dtype]
-    alone = Step(number, training.lora.r, training.gradient_checkpointing)
-    tokens = training.micro_batch * training.max_length
-    memory = alone.memory(shape, size, tokens, tokens)
-    most = alone.most_tokens(shape, size, node.gpu)
-    lora = size.lora_parameters(training.lora.r)
-    arithmetic = [
-        f"weights {size.parameters:,} x {number} bytes = {_gb(memory.weights)}; adapter {lora:,} (rank "
-        f"{training.lora.r} x {size.linear_features:,}, on all linear layers) x 16 bytes = {_gb(memory.adapter)}",
-        f"residuals {shape.layers} layers x {tokens:,} tokens (micro_batch x max_length) x "
-        f"{memory.residuals // (shape.layers * tokens):,} bytes = {_gb(memory.residuals)}; then one layer {tokens:,} x "
-        f"{memory.layer // tokens:,} bytes = {_gb(memory.layer)} or the head {_gb(memory.head)} (slurm/sizes.py)",
-        f"{most:,} tokens fit: micro_batch {most // training.max_length} at max_length {training.max_length:,}",
-    ]
-    sharded = Step(number, training.lora.r, training.gradient_checkpointing, shards=max(2, node.gpus))
-    with_fsdp = sharded.memory(shape, size, tokens, tokens).total
-    arithmetic.append(
-        f"on each of {sharded.shards} GPUs {_gb(with_fsdp)} with configs/accelerate/fsdp.yaml, "
-        f"{_gb(memory.total)} with ddp.yaml"
-    )
+    loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+    shape, number, rank = loaded.get_text_config(), DTYPE_BYTES[model.dtype], training.lora.r
+    alone = Step(shape, size, number, rank, training.gradient_checkpointing)
+    sharded = replace(alone, shards=max(2, node.gpus))
+    tokens, layers = training.micro_batch * training.max_length, shape.num_hidden_layers
+    memory, with_fsdp = alone.memory(tokens, tokens), sharded.memory(tokens, tokens).total
+    most = alone.most_tokens(node.gpu)
     speed = training_speed(config)
-    arithmetic.append(
+    arithmetic = (
+        f"weights {size.parameters:,} x {number} bytes = {_gb(memory.weights)}; adapter "
+        f"{size.lora_parameters(rank):,} (rank {rank} x {size.linear_features:,}, on all linear layers) x 16 bytes = "
+        f"{_gb(memory.adapter)}",
+        f"residuals {layers} layers x {tokens:,} tokens (micro_batch x max_length) x "
+        f"{memory.residuals // (layers * tokens):,} bytes = {_gb(memory.residuals)}; then one layer {tokens:,} x "
+        f"{memory.layer // tokens:,} bytes = {_gb(memory.layer)} or the head {_gb(memory.head)} (slurm/scale.py)",
+        f"{most:,} tokens fit: micro_batch {most // training.max_length} at max_length {training.max_length:,}",
+        f"on each of {sharded.shards} GPUs {_gb(with_fsdp)} with configs/accelerate/fsdp.yaml (two layers and the "
+        f"output head are whole on each), {_gb(memory.total)} with ddp.yaml",
         f"this run trained {speed:,.0f} tokens/s: hours = tokens x epochs / {speed:,.0f} / 3600"
         if speed
-        else "hours = tokens x epochs / S / 3600; `python benchmarks/training.py` measures S, tokens a second"
+        else "hours = tokens x epochs / S / 3600; `python benchmarks/training.py` measures S, tokens a second",
     )
     limit = f"micro_batch {most // training.max_length} at most on one GPU of {_gb(node.gpu)}"
     if memory.total > node.gpu:
         fits = "fits with FSDP" if with_fsdp <= node.gpu and node.gpus > 1 else "lower max_length or micro_batch"
         limit = f"DOES NOT FIT one GPU of {_gb(node.gpu)}: {fits}"
-    return Line("train", f"{_gb(memory.total)} a GPU", limit, tuple(arithmetic))
+    return Line("train", f"{_gb(memory.total)} a GPU", limit, arithmetic)
 
 
-def sampling_line(config: Config, questions: int | None, measured: Measured | None, given: float | None) -> Line:
-    samples = config.sampling.samples
-    total = None if questions is None else questions * samples
-    return Line(
-        "sample", _many(total, "trajectories"), *_hours(questions, f"{samples} samples", total, measured, given)
-    )
+def hours_line(
+    step: str, questions: float, each: int, of: str, measured: Measured | None, given: float | None, *more: str
+) -> Line:
+    """A step in which agents answer: trajectories x new tokens of each / new tokens a second."""
+    total, limit = questions * each, "time, not memory"
+    counted = f"{_count(questions, 'Q')} questions x {of} = {_count(total)} trajectories"
+    times = f"T / {given or 'R'} / 3600, T new tokens each; T: sample a few questions, run this again"
+    if measured is not None:
+        rate = given or measured.tokens_per_second
+        source = "as you say" if given else f"as in this run, if its {measured.at_once} places were always taken"
+        times = (
+            f"{measured.tokens_each:,.0f} new tokens ({measured.calls_each:.1f} calls) each, as in this run / "
+            f"{rate:,.0f} a second ({source}) / 3600"
+        )
+        if not math.isnan(total):
+            limit = f"{total * measured.tokens_each / rate / 3600:,.3g} hours"
+            times += f" = {limit}"
+    hours = f"hours = {_count(total, 'trajectories')} x {times}"
+    return Line(step, f"{_count(total)} trajectories", limit, (counted, hours, *more))
 
 
-def evaluation_line(config: Config, questions: int | None, measured: Measured | None, given: float | None) -> Line:
-    arms = 2 + len(config.evaluation.baselines)
-    total = None if questions is None else questions * config.evaluation.samples * arms
-    of = f"{config.evaluation.samples} samples x {arms} arms (base, trained, {arms - 2} baselines)"
-    limit, arithmetic = _hours(questions, of, total, measured, given)
-    benchmarks = len(config.evaluation.benchmarks)
-    more = f"the same for a question of each of the {benchmarks} benchmarks; in a sweep, for every checkpoint"
-    return Line("evaluate", _many(total, "trajectories"), limit, (*arithmetic, more))
-
-
-def judging_lines(config: Config, questions: int | None) -> list[Line]:
+def judging_lines(config: Config, questions: float) -> list[Line]:
     scores = sorted(JUDGED_SCORES & {*config.rewards.weights})
     if not scores:
         return []
-    each = len(scores) * config.rewards.runs
-    total = None if questions is None else questions * config.sampling.samples * each
-    named = f"{len(scores)} scores ({', '.join(scores)}) x {config.rewards.runs} runs"
+    samples, runs = config.sampling.samples, config.rewards.runs
+    verdicts = f"{_count(questions * samples * len(scores) * runs)} verdicts"
     arithmetic = (
-        f"{_letter(questions)} questions x {config.sampling.samples} samples x {named} = {_many(total, 'verdicts')}; "
-        "more of them where a score goes claim by claim",
+        f"{_count(questions, 'Q')} questions x {samples} samples x {len(scores)} scores ({', '.join(scores)}) x {runs} "
+        f"runs = {verdicts}; more of them where a score goes claim by claim",
         "hours = verdicts / J / 3600; `python -m rewards` shows J, verdicts a second, while it runs",
     )
-    return [Line("judge", _many(total, "verdicts"), "time, not memory", arithmetic)]
+    return [Line("judge", verdicts, "time, not memory", arithmetic)]
 
 
-def disk_line(config: Config, questions: int | None, measured: Measured | None) -> Line:
-    samples = config.sampling.samples
+def disk_line(questions: float, samples: int, measured: Measured | None) -> Line:
+    counted = f"{_count(questions, 'Q')} questions x {samples} samples x"
     if measured is None:
-        text = (
-            f"{_letter(questions)} questions x {samples} samples x D bytes; D: sample a few questions, run this again"
-        )
+        text = f"{counted} D bytes; D: sample a few questions, run this again"
         return Line("disk", "D bytes a trajectory", "not measured yet", (text,))
-    total = None if questions is None else questions * samples * measured.bytes_each
-    text = (
-        f"{_letter(questions)} questions x {samples} samples x {measured.bytes_each:,.0f} bytes "
-        f"(of {measured.trajectories:,} in this run) = {_gb(total)}"
-    )
-    return Line("disk", _gb(total), "a round; scores and evaluation come on top", (text,))
-
-
-def _hours(
-    questions: int | None, of: str, total: int | None, measured: Measured | None, given: float | None
-) -> tuple[str, tuple[str, ...]]:
-    """(what it takes, the arithmetic): trajectories x new tokens of each / new tokens a second."""
-    counted = f"{_letter(questions)} questions x {of} = {_many(total, 'trajectories')}"
-    if measured is None:
-        tokens = "T new tokens each; T: sample a few questions, run this again"
-        return "time, not memory", (counted, f"hours = trajectories x T / {given or 'R'} / 3600, {tokens}")
-    rate = given or measured.tokens_per_second
-    source = "as you say" if given else f"as in this run, if its {measured.at_once} places were always taken"
-    each = f"{measured.tokens_each:,.0f} new tokens ({measured.calls_each:.1f} calls) each, as in this run"
-    if total is None:
-        return "time, not memory", (counted, f"hours = trajectories x {each} / {rate:,.0f} a second ({source}) / 3600")
-    hours = total * measured.tokens_each / rate / 3600
-    line = f"{total:,} x {each} / {rate:,.0f} a second ({source}) / 3600 = {hours:,.3g} hours"
-    return f"{hours:,.3g} hours", (counted, line)
+    total = _gb(questions * samples * measured.bytes_each)
+    text = f"{counted} {measured.bytes_each:,.0f} bytes (of {measured.trajectories:,} in this run) = {total}"
+    return Line("disk", total, "a round; scores and evaluation come on top", (text,))
 
 
 def render(lines: Sequence[Line], node: Node, run: str) -> str:
@@ -232,23 +352,19 @@ def render(lines: Sequence[Line], node: Node, run: str) -> str:
     return "\n".join(out)
 
 
-def _split_size(config: Config, split: SplitConfig) -> int | None:
-    """Questions of a split, or None where its file is not here."""
+def _split_size(config: Config, split: SplitConfig) -> float:
+    """Questions of a split, or NaN where its file is not here."""
     from questions.load import load_questions
 
     try:
         return len(load_questions(split, config.seed))
     except UserError:
-        return None
+        return math.nan
 
 
-def _gb(size: float | None) -> str:
-    return "?" if size is None else f"{size / GB:,.3f} GB" if size < GB else f"{size / GB:,.1f} GB"
+def _gb(size: float) -> str:
+    return "?" if math.isnan(size) else f"{size / GB:,.3f} GB" if size < GB else f"{size / GB:,.1f} GB"
 
 
-def _many(count: int | None, what: str) -> str:
-    return f"? {what}" if count is None else f"{count:,} {what}"
-
-
-def _letter(count: int | None) -> str:
-    return "Q" if count is None else f"{count:,}"
+def _count(number: float, unknown: str = "?") -> str:
+    return unknown if math.isnan(number) else f"{number:,.0f}"

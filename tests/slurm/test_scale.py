@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,20 @@ from ratchet.config import LoraConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
-from slurm.scale import main
-from slurm.sizes import Shape, Step, shape_of
+from slurm.scale import Step, main
 from training.lora import add_lora
 
 
-def sizes(folder: Path, shape: dict[str, Any]) -> tuple[Shape, Any]:
+def step_of(folder: Path, shape: dict[str, Any]) -> Step:
+    """In bfloat16, on one GPU."""
     path = save_shape(folder, shape)
-    return shape_of(AutoConfig.from_pretrained(path)), footprint(path, None, "bfloat16")
+    size = footprint(path, None, "bfloat16")
+    return Step(AutoConfig.from_pretrained(path).get_text_config(), size, number_bytes=2, rank=16)
 
 
 def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
     """The paper's: LoRA of rank 16, one row of 16,000 tokens at a time, bfloat16."""
-    shape, size = sizes(tmp_path, QWEN25_7B)
-    assert shape == Shape(28, 3584, 18944, 3584, 512, 152064)
-    one = Step(number_bytes=2, rank=16).memory(shape, size, 16_000, 2_000)
+    one = step_of(tmp_path, QWEN25_7B).memory(16_000, 2_000)
     assert one.weights == 7_615_616_512 * 2
     # A layer's inputs and outputs: q and o 7168 each, k and v 4096 each, gate, up and down 22528 each.
     assert one.adapter == 16 * 16 * 28 * (2 * 7168 + 2 * 4096 + 3 * 22528)
@@ -49,16 +49,17 @@ def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
 def test_what_fits_a_gpu_and_what_sharding_saves(tmp_path: Path) -> None:
     fits = {}
     for name, shape in (("7b", QWEN25_7B), ("14b", QWEN25_14B), ("10b", FALCON3_10B)):
-        form, size = sizes(tmp_path / name, shape)
-        step = Step(number_bytes=2, rank=16)
-        fits[name] = most = step.most_tokens(form, size, 80e9)
-        assert step.memory(form, size, most, most).total <= 80e9 < step.memory(form, size, most + 1, most + 1).total
-        assert step.most_tokens(form, size, 10e9) == 0
-        sharded = Step(number_bytes=2, rank=16, shards=8).memory(form, size, 16_000, 16_000)
-        alone = step.memory(form, size, 16_000, 16_000)
-        assert sharded.weights == alone.weights // 8 + 2 * alone.weights // form.layers
+        step = step_of(tmp_path / name, shape)
+        fits[name] = most = step.most_tokens(80e9)
+        assert step.memory(most, most).total <= 80e9 < step.memory(most + 1, most + 1).total
+        assert step.most_tokens(10e9) == 0
+        sharded, alone = replace(step, shards=8).memory(16_000, 16_000), step.memory(16_000, 16_000)
+        # Two layers are whole at a time, and the output head all the time.
+        head = 2 * shape["vocab_size"] * shape["hidden_size"]
+        layers = 2 * alone.weights // shape["num_hidden_layers"]
+        assert sharded.weights == alone.weights // 8 + layers + head
         assert sharded.activations == alone.activations
-        kept = Step(number_bytes=2, rank=16, checkpointing=False).memory(form, size, 16_000, 16_000)
+        kept = replace(step, checkpointing=False).memory(16_000, 16_000)
         assert kept.total > 80e9 > alone.total
     assert fits["7b"] > fits["10b"] > fits["14b"] > 16_000
 
@@ -137,8 +138,9 @@ def test_the_formula_against_what_a_step_allocates(
     )
     config.save_pretrained(tmp_path)
     kind = getattr(torch, dtype)
-    step = Step(number_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
-    memory = step.memory(shape_of(config), footprint(str(tmp_path), None, dtype), 800, learnt)
+    size = footprint(str(tmp_path), None, dtype)
+    step = Step(config, size, number_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
+    memory = step.memory(800, learnt)
     there = allocated(config, kind, 800, learnt, checkpointing)
     assert 0.95 < memory.total / there < 1.2
 
