@@ -54,19 +54,10 @@ def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level
     Raises ValueError for no values or for values that are not finite.
     """
     array = _finite(values)
-    mean = float(array.mean())
-    if len(array) == 1:
-        return Interval(mean, None, None, 1)
-    if np.ptp(array) == 0:
+    if len(array) > 1 and np.ptp(array) == 0:  # the means of equal values differ by rounding
+        mean = float(array.mean())
         return Interval(mean, mean, mean, len(array))
-    rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    step = max(1, BLOCK // len(array))
-    for at in range(0, resamples, step):
-        rows = min(step, resamples - at)
-        means[at : at + rows] = array[rng.integers(len(array), size=(rows, len(array)))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, float(low), float(high), len(array))
+    return stratified_interval([values], resamples, seed, level)
 
 
 def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float = 0.95) -> Interval:
