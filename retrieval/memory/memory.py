@@ -35,9 +35,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from ratchet.config import Section
@@ -45,9 +46,11 @@ from ratchet.records import Passage, content_key, with_title
 from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
 from retrieval.memory.records import Left, entity_key
-from retrieval.memory.vectors import Embed, Vectors
 
 __all__ = ["Evidence", "Memory", "MemoryConfig"]
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""Texts to float32 [n, dimension], rows of length 1."""
 
 TITLE_CHARACTERS = 300
 
@@ -83,7 +86,7 @@ class Memory:
         self.digest = content_key("memory", config)
         self.files = MemoryFiles(Path(config.path) if config.path else default)
         self._pieces = self._empty()
-        self._vectors = Vectors()
+        self._vectors = _Vectors()
         self._lock = threading.Lock()
 
     def recall(
@@ -219,3 +222,26 @@ class Memory:
 def _keys(entities: Sequence[str]) -> list[str]:
     """Each once, in order; what has no letter or number is no entity."""
     return list(dict.fromkeys(key for key in map(entity_key, entities) if key))
+
+
+class _Vectors:
+    """Encodes each text once in a process. Threads may ask at once; two that ask for the same new text may both have it
+    encoded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._embed: Embed | None = None
+        self._known: dict[str, np.ndarray] = {}
+
+    def of(self, texts: Sequence[str], embed: Embed) -> np.ndarray:
+        """float32 [n, dimension]; n must not be 0. What is not known yet is encoded in one batch."""
+        with self._lock:
+            if embed is not self._embed:
+                self._embed, self._known = embed, {}
+            known = self._known
+            missing = [text for text in dict.fromkeys(texts) if text not in known]
+        if missing:
+            vectors = np.asarray(embed(missing), np.float32)
+            with self._lock:
+                known.update(zip(missing, vectors, strict=True))
+        return np.stack([known[text] for text in texts])
