@@ -21,42 +21,46 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 from inference.serving.devices import visible_gpus
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import config_of, config_parser, run_command
 from ratchet.errors import UserError
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
 from ratchet.progress import duration
 from ratchet.runfolder import open_run
+from ratchet.subcommands import Subcommand, run_subcommand
 from rounds.artefacts import Digests
 from rounds.ledger import digests_of, earlier_looks, latest, record, to_do
 from rounds.stages import Experiment, Stage, stages_of
 from rounds.status import LEASE, print_status
 from training.schedule import accumulation
 
+ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
+kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, where
+--accelerate names no other file."""
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python selftrain.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("action", nargs="?", choices=("run", "status"), default="run", metavar="status")
-    add_config_arguments(parser)
-    parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
+
+def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
+
+
+def status(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "Print what is done, what is left and where it goes on; nothing is changed.")
+    print_status(_experiment(parser.parse_args(words)))
+
+
+def run_stages(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, ABOUT)
     parser.add_argument("--until", type=int, metavar="N", help="stop after round N (default: after the last)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
-    options = parser.parse_args()
-    if options.accelerate and not Path(options.accelerate).is_file():
-        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
-    arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
-    experiment = Experiment(config_of(options), tuple(arguments), options.accelerate)
-    if options.action == "status":
-        print_status(experiment)
-        return
+    options = parser.parse_args(words)
+    experiment = _experiment(options)
     experiment = replace(experiment, processes=training_processes(experiment))
     if options.dry_run:
         show(experiment)
@@ -64,6 +68,25 @@ def main() -> None:
         run = open_run(experiment.config)
         with Lease(run.path / LEASE, "this run"):
             loop(experiment, options.until)
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
+    return parser
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    if options.accelerate and not Path(options.accelerate).is_file():
+        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
+    arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
+    return Experiment(config_of(options), tuple(arguments), options.accelerate)
+
+
+SUBCOMMANDS = {
+    "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
+    "status": Subcommand("what is done, what is left and where it goes on; only reads", status),
+}
 
 
 def training_processes(experiment: Experiment) -> int | None:

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,12 @@ def end_with_launcher() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     end_with_launcher()
-    parser = config_parser("train.py", "Train a LoRA adapter on a round's kept trajectories.")
+    parser = config_parser(prog, "Train a LoRA adapter on a round's kept trajectories.")
     parser.add_argument("--round", type=int, default=1, help="the round to train (default 1)")
     parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="train this adapter on, not a new one")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
     if config.training.backend == "unsloth":  # before anything imports transformers, which it patches
         from training.unsloth import import_unsloth

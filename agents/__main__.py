@@ -5,7 +5,6 @@ With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from agents.core.resources import open_reach
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from questions.labels import FEVER
-from ratchet.command import PlainConsole, add_config_arguments, config_of, run_command
+from ratchet.command import PlainConsole, config_of, config_parser, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
@@ -31,14 +30,13 @@ EXCERPT = 160
 """Characters of a passage that are shown."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m agents", description="Answer one question and show the work.")
+def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> None:
+    parser = config_parser(prog, "Answer one question and show the work.")
     parser.add_argument("question")
-    add_config_arguments(parser)
     parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
     parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
     parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
     if not arguments.question.strip():
         raise UserError("the question is empty")

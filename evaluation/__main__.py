@@ -1,100 +1,129 @@
-"""python -m evaluation --config X [--round 1] [--split NAME] [--adapter DIR | --base-only]
-
-Runs the base model, the round's adapter and the config's baselines on held-out questions and on the config's
-benchmarks, and prints base against trained and methods side by side. Over many checkpoints, and over many runs:
-
-    python -m evaluation --phase sample ...      runs the agents alone; --phase score then needs the judge alone
-    python -m evaluation sweep --config X        checkpoints x systems x question sets; -h says more
-    python -m evaluation leaderboard RUN...      the runs that were evaluated on the same questions, side by side
-
-Made from what is stored, without a model:
-
-    python -m evaluation table --config X        the same tables again
-    python -m evaluation verdicts --config X     who said what where questions have labels, and scores by label
-    python -m evaluation power --config X        how many questions it takes to see a gain
-    python -m evaluation agreement --config X    how far the judge agrees with itself
-    python -m evaluation thresholds --config X   when a debate may end: thresholds by quantile, from dev
-    python -m evaluation members --config X      one adapter on the tasks of all the config's members
-    python -m evaluation leakage --config X      what training and evaluation share
-    python -m evaluation list                    the benchmarks that can be read
-    python -m evaluation describe NAME           what one of them needs, and where it is expected
-"""
+"""python -m evaluation --config X: base against trained, methods side by side, and tables of what is stored."""
 
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from evaluation.results import BASE, TRAINED, Results
-from ratchet.command import add_config_arguments, add_phase_argument, config_of, run_command, wide_console
+from ratchet.command import add_phase_argument, config_of, config_parser, run_command, wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, open_run
+from ratchet.subcommands import Subcommand, run_subcommand
 
-STORED = ("table", "verdicts", "power", "agreement")
+ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
+benchmarks, and print base against trained and methods side by side."""
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["sweep"]:
-        from evaluation.sweep.command import sweep
+def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run)
 
-        return sweep(sys.argv[2:])
-    if sys.argv[1:2] == ["leaderboard"]:
-        from evaluation.tables.leaderboard import leaderboard
 
-        return leaderboard(sys.argv[2:])
-    parser = argparse.ArgumentParser(
-        prog="python -m evaluation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = ("run", *STORED, "thresholds", "members", "leakage", "list", "describe")
-    parser.add_argument("action", nargs="?", choices=actions, default="run", metavar="ACTION")
-    parser.add_argument("name", nargs="?", help="describe: the benchmark's name")
-    add_config_arguments(parser, required=False)
-    parser.add_argument("--round", type=int, default=1, help="which round's adapter (default 1)")
-    parser.add_argument(
-        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
-    )
-    parser.add_argument(
-        "--quantile", type=float, default=0.25, help="thresholds: the share of right answers that may miss them (0.25)"
-    )
+def run(words: Sequence[str], prog: str) -> None:
+    """Run the arms and score them, or one of the two."""
+    parser = _parser(prog, ABOUT)
     add_phase_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
-    arguments = parser.parse_args()
-    if (arguments.name is not None) != (arguments.action == "describe"):
-        parser.error("describe takes the name of a benchmark, the other actions take none")
-    if arguments.action in ("list", "describe"):
-        from evaluation.tables.listing import describe, list_benchmarks
-
-        return describe(arguments.name) if arguments.name else list_benchmarks()
-    if arguments.config is None:
-        parser.error("--config is needed")
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
-    if arguments.action == "leakage":
-        from evaluation.tables.listing import print_leaks
+    _evaluate("run", config, _folder(config, arguments), arguments)
 
-        return print_leaks(config)
-    if arguments.action == "members":
-        from evaluation.tables.members import print_members
 
-        return print_members(config, arguments.round)
-    if arguments.action != "run" and (arguments.adapter or arguments.base_only):
-        parser.error(f"{arguments.action} looks at the stored arms; --adapter and --base-only belong to a run")
-    if arguments.action != "run" and arguments.phase != "all":
-        parser.error(f"{arguments.action} looks at the stored arms; --phase belongs to a run")
+def stored(action: str, words: Sequence[str], prog: str) -> None:
+    """Tables of what earlier runs stored."""
+    arguments = _parser(prog, f"{STORED[action].capitalize()}. Made from what is stored, without a model.").parse_args(
+        words
+    )
+    config = config_of(arguments)
+    _evaluate(action, config, _folder(config, arguments), arguments)
+
+
+def thresholds(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "When a debate may end: thresholds by quantile, from what is stored.")
+    parser.add_argument(
+        "--quantile", type=float, default=0.25, help="the share of right answers that may miss them (default 0.25)"
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    from evaluation.measures.thresholds import print_thresholds
+
+    print_thresholds(config, _folder(config, arguments), arguments.split or "dev", arguments.quantile)
+
+
+def members(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, "One adapter on the tasks of all the config's members, from what is stored.")
+    parser.add_argument("--round", type=int, default=1, help="which round's adapter (default 1)")
+    arguments = parser.parse_args(words)
+    from evaluation.tables.members import print_members
+
+    print_members(config_of(arguments), arguments.round)
+
+
+def leakage(words: Sequence[str], prog: str) -> None:
+    arguments = config_parser(prog, "What training and evaluation share.").parse_args(words)
+    from evaluation.tables.listing import print_leaks
+
+    print_leaks(config_of(arguments))
+
+
+def list_all(words: Sequence[str], prog: str) -> None:
+    argparse.ArgumentParser(prog=prog, description="List the benchmarks that can be read.").parse_args(words)
+    from evaluation.tables.listing import list_benchmarks
+
+    list_benchmarks()
+
+
+def describe_one(words: Sequence[str], prog: str) -> None:
+    parser = argparse.ArgumentParser(prog=prog, description="What a benchmark needs, and where it is expected.")
+    parser.add_argument("name", help="the benchmark's name")
+    arguments = parser.parse_args(words)
+    from evaluation.tables.listing import describe
+
+    describe(arguments.name)
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    parser.add_argument("--round", type=int, default=1, help="which round's adapter (default 1)")
+    parser.add_argument(
+        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
+    )
+    return parser
+
+
+def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
     if config.members:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
-    folder = open_run(config).round(arguments.round)
-    if arguments.action == "thresholds":
-        from evaluation.measures.thresholds import print_thresholds
-
-        return print_thresholds(config, folder, arguments.split or "dev", arguments.quantile)
-    _evaluate(config, folder, arguments)
+    return open_run(config).round(arguments.round)
 
 
-def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
+STORED = {
+    "table": "the tables of a run again",
+    "verdicts": "who said what where questions have labels, and scores by label",
+    "power": "how many questions it takes to see a gain",
+    "agreement": "how far the judge agrees with itself",
+}
+SUBCOMMANDS = {
+    "run": Subcommand("the same as without a command", run),
+    "sweep": Subcommand("checkpoints x systems x question sets", "evaluation.sweep.command:sweep"),
+    "leaderboard": Subcommand(
+        "the runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
+    ),
+    **{action: Subcommand(about, partial(stored, action)) for action, about in STORED.items()},
+    "thresholds": Subcommand("when a debate may end: thresholds by quantile, from dev", thresholds),
+    "members": Subcommand("one adapter on the tasks of all the config's members", members),
+    "leakage": Subcommand("what training and evaluation share", leakage),
+    "list": Subcommand("the benchmarks that can be read", list_all),
+    "describe": Subcommand("what one of them needs, and where it is expected", describe_one),
+}
+
+
+def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
     from evaluation.arms import evaluate, read_arm, results_path, run_arms, scores_path, splits_of, tabulate
     from evaluation.measures.agreement import agreement_table
     from evaluation.measures.power import power_table
@@ -103,7 +132,7 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
     from rewards.store import stored_scores
 
     splits = [arguments.split] if arguments.split else splits_of(config)
-    if arguments.action == "run":
+    if action == "run":
         adapter = None if arguments.base_only else arguments.adapter or folder.adapter
         if adapter is not None and not (adapter / "adapter_config.json").exists():
             raise UserError(
@@ -119,17 +148,17 @@ def _evaluate(config: Config, folder: RoundFolder, arguments: argparse.Namespace
         found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
     else:
         found = tabulate(config, folder, arguments.round, splits)
-    if arguments.action in ("run", "table"):
+    if action in ("run", "table"):
         _print(found)
         for split in splits:
             print(f"written to {results_path(folder, config, split)}")
         return
-    if arguments.action == "verdicts":
+    if action == "verdicts":
         print_verdicts(found)
         return
     for results in found:
         print(f"{results.title}:")
-        if arguments.action == "power":
+        if action == "power":
             table = power_table(results)
         else:
             records = [read_arm(folder, arm.name, results.split) for arm in results.arms]

@@ -1,43 +1,50 @@
 """python -m index_build --config X.yaml: build the index of a config, or what is missing of it.
 
-    python -m index_build --config X.yaml [--workers 4] [--job 3/10] [--replace]
-    python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
-    python -m index_build remove --config X.yaml ID ... [--from ids.txt]
-    python -m index_build inspect FOLDER [--verify] [--lists 20]
-    python -m index_build capacity --help                        what a large corpus will take
-
-A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any order; the
-one that finds all shards built writes the manifest, and so does running the command once more without --job.
+python -m index_build --config X.yaml [--workers 4] [--job 3/10] [--replace]
+python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
+python -m index_build remove --config X.yaml ID ... [--from ids.txt]
+python -m index_build inspect FOLDER [--verify] [--lists 20]
+python -m index_build capacity --help                        what a large corpus will take
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from index_build.build import build_index, remove_documents
 from index_build.content import contents_of
 from index_build.inspection import cut_by_encoder
-from index_build.inspection import main as inspect
 from index_build.measure import measure_of, tell_of_smaller_chunks
 from index_build.plan import read_plan
 from ratchet.command import config_of, config_parser, part_of_work, run_command
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
+from ratchet.subcommands import Subcommand, run_subcommand
 from retrieval.layout import Manifest, read_shards
 
+ABOUT = "Build the index of a config from its documents, or what is missing of it."
+JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
+order; the one that finds all shards built writes the manifest, and so does running the command once more without
+--job."""
 OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
 
 
-def build(arguments: list[str], add: bool = False) -> None:
-    parser = config_parser(
-        "python -m index_build" + (" add" if add else ""),
-        "Add documents to the index of a config." if add else "Build the index of a config from its documents.",
-    )
-    if add:
-        parser.add_argument("sources", nargs="+", help="JSONL or Parquet files or folders of texts to add")
+def build(arguments: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, f"{ABOUT}\n\n{JOBS}")
+    _build(parser, arguments)
+
+
+def add(arguments: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, "Add documents to the index of a config, as new shards.")
+    parser.add_argument("sources", nargs="+", help="JSONL or Parquet files or folders of texts to add")
+    _build(parser, arguments)
+
+
+def _build(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that build shards side by side (default: 1)")
     parser.add_argument(
         "--job", type=part_of_work, metavar="K/N", help="build only every N-th shard from K on, as one of N jobs"
@@ -53,7 +60,7 @@ def build(arguments: list[str], add: bool = False) -> None:
     contents = [contents_of(index) for index in indexes]
     measure = measure_of(config, [each.limit for each in contents if each.limit is not None])
     for index, content in zip(indexes, contents, strict=True):
-        if add:
+        if "sources" in given:
             index = _with_sources(index, given.sources)
         tell_of_smaller_chunks(index, measure.limits)
         began = time.monotonic()
@@ -91,8 +98,8 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
     print(f"  digest {manifest.digest}")
 
 
-def remove(arguments: list[str]) -> None:
-    parser = config_parser("python -m index_build remove", "Take documents out of the index of a config.")
+def remove(arguments: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, "Take documents out of the index of a config.")
     parser.add_argument("ids", nargs="*", help="document ids")
     parser.add_argument("--from", dest="file", type=Path, help="a file with one document id a line")
     given = parser.parse_args(arguments)
@@ -114,20 +121,16 @@ def remove(arguments: list[str]) -> None:
         print(f"{part.path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
 
 
-def main() -> None:
-    verb, *rest = sys.argv[1:] or [""]
-    if verb == "add":
-        build(rest, add=True)
-    elif verb == "remove":
-        remove(rest)
-    elif verb == "inspect":
-        inspect(rest)
-    elif verb == "capacity":
-        from index_build.capacity import main as capacity
+SUBCOMMANDS = {
+    "add": Subcommand("add documents, as new shards", add),
+    "remove": Subcommand("take documents out", remove),
+    "inspect": Subcommand("sizes and longest posting lists of an index; every checksum", "index_build.inspection:main"),
+    "capacity": Subcommand("compute what a large corpus will take", "index_build.capacity:main"),
+}
 
-        capacity(rest)
-    else:
-        build(sys.argv[1:])
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m index_build") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=build)
 
 
 if __name__ == "__main__":

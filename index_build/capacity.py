@@ -98,12 +98,9 @@ class Estimate:
         return self.fixed + self.per_chunk * self.chunks
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str], prog: str = "python -m index_build capacity") -> None:
     cores = usable_cores()
-    parser = config_parser(
-        "python -m index_build capacity",
-        "Estimate what a large corpus will take, from building and searching a sample of it.",
-    )
+    parser = config_parser(prog, "Estimate what a large corpus will take, from building and searching a sample of it.")
     add = parser.add_argument
     add("--documents", type=whole, required=True, help="documents of the corpus, such as 14_000_000")
     add("--sample", type=whole, default=4000, help="documents of the config that are built (default: 4000)")

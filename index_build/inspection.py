@@ -37,8 +37,8 @@ SEARCHED = {
 }
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m index_build inspect", description="Look into an index.")
+def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") -> None:
+    parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
     parser.add_argument("folder", type=Path, help="the index folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
     parser.add_argument(

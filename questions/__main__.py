@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from questions.evidence import Corpus, Wanted
 from ratchet.command import run_command
 from ratchet.errors import UserError
+from ratchet.subcommands import Subcommand, run_subcommand
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-def evidence(names: list[str], out: Path, skip_empty: bool) -> None:
+def write_evidence(names: list[str], out: Path, skip_empty: bool) -> None:
     """Write the corpus, and say what each benchmark gave."""
     if not out.name.endswith(ENDINGS):
         raise UserError(f"--out {out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
@@ -38,16 +40,23 @@ def evidence(names: list[str], out: Path, skip_empty: bool) -> None:
     print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
 
 
-def main() -> None:
-    description, _, epilog = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(prog="python -m questions", description=description, epilog=epilog)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("evidence", help="a corpus of the evidence that benchmarks carry", epilog=epilog)
-    one.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
-    one.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
-    one.add_argument("--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and go on")
-    given = parser.parse_args()
-    evidence(given.names, given.out, given.skip_empty)
+def main(words: Sequence[str] | None = None, prog: str = "python -m questions") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, "Make use of what benchmarks carry; `questions.generate` makes new ones.")
+
+
+def evidence(words: Sequence[str], prog: str) -> None:
+    about, _, more = (__doc__ or "").partition(":")[2].strip().partition("\n\n")
+    parser = argparse.ArgumentParser(prog=prog, description=f"Write {about}", epilog=more)
+    parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and go on"
+    )
+    given = parser.parse_args(words)
+    write_evidence(given.names, given.out, given.skip_empty)
+
+
+SUBCOMMANDS = {"evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence)}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,10 @@ Phase = Literal["all", "sample", "score"]
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=description)
+    """A parser with --config and --set."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_config_arguments(parser)
     return parser
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ratchet.command import config_of, config_parser, run_command
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
@@ -11,8 +13,8 @@ from report.page import render
 from report.rounds import numbers_on_disk
 
 
-def main() -> None:
-    parser = config_parser("python -m report", "Write a round's page: numbers, plots, selection and trajectories.")
+def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
+    parser = config_parser(prog, "Write a round's page: numbers, plots, selection and trajectories.")
     parser.add_argument("--round", type=int, help="which round (default: the last that has anything)")
     parser.add_argument(
         "--questions",
@@ -20,7 +22,7 @@ def main() -> None:
         default=MAX_QUESTIONS,
         help=f"most questions whose trajectories are on the page, per section (default {MAX_QUESTIONS})",
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
     if not config.folder.exists():
         raise UserError(f"{config.folder}: there is no such run folder yet; run `python -m sampling` first")

@@ -7,20 +7,20 @@ python -m retrieval --config X.yaml mcp   options first: searches for the word "
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
 import textwrap
 from collections.abc import Sequence
 
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import config_of, config_parser, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
+from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line
 from retrieval.opening import open_index
 from retrieval.sources.source import SourceError
 
+ABOUT = "Search the index of a config, or one of its sources."
 SHOWN_CHARACTERS = 600
 
 
@@ -34,15 +34,9 @@ def show(rank: int, passage: Passage, full: bool) -> str:
     return f"{head}\n{body}"
 
 
-def search(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m retrieval",
-        description="Search the index of a config, or one of its sources.",
-        epilog="`python -m retrieval mcp --help`: an MCP server. `python -m retrieval memory --help`: the evidence "
-        "memory. To search for one of these words, give the options first: python -m retrieval --config X.yaml mcp",
-    )
+def search(arguments: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, ABOUT)
     parser.add_argument("query")
-    add_config_arguments(parser)
     parser.add_argument("-k", type=int, default=5, help="passages to show (default: 5)")
     parser.add_argument("--offset", type=int, default=0, help="ranks to skip (default: 0)")
     parser.add_argument("--full", action="store_true", help="show whole passages")
@@ -75,18 +69,14 @@ async def _search_source(config: Config, name: str, query: str, k: int, offset: 
         await source.close()
 
 
-def main() -> None:
-    command, *arguments = sys.argv[1:] or [""]
-    if command == "mcp":
-        from retrieval.serving.mcp import main as serve_mcp
+SUBCOMMANDS = {
+    "mcp": Subcommand("serve a config's index and sources to MCP clients", "retrieval.serving.mcp:main"),
+    "memory": Subcommand("look into a run's evidence memory", "retrieval.memory.command:main"),
+}
 
-        serve_mcp(arguments)
-    elif command == "memory":
-        from retrieval.memory.command import main as show_memory
 
-        show_memory(arguments)
-    else:
-        search(sys.argv[1:])
+def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=search, free_text=True)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from questions.load import load_questions
-from ratchet.command import PlainConsole, add_config_arguments, config_of, run_command
+from ratchet.command import PlainConsole, config_of, config_parser, run_command
 from ratchet.config import Config, ScoreName
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import write_json
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from ratchet.subcommands import Subcommand, run_subcommand
 from rewards.scoring import check_known, score_trajectories, unfinished
 from rewards.selection import check_weights, select
 from rewards.store import stored_scores
@@ -31,37 +32,29 @@ from rewards.summary import nothing_selected, scores_table, selection_table, wha
 from sampling.pool import planned_keys
 from sampling.store import read_trajectories
 
-
-def main() -> None:
-    if sys.argv[1:2] == ["whatif"]:
-        parser = argparse.ArgumentParser("python -m rewards whatif", description="Re-select under other weights.")
-        add_config_arguments(parser)
-        parser.add_argument("--round", type=int, default=1)
-        parser.add_argument("--weights", required=True, help="such as correctness=2,faithfulness=1")
-        parser.add_argument("--min-reward", type=float, help="default: the config's")
-        parser.add_argument("--ties", type=int, help="default: the config's")
-        arguments = parser.parse_args(sys.argv[2:])
-        whatif(arguments, config_of(arguments))
-    else:
-        parser = argparse.ArgumentParser("python -m rewards", description="Score trajectories and select the best.")
-        add_config_arguments(parser)
-        parser.add_argument("--round", type=int, default=1)
-        parser.add_argument("--also", default="", help="further scores to compute, such as em,f1: for what-if")
-        parser.add_argument(
-            "--accept-unfinished",
-            action="store_true",
-            help="select even where the judge could not be reached; those scores count as null",
-        )
-        parser.add_argument(
-            "--may-be-empty",
-            action="store_true",
-            help="end well where nothing was kept, as one of several rounds may",
-        )
-        arguments = parser.parse_args()
-        score_and_select(arguments, config_of(arguments))
+DESCRIPTION = "Score a round's trajectories and select what to train on."
 
 
-def score_and_select(arguments: argparse.Namespace, config: Config) -> None:
+def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, DESCRIPTION, otherwise=score_and_select)
+
+
+def score_and_select(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, DESCRIPTION)
+    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    parser.add_argument("--also", default="", help="further scores to compute, such as em,f1: for what-if")
+    parser.add_argument(
+        "--accept-unfinished",
+        action="store_true",
+        help="select even where the judge could not be reached; those scores count as null",
+    )
+    parser.add_argument(
+        "--may-be-empty",
+        action="store_true",
+        help="end well where nothing was kept, as one of several rounds may",
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     check_weights(weights)
     also = [name.strip() for name in arguments.also.split(",") if name.strip()]
@@ -94,7 +87,14 @@ def score_and_select(arguments: argparse.Namespace, config: Config) -> None:
         print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
 
 
-def whatif(arguments: argparse.Namespace, config: Config) -> None:
+def whatif(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
+    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    parser.add_argument("--weights", required=True, help="such as correctness=2,faithfulness=1")
+    parser.add_argument("--min-reward", type=float, help="default: the config's")
+    parser.add_argument("--ties", type=int, help="default: the config's")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
     weights = parse_weights(arguments.weights)
     rule = config.rewards.select
     changes = {"min_reward": arguments.min_reward, "ties": arguments.ties}
@@ -191,6 +191,9 @@ def slim(trajectory: Trajectory) -> Trajectory:
         fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "spans": tuple(spans)}
         conversations.append(Conversation(**fields))
     return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
+
+
+SUBCOMMANDS = {"whatif": Subcommand("select from stored scores under other weights; writes nothing", whatif)}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from agents.core.episode import Setting
@@ -26,14 +27,14 @@ def seed_of(seed: int, number: int) -> int:
     return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
 
 
-def main() -> None:
-    parser = config_parser("python -m sampling", "sample the training questions of a round")
+def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
+    parser = config_parser(prog, "Sample the training questions of a round.")
     parser.add_argument("--round", type=int, default=1, help="the round's number (default 1)")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
     parser.add_argument(
         "--part", type=part_of_work, metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     part, parts = arguments.part or (0, 1)
     config = config_of(arguments)
     for warning in guard(config):

@@ -1,49 +1,46 @@
-"""python -m slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]
-
-The commands of the main path as SLURM jobs. JOB is one of
-
-    index       the index, its shards as an array; then a job that writes the manifest
-    sample      trajectories of a round, with a vLLM server beside it where the config says so; --tasks N shares them
-    rewards     scores and selection, with the judge's server
-    train       `accelerate launch train.py`
-    evaluate    the adapter against the base model
-    chain       all of a round as jobs that wait for each other, each with resources of its own
-    round       all of a round in one job: servers are up only while a stage needs them, so one GPU is enough
-    selftrain   every round, in one job
-    sweep       the cells of `python -m evaluation sweep` as an array, the tables, and the test of what they choose;
-                a judge that is to be served scores in an array of its own, when the agents' servers are gone
-
-Before anything is submitted the config is checked, and that what a job reads is there. A job that is preempted or runs
-out of time goes on where it was (slurm/job.sh). --dry-run prints the submission as a shell script.
-
-    python -m slurm scale --config X     where each step stops fitting a GPU or a node, with the arithmetic
-"""
+"""python -m slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]"""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import config_of, config_parser, run_command
+from ratchet.subcommands import Subcommand, divided, run_subcommand
 from slurm.check import check
-from slurm.plan import JOBS, Request, plan
+from slurm.plan import Request, plan
 from slurm.site import load_site
 from slurm.submit import Submission, script_of, submit
 
+ABOUT = """The commands of the main path as SLURM jobs.
 
-def main() -> None:
-    if sys.argv[1:2] == ["scale"]:
-        from slurm.scale import main as scale  # late: it is a command of its own
+Before anything is submitted the config is checked, and that what a job reads is there. A job that is preempted or runs
+out of time goes on where it was (slurm/job.sh). --dry-run prints the submission as a shell script."""
 
-        return scale(sys.argv[2:])
-    ours, options = _divided(sys.argv[1:])
-    parser = argparse.ArgumentParser(
-        prog="python -m slurm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("job", choices=JOBS, metavar="JOB")
-    add_config_arguments(parser)
+JOBS = {
+    "index": "the index, its shards as an array; then a job that writes the manifest",
+    "sample": "trajectories of a round, with a vLLM server where the config says so; --tasks N shares them",
+    "rewards": "scores and selection, with the judge's server",
+    "train": "`accelerate launch train.py`",
+    "evaluate": "the adapter against the base model",
+    "chain": "all of a round as jobs that wait for each other, each with resources of its own",
+    "round": "all of a round in one job: servers are up only while a stage needs them, so one GPU is enough",
+    "selftrain": "every round, in one job",
+    "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
+}
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m slurm") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT)
+
+
+def _submit(job: str, words: Sequence[str], prog: str) -> None:
+    ours, options = divided(words)
+    parser = config_parser(prog, f"As SLURM jobs: {JOBS[job]}. Options of sbatch may follow `--`.")
+    parser.usage = f"{prog} --config X [options] [-- OPTIONS OF SBATCH]"
     parser.add_argument(
         "--site", type=Path, help="the cluster, as in slurm/site.example.yaml (default: what RATCHET_SITE names)"
     )
@@ -59,7 +56,7 @@ def main() -> None:
     arguments = ("--config", given.config, *(word for one in given.overrides for word in ("--set", one)))
     for warning in check(config):
         print(warning, file=sys.stderr)
-    jobs = plan(given.job, Request(config, arguments, site, given.round, given.tasks))
+    jobs = plan(job, Request(config, arguments, site, given.round, given.tasks))
     label = f"round-{given.round}" if given.round else ""
     submission = Submission(site, config.folder, label, tuple(options))
     if given.dry_run:
@@ -68,12 +65,10 @@ def main() -> None:
         submit(submission, jobs, again=given.again)
 
 
-def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is ours, and what after -- is sbatch's."""
-    if "--" not in arguments:
-        return arguments, []
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+SUBCOMMANDS = {
+    **{job: Subcommand(about, partial(_submit, job)) for job, about in JOBS.items()},
+    "scale": Subcommand("where each step stops fitting a GPU or a node, with the arithmetic", "slurm.scale:main"),
+}
 
 
 if __name__ == "__main__":

@@ -40,7 +40,6 @@ from slurm.site import Site, resources_of
 ROOT = Path(TRAIN).parent
 TASK = "@TASK@"
 """In a command: the number of the array's task (slurm/job.sh)."""
-JOBS = ("index", "sample", "rewards", "train", "evaluate", "round", "selftrain", "sweep", "chain")
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,8 @@ def training_speed(config: Config) -> float | None:
     return None
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = config_parser("python -m slurm scale", "What each step needs and where it stops fitting, with arithmetic.")
+def main(arguments: Sequence[str], prog: str = "python -m slurm scale") -> None:
+    parser = config_parser(prog, "What each step needs and where it stops fitting, with arithmetic.")
     parser.add_argument("--gpu-gb", type=positive, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)")
     parser.add_argument("--gpus", type=whole, default=1, help="GPUs of a node (default: 1)")
     parser.add_argument("--memory-gb", type=positive, help="main memory of a node in 10^9 bytes")

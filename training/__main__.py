@@ -10,35 +10,45 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from inference.chat import load_tokenizer
-from ratchet.command import add_config_arguments, config_of, run_command
+from ratchet.command import config_of, config_parser, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
+from ratchet.subcommands import Subcommand, run_subcommand
 from sampling.store import read_trajectories
 from training.prepare import prepare_rows
 from training.rows import check_rows, table_rows
 from training.show import render_row, summary
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Look at a round's token rows.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    show = commands.add_parser("show", help="print one row, its learnt tokens marked")
-    which = show.add_mutually_exclusive_group()
+def main(words: Sequence[str] | None = None, prog: str = "python -m training") -> None:
+    run_subcommand(
+        SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `accelerate launch train.py`."
+    )
+
+
+def show(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "Print one token row, its learnt tokens marked.")
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
     which.add_argument("--role", help="the first row of this role")
-    sums = commands.add_parser("rows", help="build the rows, check them against the trajectories and sum them up")
-    for command in (show, sums):
-        add_config_arguments(command)
-        command.add_argument("--round", type=int, default=1, help="the round (default 1)")
-    arguments = parser.parse_args()
-    config = config_of(arguments)
-    if arguments.command == "show":
-        show_row(config, arguments.round, arguments.row, arguments.role)
-    else:
-        sum_up(config, arguments.round)
+    arguments = parser.parse_args(words)
+    show_row(config_of(arguments), arguments.round, arguments.row, arguments.role)
+
+
+def rows(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "Build the token rows, check them against the trajectories and sum them up.")
+    arguments = parser.parse_args(words)
+    sum_up(config_of(arguments), arguments.round)
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    return parser
 
 
 def show_row(config: Config, number: int, row: int, role: str | None) -> None:
@@ -64,12 +74,18 @@ def show_row(config: Config, number: int, row: int, role: str | None) -> None:
 
 def sum_up(config: Config, number: int) -> None:
     folder = RunFolder(config.folder).round(number)
-    rows, _ = prepare_rows(config, folder)
-    print(summary(rows.table, rows.left_out))
-    trained = set(rows.table["trajectory"].to_pylist())
+    built, _ = prepare_rows(config, folder)
+    print(summary(built.table, built.left_out))
+    trained = set(built.table["trajectory"].to_pylist())
     stored = {t.key: t for t in read_trajectories(folder.trajectories) if t.key in trained and t.status != "failed"}
-    actions = check_rows(table_rows(rows.table), stored)
+    actions = check_rows(table_rows(built.table), stored)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
+
+
+SUBCOMMANDS = {
+    "show": Subcommand("print one token row, its learnt tokens marked", show),
+    "rows": Subcommand("build the token rows, check them against the trajectories and sum them up", rows),
+}
 
 
 if __name__ == "__main__":

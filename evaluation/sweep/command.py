@@ -1,19 +1,4 @@
-"""python -m evaluation sweep --config X [cells | cell K/N | merge | test]
-
-Without an action: every cell, the tables, and the test of what dev chose. On many machines: `cell K/N` in N jobs
-(every N-th cell from K on, counted from 0), then `merge`, then `test`.
-
-    cells      the cells that choose, one a line, each with its state: done, part or missing
-    cell K/N   run some of them; what is on disk is not run again
-    merge      sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model; exit status 1 where
-               cells are missing, which are named
-    test       measure what dev chose, and what it is compared with, on the test sets: once
-
-Where a GPU has no room for agents and judge at once, `cell` and `test` sample first and score after that:
-
-    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
-    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score
-"""
+"""python -m evaluation sweep --config X [cells | cell K/N | merge | test]: evaluate many checkpoints and systems."""
 
 from __future__ import annotations
 
@@ -29,56 +14,104 @@ from evaluation.sweep.records import SweepResults
 from evaluation.sweep.run import run_cells
 from evaluation.sweep.spreadsheet import as_csv
 from evaluation.sweep.table import print_sweep
-from ratchet.command import Phase, add_config_arguments, add_phase_argument, config_of, part_of_work
+from ratchet.command import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
+from ratchet.subcommands import Subcommand, run_subcommand
+
+ABOUT = """Without a command: every cell, the tables, and the test of what dev chose. On many machines: `cell K/N` in N
+jobs, then `merge`, then `test`. What is on disk is not run again."""
+
+TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:
+
+    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
+    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score"""
 
 
-def sweep(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m evaluation sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def sweep(words: Sequence[str], prog: str = "python -m evaluation sweep") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_all)
+
+
+def run_all(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, ABOUT)
+    _add_again(parser)
+    options = parser.parse_args(words)
+    plan = _open(options)
+    run_cells(plan, plan.cells())
+    if plan.test and not _blocked(plan):
+        _finish(plan, quiet=True)  # a test that is refused leaves the dev tables behind
+        _test(plan, options.again)
+    _finish(plan)
+
+
+def cells(words: Sequence[str], prog: str) -> None:
+    options = config_parser(prog, "List the cells that choose, each with its state: done, part or missing.").parse_args(
+        words
     )
-    parser.add_argument("action", nargs="?", choices=("all", "cells", "cell", "merge", "test"), default="all")
-    parser.add_argument("part", nargs="?", type=part_of_work, metavar="K/N", help="cell: which part of the cells")
-    add_config_arguments(parser)
+    plan = _plan(options)
+    for cell in plan.cells():
+        seen = plan.look(cell)
+        print(f"{cell.name}\t{seen.state}" + (f"\t{seen.note}" if seen.note else ""))
+
+
+def cell(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, f"Run some of the cells; what is on disk is not run again.\n\n{TWO_PHASES}")
+    parser.add_argument("part", type=part_of_work, metavar="K/N", help="every N-th cell from K on, counted from 0")
     add_phase_argument(parser)
-    parser.add_argument("--again", action="store_true", help="test: look at the test sets with another choice")
-    options = parser.parse_intermixed_args(arguments)
-    if (options.part is not None) != (options.action == "cell"):
-        parser.error("cell takes a part K/N, such as 0/4; the other actions take none")
-    if options.phase != "all" and options.action not in ("cell", "test"):
-        parser.error("--phase belongs to cell and test: tables need scores")
-    if options.again and options.action not in ("test", "all"):
-        parser.error("--again belongs to test")
+    options = parser.parse_args(words)
+    plan = _open(options)
+    part, parts = options.part
+    run_cells(plan, plan.cells()[part::parts], options.phase)
+
+
+def merge_cells(words: Sequence[str], prog: str) -> None:
+    about = """Write sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model.
+
+The exit status is 1 where cells are missing, which are named."""
+    _finish(_open(config_parser(prog, about).parse_args(words)))
+
+
+def test(words: Sequence[str], prog: str) -> None:
+    about = "Measure what dev chose, and what it is compared with, on the test sets: once."
+    parser = config_parser(prog, f"{about}\n\n{TWO_PHASES}")
+    add_phase_argument(parser)
+    _add_again(parser)
+    options = parser.parse_args(words)
+    plan = _open(options)
+    if not plan.test:
+        raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
+    if blocked := _blocked(plan):
+        raise UserError("the test is for what dev has chosen:\n  " + "\n  ".join(blocked))
+    _test(plan, options.again, options.phase)
+    if options.phase != "sample":
+        _finish(plan)
+
+
+SUBCOMMANDS = {
+    "all": Subcommand("the same as without a command", run_all),
+    "cells": Subcommand("the cells that choose, each with its state", cells),
+    "cell": Subcommand("run some of them, such as 0/4", cell),
+    "merge": Subcommand("write the tables of the cells that are there", merge_cells),
+    "test": Subcommand("measure what dev chose on the test sets, once", test),
+}
+
+
+def _add_again(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--again", action="store_true", help="look at the test sets with another choice")
+
+
+def _plan(options: argparse.Namespace) -> Sweep:
     config = config_of(options)
     if config.members:
         raise UserError("this config's tasks are its members'; sweep each of them")
-    plan = plan_sweep(config)
-    if options.action == "cells":
-        for cell in plan.cells():
-            seen = plan.look(cell)
-            print(f"{cell.name}\t{seen.state}" + (f"\t{seen.note}" if seen.note else ""))
-        return
-    open_run(config)
-    if options.action == "cell":
-        part, parts = options.part
-        run_cells(plan, plan.cells()[part::parts], options.phase)
-        return
-    if options.action == "all":
-        run_cells(plan, plan.cells())
-        if plan.test and not _blocked(plan):
-            _finish(plan, quiet=True)  # a test that is refused leaves the dev tables behind
-            _test(plan, options.again)
-    elif options.action == "test":
-        if not plan.test:
-            raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
-        if blocked := _blocked(plan):
-            raise UserError("the test is for what dev has chosen:\n  " + "\n  ".join(blocked))
-        _test(plan, options.again, options.phase)
-        if options.phase == "sample":
-            return
-    _finish(plan)
+    return plan_sweep(config)
+
+
+def _open(options: argparse.Namespace) -> Sweep:
+    plan = _plan(options)
+    open_run(plan.config)
+    return plan
 
 
 def _blocked(plan: Sweep) -> list[str]:

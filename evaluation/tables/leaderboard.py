@@ -63,10 +63,10 @@ class Entry:
         return float("-inf") if found is None else found
 
 
-def leaderboard(arguments: Sequence[str]) -> None:
+def leaderboard(arguments: Sequence[str], prog: str = "python -m evaluation leaderboard") -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m evaluation leaderboard",
-        description=__doc__,
+        prog=prog,
+        description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder, or a folder of run folders")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ MAY_CHANGE = {"out", "attempts", "concurrency"}
 """Settings that leave finished candidates as they are."""
 
 
-def main() -> None:
-    parser = config_parser("python -m questions.generate", "Make questions with answers from a corpus.")
-    arguments = parser.parse_args()
+def main(words: Sequence[str] | None = None, prog: str = "python -m questions.generate") -> None:
+    parser = config_parser(prog, "Make questions with answers from a corpus.")
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
     for line in build(config, settings_of(config, arguments.config)):
         print(line)

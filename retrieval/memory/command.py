@@ -11,62 +11,94 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from ratchet.command import add_config_arguments, config_of, wide_console
+from ratchet.command import config_of, config_parser, wide_console
 from ratchet.config import parse
 from ratchet.errors import UserError
+from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line
 from retrieval.memory.memory import Memory, MemoryConfig
 from retrieval.memory.pieces import Piece, Pieces
 from retrieval.memory.records import entity_key
 
-ACTIONS = {
-    "stats": "how much is kept in each scope, and on disk (the default)",
-    "list": "the entities, by their number of pieces",
-    "show": "the pieces of one entity, and where they came from",
-    "forget": "take out one entity, a scope (--scope), or one entity of a scope; no job may be writing",
-    "compact": "rewrite the folder without what the limits leave out; no job may be writing",
-}
+ABOUT = "Look into the evidence memory of a config, and take something out of it."
 SHOWN_CHARACTERS = 600
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m retrieval memory",
-        description="Look into the evidence memory of a config.",
-        epilog="\n".join(f"{name:<8} {about}" for name, about in ACTIONS.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("action", nargs="?", choices=list(ACTIONS), default="stats")
-    parser.add_argument("entity", nargs="?", help="of show and forget: the entity's name")
-    add_config_arguments(parser)
-    parser.add_argument("--scope", help="this scope alone, or all of one name, such as train/round-1; default: all")
-    parser.add_argument("-n", type=int, default=50, help="entities of list, and pieces of show (default: 50)")
+def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval memory") -> None:
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=stats)
+
+
+def stats(words: Sequence[str], prog: str) -> None:
+    given = _parser(prog, ABOUT).parse_args(words)
+    _stats(*_open(given))
+
+
+def list_entities(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "List the entities, by their number of pieces.")
+    _add_number(parser, "entities")
+    given = parser.parse_args(words)
+    _, pieces, scopes = _open(given)
+    _list(pieces, scopes, given.n)
+
+
+def show(words: Sequence[str], prog: str) -> None:
+    parser = _parser(prog, "Show the pieces of one entity, and where they came from.")
+    parser.add_argument("entity", nargs="?", help="the entity's name")
     parser.add_argument("--full", action="store_true", help="show whole pieces")
-    given = parser.parse_args(arguments)
-    if given.n < 1:
-        raise UserError("-n must be at least 1")
-    if given.action == "show" and given.entity is None:
+    _add_number(parser, "pieces")
+    given = parser.parse_args(words)
+    if given.entity is None:
         raise UserError("show: name an entity; `list` gives those that are known")
-    if given.action == "forget" and given.entity is None and given.scope is None:
+    _, pieces, scopes = _open(given)
+    _show(pieces, scopes, given.entity, given.n, given.full)
+
+
+def forget(words: Sequence[str], prog: str) -> None:
+    about = "Take out one entity, a scope (--scope), or one entity of a scope; no job may be writing."
+    parser = _parser(prog, about)
+    parser.add_argument("entity", nargs="?", help="the entity's name")
+    given = parser.parse_args(words)
+    if given.entity is None and given.scope is None:
         raise UserError("forget: name an entity, or a scope (--scope)")
-    if given.entity is not None and given.action not in ("show", "forget"):
-        raise UserError(f"{given.action} takes no entity; `show` does")
+    _forget(*_open(given), given.entity)
+
+
+def compact(words: Sequence[str], prog: str) -> None:
+    about = "Rewrite the folder without what the limits leave out; no job may be writing."
+    memory, _, _ = _open(_parser(prog, about).parse_args(words))
+    print(f"{memory.compact()} bytes freed")
+
+
+SUBCOMMANDS = {
+    "stats": Subcommand("how much is kept in each scope, and on disk (the default)", stats),
+    "list": Subcommand("the entities, by their number of pieces", list_entities),
+    "show": Subcommand("the pieces of one entity, and where they came from", show),
+    "forget": Subcommand("take out one entity, a scope, or one entity of a scope", forget),
+    "compact": Subcommand("rewrite the folder without what the limits leave out", compact),
+}
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    parser.add_argument("--scope", help="this scope alone, or all of one name, such as train/round-1; default: all")
+    return parser
+
+
+def _add_number(parser: argparse.ArgumentParser, things: str) -> None:
+    parser.add_argument("-n", type=int, default=50, help=f"at most so many {things} (default: 50)")
+
+
+def _open(given: argparse.Namespace) -> tuple[Memory, Pieces, list[str]]:
+    """The memory, what is in it, and the scopes that are asked for."""
+    if getattr(given, "n", 1) < 1:
+        raise UserError("-n must be at least 1")
     config = config_of(given)
     memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
     pieces = memory.pieces()
     scopes = [s for s in pieces.scopes() if given.scope in (None, s, s.rpartition(" ")[0])]
     if given.scope is not None and not scopes:
         raise UserError(f"--scope {given.scope}: nothing is kept there{_close(given.scope, pieces.scopes())}")
-    if given.action == "stats":
-        _stats(memory, pieces, scopes)
-    elif given.action == "list":
-        _list(pieces, scopes, given.n)
-    elif given.action == "show":
-        _show(pieces, scopes, given.entity, given.n, given.full)
-    elif given.action == "forget":
-        _forget(memory, pieces, scopes, given.entity)
-    else:
-        print(f"{memory.compact()} bytes freed")
+    return memory, pieces, scopes
 
 
 def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ same as JSON text; what a tool refuses comes back as its error, in words for the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import binascii
@@ -24,7 +23,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from ratchet.command import add_config_arguments, config_of
+from ratchet.command import config_of, config_parser
 from ratchet.config import Section
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage, content_key
@@ -257,11 +256,8 @@ def host_names(host: str, more: Sequence[str]) -> list[str]:
 # The command
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m retrieval mcp", description="Offer a config's index and sources to MCP clients."
-    )
-    add_config_arguments(parser)
+def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> None:
+    parser = config_parser(prog, "Offer a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")

@@ -12,7 +12,7 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m retrieval.serving.server", description="Serve indexes over HTTP.")
+def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.serving.server") -> None:
+    parser = argparse.ArgumentParser(prog=prog, description="Serve indexes over HTTP.")
     parser.add_argument("--config", help="serve the index of this experiment, by the name of its folder")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable)")
@@ -39,7 +39,7 @@ def main() -> None:
     for name, field in Limits.model_fields.items():
         default = "none" if field.default is None else field.default
         parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {default})")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     given = {name: getattr(arguments, name) for name in Limits.model_fields if getattr(arguments, name) is not None}
     limits = parse(Limits, given, "limits")
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from index_build.documents import read_documents
-from questions.__main__ import evidence
+from questions.__main__ import write_evidence
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
@@ -28,7 +28,7 @@ STANCES = [
 def corpus(tmp_path: Path, *names: str, skip_empty: bool = False) -> dict[str, tuple[str, str]]:
     """id to (title, text), as an index would read it."""
     out = tmp_path / "corpus.jsonl.gz"
-    evidence(list(names), out, skip_empty)
+    write_evidence(list(names), out, skip_empty)
     return {document.id: (document.title, document.text) for _, document in read_documents(out)}
 
 

@@ -121,10 +121,15 @@ def test_compact(command: Command, folder: Path) -> None:
     [
         (["show"], "name an entity"),
         (["forget"], "name an entity, or a scope"),
-        (["stats", "Velm"], "stats takes no entity"),
         (["list", "-n", "0"], "-n must be at least 1"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments: list[str], message: str, command: Command, folder: Path) -> None:
     with pytest.raises(UserError, match=message):
         command(*arguments)
+
+
+def test_only_show_and_forget_take_an_entity(command: Command, folder: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        command("stats", "Velm")
+    assert end.value.code == 2
