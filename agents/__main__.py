@@ -5,25 +5,18 @@ With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from agents.core.episode import Setting, run_episode
+from agents.core.ask import NAME, ask
 from agents.core.registry import System, load_system
-from agents.core.resources import open_reach
-from inference.adapters import adapter_digest
-from inference.engines import close_engines, open_engines
 from questions.labels import FEVER
 from ratchet.command import PlainConsole, config_of, config_parser, run_command
-from ratchet.config import Config
-from ratchet.errors import UserError
 from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import plain_line, plain_text
-from retrieval.opening import open_index
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 EXCERPT = 160
@@ -38,46 +31,11 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> 
     parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    if not arguments.question.strip():
-        raise UserError("the question is empty")
-    question = Question(id="command line", text=arguments.question)
+    question = Question(id=NAME, text=arguments.question)
     if arguments.claim:
-        question = Question(id="command line", text=arguments.question, form="claim", labels=FEVER)
-    asyncio.run(_answer(config, question, arguments.adapter, arguments.sample))
-
-
-async def _answer(config: Config, question: Question, adapter: str | None, sample: bool) -> None:
-    system = load_system(config.system)
-    index = open_index(config.index)
-    reach = open_reach(config, index)
-    how = config.sampling if sample else config.evaluation
-    setting = Setting(
-        temperature=how.temperature,
-        frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
-        top_p=how.top_p,
-        adapter=adapter,
-        policy=adapter_digest(adapter) if adapter else "base",
-        scope="command line",
-    )
-    view = View(PlainConsole(highlight=False), system)
-    engines = open_engines(config.models, system.models)
-    try:
-        trajectory = await run_episode(
-            question,
-            system,
-            engines,
-            index,
-            setting,
-            key="command line",
-            sample=0,
-            seed=config.seed,
-            watch=view.event,
-            reach=reach,
-        )
-    finally:
-        await close_engines(engines)
-        await reach.close()
-    view.end(trajectory)
+        question = Question(id=NAME, text=arguments.question, form="claim", labels=FEVER)
+    view = View(PlainConsole(highlight=False), load_system(config.system))
+    view.end(ask(question, config, arguments.adapter, sample=arguments.sample, watch=view.event))
 
 
 def _excerpt(text: str) -> str:

@@ -4,6 +4,9 @@ import hashlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ratchet.lazy import lazy_attributes
 
 # OpenMP's threads wait by spinning unless told otherwise; on a small machine that does anything else as well, two
 # spinning threads starve the ones that work (measured: 7 against 62 GFLOPS with one busy neighbour on two cores). It
@@ -35,3 +38,9 @@ def _keep_kernels() -> None:
 
 if "NUMBA_CACHE_DIR" not in os.environ:
     _keep_kernels()
+
+if TYPE_CHECKING:
+    from ratchet.config import load_config as load_config
+    from report.run_table import read_run as read_run
+else:
+    __getattr__ = lazy_attributes(__name__, {"load_config": "ratchet.config", "read_run": "report.run_table"})

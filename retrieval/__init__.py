@@ -1,3 +1,10 @@
-"""Searching an index that `index_build` made: `from retrieval.opening import open_index`."""
+"""Searching an index that `index_build` made: `from retrieval import open_index`."""
 
-import ratchet  # noqa: F401  (before any kernel: it says where compiled kernels are kept)
+from typing import TYPE_CHECKING
+
+from ratchet.lazy import lazy_attributes  # before any kernel: `ratchet` says where compiled kernels are kept
+
+if TYPE_CHECKING:
+    from retrieval.opening import open_index as open_index
+else:
+    __getattr__ = lazy_attributes(__name__, {"open_index": "retrieval.opening"})

@@ -24,13 +24,15 @@ from retrieval.store import Store
 MILVUS_LITE = "milvus.db"
 
 
-def open_index(config: IndexConfig, threads: int | None = None) -> Retriever:
-    """The index that a config names: a search server, several indexes fused, or a folder.
+def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> Retriever:
+    """The index that a config's `index` names: a search server, several indexes fused, or a folder; or of this folder.
 
     `threads`: at most so many for one search by our engine; default: one per core.
 
     No index there, or a damaged one, is a UserError that says what to do.
     """
+    if not isinstance(config, IndexConfig):
+        return open_folder(config, threads=threads)
     if config.url is not None:
         from retrieval.serving.client import RemoteIndex
 

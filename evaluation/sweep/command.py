@@ -26,7 +26,8 @@ jobs, then `merge`, then `test`. What is on disk is not run again."""
 TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:
 
     python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
-    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score"""
+    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score
+"""
 
 
 def sweep(words: Sequence[str], prog: str = "python -m evaluation sweep") -> None:

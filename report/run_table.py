@@ -1,0 +1,86 @@
+"""A run's trajectories and scores as one table: `from ratchet import read_run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.records import Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from rewards.store import stored_scores
+from sampling.store import read_trajectories
+
+COLUMNS = {
+    "round": pa.int64(),
+    "trajectory": pa.string(),
+    "question": pa.string(),
+    "sample": pa.int64(),
+    "system": pa.string(),
+    "policy": pa.string(),
+    "status": pa.string(),
+    "answer": pa.string(),
+    "error": pa.string(),
+    "model_calls": pa.int64(),
+    "tool_calls": pa.int64(),
+    "prompt_tokens": pa.int64(),
+    "new_tokens": pa.int64(),
+    "seconds": pa.float64(),
+    "reward": pa.float64(),
+    "kept": pa.bool_(),
+}
+"""`trajectory` is its key, `question` the question's id; `reward` and `kept` are null before selection. One column for
+each score follows, null where it is not there or cannot be told."""
+
+
+def read_run(run: str | Path | Config, round: int | None = None) -> pa.Table:
+    """The sampled trajectories of a run, one a row, with their scores and whether training keeps them.
+
+    `run`: a run folder, or its config. `round`: this one alone; default: all. UserError where there is none.
+    """
+    folder = RunFolder(run.folder if isinstance(run, Config) else Path(run))
+    rounds = [each for each in folder.rounds() if round in (None, each.number)]
+    if not rounds:
+        which = "round" if round is None else f"round {round}"
+        raise UserError(f"{folder.path}: no {which} is in this run folder; sample one with `ratchet sample`")
+    rows = [row for each in rounds for row in _rows(each)]
+    scores = sorted({name for row in rows for name in row} - COLUMNS.keys())
+    schema = pa.schema([*COLUMNS.items(), *((name, pa.float64()) for name in scores)])
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
+    rows = {trajectory.key: _row(trajectory) for trajectory in read_trajectories(folder.trajectories)}
+    for (key, name), score in stored_scores(folder.scores, rows.keys()).items():
+        rows[key][name] = score.value
+    if (selection := folder.read_selection()) is not None:
+        kept = set(selection.kept)
+        for choice in selection.questions:
+            for key, reward in choice.rewards.items():
+                if key in rows:
+                    rows[key] |= {"reward": reward, "kept": key in kept}
+    for row in rows.values():
+        yield {"round": folder.number, **row}
+
+
+def _row(trajectory: Trajectory) -> dict[str, Any]:
+    calls = trajectory.model_calls
+    return {
+        "trajectory": trajectory.key,
+        "question": trajectory.question_id,
+        "sample": trajectory.sample,
+        "system": trajectory.system,
+        "policy": trajectory.policy,
+        "status": trajectory.status,
+        "answer": trajectory.answer,
+        "error": trajectory.error,
+        "model_calls": len(calls),
+        "tool_calls": len(trajectory.tool_calls),
+        "prompt_tokens": sum(call.prompt_tokens for call in calls),
+        "new_tokens": sum(call.new_tokens for call in calls),
+        "seconds": trajectory.seconds,
+    }

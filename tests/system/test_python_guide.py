@@ -1,0 +1,120 @@
+"""docs/guides/python.md is run, block by block, on a small experiment in the places where `make demo` has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from experiment import ROOT, make_experiment
+
+from agents import ask
+from ratchet import load_config, read_run
+from ratchet.__main__ import main as ratchet
+from ratchet.errors import UserError
+from retrieval import open_index
+from sampling.store import read_trajectories
+
+GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+PUBLIC = ("retrieval.open_index", "agents.ask", "ratchet.load_config", "ratchet.read_run")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with configs/demo.yaml, its model, index and run: one round, made by the commands."""
+    folder = tmp_path_factory.mktemp("guide")
+    made = make_experiment(folder)
+    (folder / "models").mkdir()
+    (folder / "model").rename(folder / "models" / "smollm2-135m-instruct")
+    config = yaml.safe_load(made.read_text())
+    with (folder / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"id": "oarabel", "title": "Oarabel", "text": "Ada Torrin built the ferry Oarabel."}\n')
+    config |= {"run": "runs/demo", "index": {**config["index"], "path": "indexes/demo"}}
+    config["models"]["agent"]["path"] = "models/smollm2-135m-instruct"
+    config["training"]["max_steps"] = 2
+    (folder / "configs").mkdir()
+    (folder / "configs" / "demo.yaml").write_text(yaml.safe_dump(config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in ("index", "sample", "score", "train"):
+            patch.setattr(sys, "argv", ["ratchet", command, "--config", "configs/demo.yaml"])
+            ratchet()
+    return folder
+
+
+@pytest.mark.slow
+def test_every_block_of_the_guide_runs(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    assert len(BLOCKS) == GUIDE.count("```") // 2 == 6
+    for number, block in enumerate(BLOCKS, 1):
+        exec(compile(block, f"block {number} of the guide", "exec"), {})
+        assert capsys.readouterr().out.strip(), f"block {number} prints nothing"
+
+
+@pytest.mark.slow
+def test_an_index_is_opened_by_its_folder_or_its_config(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    one, other = open_index("indexes/demo"), open_index(load_config("configs/demo.yaml").index)
+    assert one.digest == other.digest
+    assert [p.id for p in one.search("harbour Velm", 3)] == [p.id for p in other.search("harbour Velm", 3)]
+
+
+@pytest.mark.slow
+async def test_a_question_is_asked_where_an_event_loop_runs_already(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    seen: list[str] = []
+    asked = ask("Who built Velm's harbour?", "configs/demo.yaml", watch=lambda event: seen.append(event.kind))
+    assert asyncio.get_running_loop().is_running() and asked.policy == "base"
+    assert seen == [event.kind for event in asked.events] and "model" in seen
+    with pytest.raises(UserError, match="the question is empty"):
+        ask(" ", "configs/demo.yaml")
+
+
+@pytest.mark.slow
+def test_a_run_is_a_table_with_a_row_for_each_trajectory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    config = load_config("configs/demo.yaml")
+    table = read_run("runs/demo")
+    assert table.equals(read_run(config)) and table.equals(read_run("runs/demo", round=1))
+    found = {t.key: t for t in read_trajectories(place / "runs/demo/round-1/trajectories")}
+    rows = {row["trajectory"]: row for row in table.to_pylist()}
+    assert rows.keys() == found.keys() and len(table) == 8 * 4
+    for key, row in rows.items():
+        assert (row["question"], row["answer"]) == (found[key].question_id, found[key].answer)
+        assert row["model_calls"] == len(found[key].model_calls)
+    assert table.schema.field("f1").type == table.schema.field("lexical_support").type == pa.float64()
+    assert {row["kept"] for row in rows.values()} == {True, False}
+    assert all(row["reward"] is not None for row in rows.values() if row["kept"])
+    for run, number in (("runs/none", None), ("runs/demo", 7)):
+        with pytest.raises(UserError, match="is in this run folder"):
+            read_run(run, number)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_package_offers_its_names_without_importing_what_they_need(name: str) -> None:
+    package, _, attribute = name.partition(".")
+    script = f"""
+import sys, {package}
+early = [m for m in ("numpy", "pydantic", "pyarrow", "numba", "torch", "transformers") if m in sys.modules]
+assert not early, early
+assert callable({name})
+try:
+    {package}.none_such
+except AttributeError as error:
+    assert "none_such" in str(error)
+else:
+    raise AssertionError("none_such is there")
+from {package} import {attribute}
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
