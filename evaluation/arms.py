@@ -37,7 +37,8 @@ from ratchet.files import read_record, write_json
 from ratchet.records import Question, Record, Trajectory
 from ratchet.runfolder import RoundFolder
 from rewards.store import stored_scores
-from sampling.pool import Pass, policy_name, sample, stored
+from sampling.pool import Pass, policy_name, sample
+from sampling.store import TrajectoryStore
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def read_arm(folder: RoundFolder, name: str, split: str) -> ArmRecord | None:
 def arm_trajectories(folder: RoundFolder, record: ArmRecord, split: str) -> list[Trajectory]:
     """The arm's trajectories in its order, without their conversations."""
     path = arm_path(folder, record.name, split)
-    found = stored(path, record.keys)
+    found = TrajectoryStore(path).load(record.keys)
     if len(found) < len(record.keys):
         raise UserError(
             f"{path}: {len(record.keys) - len(found)} trajectories are gone; `python -m evaluation` makes them again"

@@ -18,7 +18,7 @@ from questions.files import Row, read_rows
 from questions.formats import BY_NAME, Format
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, content_key
+from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 
 SHOWN = 20
@@ -39,7 +39,7 @@ class LoadedSplit:
     @cached_property
     def digest(self) -> str:
         """Of the questions that were chosen, with all that belongs to them, in their order."""
-        return content_key("questions", [question.key() for question in self.questions])
+        return questions_digest(self.questions)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest keeps."""

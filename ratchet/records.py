@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -75,6 +76,11 @@ class Question(Record):
         if len({name.casefold() for name in names}) < len(names):
             raise ValueError(f"labels must differ by more than case: {', '.join(names)}")
         return self
+
+
+def questions_digest(questions: Iterable[Question]) -> str:
+    """Of questions with all that belongs to them, in their order."""
+    return content_key("questions", [question.key() for question in questions])
 
 
 class Passage(Record):

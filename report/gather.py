@@ -22,7 +22,7 @@ from rewards.store import stored_scores
 from rounds.ledger import read_ledger
 from rounds.promotion import read_promotion
 from rounds.records import Entry
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
 
 MAX_QUESTIONS = 48
 """Most questions whose trajectories are put on the page, per section."""
@@ -89,7 +89,7 @@ class Source:
     folder: Path
     tally: Tally
     keys: frozenset[str] | None = None
-    """Only these; None: all."""
+    """Only these; None: all that are planned there."""
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,8 @@ def _stream(
             kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
 
     for source in sources:
-        for trajectory in read_trajectories(source.folder):
-            if source.keys is None or trajectory.key in source.keys:
-                take(source, trajectory)
+        for trajectory in TrajectoryStore(source.folder).read(source.keys):
+            take(source, trajectory)
     order = [source.arm for source in sources]
     for found in kept.values():
         found.sort(key=lambda item: (order.index(item[0]), item[1].sample))

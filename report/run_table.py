@@ -13,7 +13,7 @@ from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.store import stored_scores
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
 
 COLUMNS = {
     "round": pa.int64(),
@@ -54,7 +54,7 @@ def read_run(run: str | Path | Config, round: int | None = None) -> pa.Table:
 
 
 def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
-    rows = {trajectory.key: _row(trajectory) for trajectory in read_trajectories(folder.trajectories)}
+    rows = {trajectory.key: _row(trajectory) for trajectory in TrajectoryStore(folder.trajectories).read()}
     for (key, name), score in stored_scores(folder.scores, rows.keys()).items():
         rows[key][name] = score.value
     if (selection := folder.read_selection()) is not None:

@@ -22,15 +22,14 @@ from ratchet.command import PlainConsole, config_of, config_parser, run_command
 from ratchet.config import Config, ScoreName
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import write_json
-from ratchet.records import Conversation, Question, Selection, Span, Trajectory
+from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 from rewards.scoring import check_known, score_trajectories, unfinished
 from rewards.selection import check_weights, select
 from rewards.store import stored_scores
 from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
-from sampling.pool import planned_keys
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
 
 DESCRIPTION = "Score a round's trajectories and select what to train on."
 
@@ -161,20 +160,19 @@ def load_trajectories(
 
     A paper-sized round has gigabytes of token ids and logged documents; what is left fits a laptop.
     """
-    found = {t.key: slim(t) for t in read_trajectories(round_folder.trajectories)}
+    store = TrajectoryStore(round_folder.trajectories)
+    found, planned = store.load(reduced=slim), store.keys()
     command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
     if not found:
-        raise UserError(f"{round_folder.trajectories}: no trajectories; sample them first: `{command}`")
-    check_known({question.id for question in questions}, found.values())
-    planned = planned_keys(config, questions, round_folder.trajectories)
-    if planned is not None:  # the folder may hold more, such as those of an index that was changed since
-        found = {key: found[key] for key in planned if key in found}
-        if not found:
-            raise UserError(f"{round_folder.trajectories}: none of what is to be sampled is there yet: `{command}`")
-    missing = len(questions) * config.sampling.samples - len(found)
-    if missing > 0:
+        what = "none of what is to be sampled is there yet" if planned else "no trajectories"
+        raise UserError(f"{store.folder}: {what}; sample first: `{command}`")
+    check_known({question.id for question in questions}, found)
+    manifest = store.manifest()
+    if manifest is None or manifest.questions != questions_digest(questions):
+        raise UserError(f"{store.folder}: the questions were changed after sampling; sample again: `{command}`")
+    if missing := len(planned) - len(found):
         print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)
-    return list(found.values())
+    return found
 
 
 def slim(trajectory: Trajectory) -> Trajectory:

@@ -134,13 +134,3 @@ class Adapter:
 
     def digest(self, digests: Digests) -> str | None:
         return adapter_digest(self.folder) if (self.folder / WEIGHTS).exists() else None
-
-
-def count_lines(files: Iterable[Path]) -> int:
-    """Whole lines, without looking into them."""
-    total = 0
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                total += block.count(b"\n")
-    return total

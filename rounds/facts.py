@@ -9,8 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from evaluation.results import BASE, PARENT, TRAINED, read_results
+from ratchet.files import count_lines
 from ratchet.records import Selection
-from rounds.artefacts import Adapter, Artefact, File, Lines, count_lines
+from rounds.artefacts import Adapter, Artefact, File, Lines
 from rounds.records import Promotion
 from rounds.stages import Stage
 

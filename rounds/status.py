@@ -13,20 +13,20 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from questions.load import load_questions
 from ratchet.command import wide_console
-from ratchet.config import load_members
 from ratchet.errors import UserError
+from ratchet.files import count_lines
 from ratchet.lease import held_by
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
-from rounds.artefacts import Digests, Lines, count_lines
+from rounds.artefacts import Digests, Lines
 from rounds.facts import SENTENCES
 from rounds.ledger import latest, to_do
 from rounds.promotion import last_promoted, read_promotions
 from rounds.records import Entry
 from rounds.settings import rounds_of
 from rounds.stages import Experiment, Stage, stages_of
+from sampling.store import TrajectoryStore
 
 WIDTH = 140
 LEASE = ".lease"
@@ -97,9 +97,8 @@ def progress(experiment: Experiment, stage: Stage) -> str:
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.id == "sample":
-        config = load_members(experiment.config)[stage.member]
-        total = len(load_questions(config.questions.train, config.seed)) * config.sampling.samples
+    if stage.id == "sample" and lines:
+        done, total = TrajectoryStore(lines.folder).progress()
         return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
 

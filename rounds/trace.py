@@ -13,10 +13,10 @@ from rich.markup import escape
 from ratchet.command import wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import read_segment
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.promotion import read_promotion
+from sampling.store import TrajectoryStore
 
 WIDTH = 140
 SHOWN = 100
@@ -39,7 +39,7 @@ def print_trace(config: Config, question: str, out: TextIO | None = None) -> Non
 
 def trace(folder: RoundFolder, question: str) -> Iterator[str]:
     """The lines on one round; none where the question was not asked in it."""
-    sampled = list(_of_question(sorted(folder.trajectories.glob("*.jsonl")), question))
+    sampled = list(_of_question(folder.trajectories, question))
     rewards: dict[str, float | None] = {}
     kept: tuple[str, ...] = ()
     reason = "nothing was selected yet"
@@ -57,7 +57,7 @@ def trace(folder: RoundFolder, question: str) -> Iterator[str]:
         yield f"selection: {reason}"
     answered = False
     for path in sorted(folder.evaluation.glob("*/*/")):
-        for trajectory in _of_question(sorted(path.glob("*.jsonl")), question):
+        for trajectory in () if path.parent.name.startswith("scores-") else _of_question(path, question):
             answered = True
             yield f"{path.parent.name} on {path.name}: {_shown(trajectory)}"
     decision = read_promotion(folder)
@@ -72,16 +72,8 @@ def _shown(trajectory: Trajectory) -> str:
     return f"{trajectory.key} sample {trajectory.sample} by {trajectory.policy}: {trajectory.status} {answer!r}"
 
 
-def _of_question(files: list[Path], question: str) -> Iterator[Trajectory]:
-    """Once each, whichever segment it is in."""
-    seen = set()
-    for path in files:
-        if path.parent.name.startswith("scores-"):
-            continue
-        for trajectory in read_segment(path, Trajectory):
-            if trajectory.question_id == question and trajectory.key not in seen:
-                seen.add(trajectory.key)
-                yield trajectory
+def _of_question(folder: Path, question: str) -> Iterator[Trajectory]:
+    return (trajectory for trajectory in TrajectoryStore(folder).read() if trajectory.question_id == question)
 
 
 def _rows(path: Path) -> Counter[str]:

@@ -19,7 +19,8 @@ from questions.load import load_questions
 from ratchet.command import config_of, config_parser, part_of_work, run_command
 from ratchet.records import content_key
 from ratchet.runfolder import open_run
-from sampling.pool import Pass, policy_name, sample, stored
+from sampling.pool import Pass, policy_name, sample
+from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -50,12 +51,12 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
         scope=f"train/round-{arguments.round}",
     )
     config = config.model_copy(update={"seed": seed_of(config.seed, arguments.round)})
-    segment = f"part-{part}-of-{parts}.jsonl" if arguments.part else "part-0.jsonl"
+    segment = f"part-{part}-of-{parts}.jsonl" if arguments.part else FIRST_SEGMENT
     made = Pass(config.system, setting, questions, config.sampling.samples, folder, segment=segment, part=(part, parts))
     [keys] = sample(config, [made], "sampling")
-    counts = Counter(t.status for t in stored(folder, keys))
+    counts = Counter(t.status for t in TrajectoryStore(folder).read(keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
-    print(f"{len(keys)} trajectories of {len(made.asked)} questions in {folder}: {states}")
+    print(f"{len(keys)} trajectories of {len(questions[part::parts])} questions in {folder}: {states}")
 
 
 if __name__ == "__main__":

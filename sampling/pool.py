@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,13 +22,13 @@ from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
-from ratchet.files import Segment, read_segments, write_json
+from ratchet.files import Segment
 from ratchet.progress import Progress
-from ratchet.records import Question, Trajectory, content_key
+from ratchet.records import Question, content_key, questions_digest
 from ratchet.tasks import together
 from retrieval.index import Retriever
 from retrieval.opening import open_index
-from sampling.store import read_trajectories
+from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 
 GIVE_UP_AFTER = 20
 """Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""
@@ -46,15 +45,10 @@ class Pass:
     folder: Path
     group: int = 0
     """Passes of a lower group are begun first: those of one adapter together, where a server holds only a few."""
-    segment: str = "part-0.jsonl"
+    segment: str = FIRST_SEGMENT
     """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
     part: tuple[int, int] = (0, 1)
     """(K, N): only every N-th of the questions, from the K-th on. All parts share one evidence memory."""
-
-    @property
-    def asked(self) -> Sequence[Question]:
-        first, parts = self.part
-        return self.questions[first::parts]
 
 
 @dataclass(frozen=True)
@@ -123,11 +117,6 @@ def scoped(made: Pass, seed: int, models: dict[str, str], index: str) -> Setting
     return replace(made.setting, scope=f"{made.setting.scope} {key[:12]}")
 
 
-def finished(folder: Path) -> set[str]:
-    """Keys of trajectories on disk. One that failed (a server's or a machine's fault) does not count: it is redone."""
-    return {t.key for t in read_segments(folder, Trajectory) if t.status != "failed"}
-
-
 async def run_pool(
     tasks: Sequence[Task],
     engines: dict[str, Engine],
@@ -177,7 +166,7 @@ def _note(counts: Counter[str]) -> str:
 
 
 def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]]:
-    """Sample what is missing, all passes in one pool; the keys of each pass's trajectories, in its jobs' order.
+    """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
 
     Group by group, and question by question over all passes of one: what two systems ask about one question begins
     alike, and is prefilled once.
@@ -197,26 +186,31 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         for made, system, played in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in played.items()}
             setting = scoped(made, config.seed, models, looks_in)
-            jobs = plan_jobs(made.asked, made.samples, config.seed, made.system, setting, models, looks_in)
-            planned.append(jobs)
-            write_json(
-                made.folder / "provenance.json",
-                {
-                    "models": models,
-                    "index": retriever.digest,
-                    "sources": {name: source.digest for name, source in reach.sources.items()},
-                    "looks_in": looks_in,
-                    "setting": asdict(setting),
-                    "seed": config.seed,
-                },
+            jobs = plan_jobs(made.questions, made.samples, config.seed, made.system, setting, models, looks_in)
+            store = TrajectoryStore(made.folder)
+            store.plan(
+                Manifest(
+                    system=made.system,
+                    setting=asdict(setting),
+                    models=models,
+                    index=retriever.digest,
+                    sources={name: source.digest for name, source in reach.sources.items()},
+                    seed=config.seed,
+                    questions=questions_digest(made.questions),
+                    samples=made.samples,
+                    keys=tuple(job.key for job in jobs),
+                )
             )
-            seen = _sizes(made.folder)
-            done = finished(made.folder)
+            first, parts = made.part
+            jobs = [job for n, job in enumerate(jobs) if n // made.samples % parts == first]
+            planned.append(jobs)
+            seen = _sizes(store)
+            done = store.finished()
             if all(job.key in done for job in jobs):
                 continue
-            segment = stack.enter_context(Segment(made.folder / made.segment))
-            if _sizes(made.folder) != seen:  # while we waited for the file, its writer went on
-                done = finished(made.folder)
+            segment = stack.enter_context(store.open_segment(made.segment))
+            if _sizes(store) != seen:  # while we waited for the file, its writer went on
+                done = store.finished()
             missing += [
                 ((made.group, n // made.samples), Task(job, system, setting, segment))
                 for n, job in enumerate(jobs)
@@ -230,30 +224,5 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     return [[job.key for job in jobs] for jobs in planned]
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}
-
-
-def planned_keys(config: Config, questions: Sequence[Question], folder: Path) -> list[str] | None:
-    """Keys of the trajectories that the folder was last sampled for; it may hold others, such as another adapter's.
-
-    None where the folder does not say, as it was sampled by an older version.
-    """
-    try:
-        made = json.loads((folder / "provenance.json").read_bytes())
-        models, looks_in, seed = made["models"], made["looks_in"], made["seed"]
-        setting = Setting(**made["setting"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    jobs = plan_jobs(questions, config.sampling.samples, seed, config.system, setting, models, looks_in)
-    return [job.key for job in jobs]
-
-
-def stored(folder: Path, keys: Sequence[str]) -> list[Trajectory]:
-    """The trajectories of these keys in their order, as far as they are there, without their conversations.
-
-    Conversations are most of a trajectory's size, and neither scores nor measures look at them.
-    """
-    wanted = set(keys)
-    found = {t.key: t.model_copy(update={"conversations": ()}) for t in read_trajectories(folder) if t.key in wanted}
-    return [found[key] for key in keys if key in found]
+def _sizes(store: TrajectoryStore) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in store.segments}

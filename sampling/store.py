@@ -1,27 +1,120 @@
-"""Reading a folder of trajectories, which several writers may have filled: each one once, the same everywhere."""
+"""The one store of trajectories: a folder of JSONL segments, and a manifest of what was planned to be in it.
+
+    manifest.json     system, setting, models, index, seed and questions, and the keys that were planned, in order
+    <part>.jsonl      trajectories; each file has one writer at a time
+
+The manifest alone says which trajectories count. A folder may hold others (an earlier adapter's, those of an index that
+was changed), and some of them twice, since a cluster starts some jobs twice and what failed is tried again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
+from ratchet.config import SystemConfig
+from ratchet.errors import UserError
+from ratchet.files import Segment, count_lines, read_record, read_segments, write_atomic
+from ratchet.records import Record, Trajectory
+
+FIRST_SEGMENT = "part-0.jsonl"
 
 
-def read_trajectories(folder: Path) -> Iterator[Trajectory]:
-    """Every key once. A cluster starts some jobs twice, so two segments may hold one key: the first counts.
+class Manifest(Record):
+    """What the pass that was planned last samples, and with what."""
 
-    A failed trajectory is one only where no try of its key went better; those come last.
-    """
-    finished: set[str] = set()
-    failed: dict[str, Trajectory] = {}
-    for trajectory in read_segments(folder, Trajectory):
-        if trajectory.key in finished:
-            continue
-        if trajectory.status == "failed":
-            failed.setdefault(trajectory.key, trajectory)
-            continue
-        finished.add(trajectory.key)
-        yield trajectory
-    yield from (trajectory for key, trajectory in failed.items() if key not in finished)
+    system: SystemConfig
+    setting: dict[str, float | str | None]
+    models: dict[str, str]
+    """Role to the fingerprint of its model."""
+    index: str
+    """The index's digest."""
+    sources: dict[str, str]
+    """The other sources' digests, by name."""
+    seed: int
+    questions: str
+    """`ratchet.records.questions_digest`."""
+    samples: int
+    keys: tuple[str, ...]
+    """Of all trajectories, question by question."""
+
+
+def without_conversations(trajectory: Trajectory) -> Trajectory:
+    """Conversations are most of a trajectory's size, and neither scores nor measures look at them."""
+    return trajectory.model_copy(update={"conversations": ()})
+
+
+@dataclass(frozen=True)
+class TrajectoryStore:
+    folder: Path
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.jsonl"))
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.folder / "manifest.json"
+
+    def manifest(self) -> Manifest | None:
+        """None before a pass was planned. Raises UserError for one that cannot be read."""
+        way_out = "delete it and run the same sampling again: what is sampled is kept"
+        return read_record(self.manifest_path, Manifest, way_out)
+
+    def plan(self, manifest: Manifest) -> None:
+        """Say what belongs here, before any of it is sampled."""
+        if not self.manifest_path.exists() or self.manifest() != manifest:
+            write_atomic(self.manifest_path, manifest.model_dump_json(indent=1) + "\n")
+
+    def keys(self) -> Sequence[str]:
+        """The planned keys in their order; none before a pass was planned. Raises UserError."""
+        manifest = self.manifest()
+        if manifest is None and self.segments:
+            raise UserError(
+                f"{self.folder}: trajectories without {self.manifest_path.name}, so they were sampled by an earlier "
+                "version or the file was deleted; run the same sampling again"
+            )
+        return manifest.keys if manifest else ()
+
+    def open_segment(self, name: str = FIRST_SEGMENT) -> Segment:
+        """The file that one writer appends to. Raises UserError where another one has it."""
+        return Segment(self.folder / name)
+
+    def finished(self) -> set[str]:
+        """Keys that need not be sampled again. A trajectory that failed (a server's or a machine's fault) is redone."""
+        return {t.key for t in read_segments(self.folder, Trajectory) if t.status != "failed"}
+
+    def progress(self) -> tuple[int, int]:
+        """(trajectories on disk, by their lines and without a look into them; those that are planned)."""
+        return count_lines(self.segments), len(self.keys())
+
+    def read(self, keys: Collection[str] | None = None) -> Iterator[Trajectory]:
+        """Each of the planned trajectories, or of these, once, one at a time and in the order of the segments.
+
+        Of several with one key the first counts. A failed one counts only where no other try of its key went better;
+        those come last.
+        """
+        wanted = set(self.keys() if keys is None else keys)
+        failed: dict[str, Trajectory] = {}
+        for trajectory in read_segments(self.folder, Trajectory):
+            if not wanted:
+                return
+            if trajectory.key not in wanted:
+                continue
+            if trajectory.status == "failed":
+                failed.setdefault(trajectory.key, trajectory)
+                continue
+            wanted.remove(trajectory.key)
+            yield trajectory
+        yield from (trajectory for key, trajectory in failed.items() if key in wanted)
+
+    def load(
+        self,
+        keys: Sequence[str] | None = None,
+        reduced: Callable[[Trajectory], Trajectory] = without_conversations,
+    ) -> list[Trajectory]:
+        """The planned trajectories, or these, in their order, as far as they are there; each is `reduced` at once."""
+        keys = self.keys() if keys is None else keys
+        found = {trajectory.key: reduced(trajectory) for trajectory in self.read(keys)}
+        return [found[key] for key in keys if key in found]

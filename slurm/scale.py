@@ -39,9 +39,8 @@ from inference.footprint import DTYPE_BYTES, Footprint, footprint
 from ratchet.command import config_of, config_parser, positive, whole
 from ratchet.config import JUDGED_SCORES, Config, SplitConfig
 from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from sampling.store import TrajectoryStore
 
 GB = 1e9
 TRAJECTORIES = 2000
@@ -150,7 +149,7 @@ class Measured:
 def measure(config: Config) -> Measured | None:
     """Of the latest round that has trajectories; None where none has."""
     for folder in reversed(RunFolder(config.folder).rounds()):
-        first = islice(read_segments(folder.trajectories, Trajectory), TRAJECTORIES)
+        first = islice(TrajectoryStore(folder.trajectories).read(), TRAJECTORIES)
         some = [one for one in first if one.status != "failed"]
         tokens = sum(call.new_tokens for one in some for call in one.model_calls)
         seconds, count = sum(one.seconds for one in some), len(some)

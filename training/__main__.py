@@ -18,7 +18,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
 from ratchet.subcommands import Subcommand, run_subcommand
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
 from training.prepare import prepare_rows
 from training.rows import check_rows, table_rows
 from training.show import render_row, summary
@@ -62,10 +62,8 @@ def show_row(config: Config, number: int, row: int, role: str | None) -> None:
     if not 0 <= row < len(table):
         raise UserError(f"--row {row}: the rows are numbered 0 to {len(table) - 1}")
     shown = next(table_rows(table.slice(row, 1)))
-    stored = {
-        t.key: t for t in read_trajectories(folder.trajectories) if t.key == shown.trajectory and t.status != "failed"
-    }
-    conversation = stored[shown.trajectory].conversations[shown.conversation]
+    [trajectory] = TrajectoryStore(folder.trajectories).read([shown.trajectory])
+    conversation = trajectory.conversations[shown.conversation]
     model = config.models[config.training.model]
     tokenizer = load_tokenizer(model.path, model.revision)
     decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))  # noqa: E731
@@ -76,8 +74,8 @@ def sum_up(config: Config, number: int) -> None:
     folder = RunFolder(config.folder).round(number)
     built, _ = prepare_rows(config, folder)
     print(summary(built.table, built.left_out))
-    trained = set(built.table["trajectory"].to_pylist())
-    stored = {t.key: t for t in read_trajectories(folder.trajectories) if t.key in trained and t.status != "failed"}
+    trained = built.table["trajectory"].unique().to_pylist()
+    stored = {trajectory.key: trajectory for trajectory in TrajectoryStore(folder.trajectories).read(trained)}
     actions = check_rows(table_rows(built.table), stored)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
 

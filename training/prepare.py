@@ -12,7 +12,7 @@ from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, content_key
 from ratchet.runfolder import RoundFolder
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
 from training.rows import RowsFile, build_rows, check_rows, missing, read_rows, rows_source, rows_table, write_rows
 
 FORM = 1
@@ -80,11 +80,10 @@ def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping
 
 def _build(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple[pa.Table, Counter[str]]:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
-    wanted = set(kept)
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
-    for trajectory in read_trajectories(folder.trajectories):
-        if trajectory.key in wanted and trajectory.status != "failed":
+    for trajectory in TrajectoryStore(folder.trajectories).read(kept):
+        if trajectory.status != "failed":
             rows, left_out = build_rows([trajectory], [trajectory.key], max_length)
             check_rows(rows, {trajectory.key: trajectory})
             tables[trajectory.key] = rows_table(rows)

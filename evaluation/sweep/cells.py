@@ -30,7 +30,7 @@ from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory, content_key
 from ratchet.runfolder import MACHINE
 from rewards.store import stored_scores
-from sampling.pool import stored
+from sampling.store import TrajectoryStore
 
 Stage = Literal["dev", "test"]
 State = Literal["done", "part", "missing"]
@@ -155,7 +155,7 @@ class Sweep:
         if record is None or record.plan != self.plan_of(cell):
             begun = any(path.stat().st_size for path in cell.folder.glob("*.jsonl"))
             return Seen("part", "not all sampled") if begun else Seen("missing")
-        found = stored(cell.folder, record.keys)
+        found = TrajectoryStore(cell.folder).load(record.keys)
         if gone := len(record.keys) - len(found):
             return Seen("part", f"{gone} of {len(record.keys)} trajectories are gone")
         names = self.config.evaluation.scores

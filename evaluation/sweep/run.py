@@ -10,7 +10,8 @@ from questions.guard import check_adapter
 from ratchet.command import Phase
 from ratchet.errors import UserError
 from ratchet.files import write_json
-from sampling.pool import Pass, sample, stored
+from sampling.pool import Pass, sample
+from sampling.store import TrajectoryStore
 
 
 def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None:
@@ -53,7 +54,7 @@ def _score(sweep: Sweep, cell: Cell) -> None:
     from rewards.scoring import score_trajectories  # late: tables need no judge
 
     record = CellRecord.model_validate_json(cell.record.read_bytes())
-    trajectories = stored(cell.folder, record.keys)
+    trajectories = TrajectoryStore(cell.folder).load(record.keys)
     names = sweep.config.evaluation.scores
     score_trajectories(sweep.config, cell.asked.questions, trajectories, names, cell.scores)
 

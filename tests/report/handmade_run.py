@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from stored import store
+
 from evaluation.arms import ArmRecord, arm_path, scores_path, tabulate
 from evaluation.results import Results
 from ratchet.config import Config
@@ -209,7 +211,7 @@ def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: f
         for i, q in enumerate(questions)
         for sample in range(samples)
     ]
-    write_jsonl(folder.trajectories / "part-0.jsonl", made)
+    store(folder.trajectories, made, questions, samples=samples)
     return made
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from reward_cases import make_config, scripted_judge, trajectory
+from stored import store
 
 from inference.engine import EngineError
 from ratchet.command import run_command
-from ratchet.files import write_jsonl
 from ratchet.records import Question, Selection, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards import scoring
@@ -42,7 +42,7 @@ class Experiment:
         config = make_config(self.folder, QUESTIONS, rewards=rewards)
         self.config.write_text(yaml.safe_dump(config.model_dump(mode="json")))
         if trajectories:
-            write_jsonl(self.round.trajectories / "a.jsonl", trajectories)
+            store(self.round.trajectories, trajectories, QUESTIONS, missing=len(TRAJECTORIES) - len(trajectories))
 
     def __call__(self, *words: str) -> tuple[int, str]:
         """(exit status, everything printed) of `python -m rewards WORDS --config ...`."""

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import rounds.artefacts
+from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Digests, File, Known, Lines, count_lines
+from rounds.artefacts import Digests, File, Known, Lines
 from rounds.ledger import digests_of, earlier_looks, latest, read_ledger, record, to_do
 from rounds.records import StageId
 from rounds.stages import Stage

@@ -15,10 +15,11 @@ from tiny_index import tiny_index
 
 from evaluation.arms import arm_path, evaluate
 from ratchet.config import load_config
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder, open_run
 from retrieval.memory.memory import Memory, MemoryConfig
 from sampling.__main__ import main
-from sampling.store import read_trajectories
 
 MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
 STEPS = [
@@ -61,7 +62,7 @@ def config_path(tmp_path: Path) -> Path:
 
 def recalled(folder: Path) -> list[list[bool]]:
     """Of every trajectory in the order they were made: its question's number, and whether it was given evidence."""
-    made = list(read_trajectories(folder))
+    made = list(read_segments(folder, Trajectory))
     assert {one.status for one in made} <= {"finished"}
     return [[one.question_id == "q1", any(e.kind == "recall" and e.passages for e in one.events)] for one in made]
 

@@ -19,7 +19,8 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
-from sampling.pool import GIVE_UP_AFTER, Job, Task, finished, plan_jobs, run_pool, stored
+from sampling.pool import GIVE_UP_AFTER, Job, Task, plan_jobs, run_pool
+from sampling.store import TrajectoryStore
 
 SYSTEM = SystemConfig(name="no_retrieval", settings={"style": "brief"})
 SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
@@ -99,14 +100,15 @@ def test_failed_trajectories_are_redone_and_the_good_record_wins(tmp_path: Path)
     replies: list[Any] = ["x"] * 6
     replies[2] = EngineError("the server went away")
     run(jobs, ScriptedEngine(tiny_format(), replies), tmp_path, concurrency=1)
-    done = finished(tmp_path)
+    store = TrajectoryStore(tmp_path)
+    done = store.finished()
     assert len(done) == 5
     keys = [job.key for job in jobs]
-    assert [t.status for t in stored(tmp_path, keys)].count("failed") == 1
+    assert [t.status for t in store.load(keys)].count("failed") == 1
     run([job for job in jobs if job.key not in done], ScriptedEngine(tiny_format(), ["x"]), tmp_path)
-    assert {t.status for t in stored(tmp_path, keys)} == {"finished"}
-    assert [t.key for t in stored(tmp_path, keys)] == keys
-    assert [t.key for t in stored(tmp_path, [*keys[::-1], "not there"])] == keys[::-1]
+    assert {t.status for t in store.load(keys)} == {"finished"}
+    assert [t.key for t in store.load(keys)] == keys
+    assert [t.key for t in store.load([*keys[::-1], "not there"])] == keys[::-1]
 
 
 def test_when_everything_fails_the_pool_stops_and_says_why(tmp_path: Path) -> None:

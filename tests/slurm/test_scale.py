@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
+from stored import store
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -198,7 +199,7 @@ def test_what_is_not_known_stays_a_letter_with_what_measures_it(
 
 def test_what_a_run_measured_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)
-    write_jsonl(tmp_path / "run" / "round-2" / "trajectories" / "a.jsonl", [trajectory(n) for n in range(10)])
+    store(tmp_path / "run" / "round-2" / "trajectories", [trajectory(n) for n in range(10)])
     write_json(tmp_path / "index" / "manifest.json", {"documents": 10})
     (tmp_path / "index" / "postings").write_bytes(b"x" * 1_000_000)
     (tmp_path / "run" / "round-2" / "training").mkdir()
