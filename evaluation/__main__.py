@@ -124,12 +124,11 @@ SUBCOMMANDS = {
 
 
 def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
-    from evaluation.arms import evaluate, read_arm, results_path, run_arms, scores_path, splits_of, tabulate
+    from evaluation.arms import evaluate, read_arms, results_path, run_arms, splits_of, stored_arm_scores, tabulate
     from evaluation.measures.agreement import agreement_table
     from evaluation.measures.power import power_table
     from evaluation.tables.suite import WIDTH
     from evaluation.tables.verdicts import print_verdicts
-    from rewards.store import stored_scores
 
     splits = [arguments.split] if arguments.split else splits_of(config)
     if action == "run":
@@ -140,10 +139,10 @@ def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argpa
                 "or measure the base model alone with --base-only"
             )
         if arguments.phase == "sample":
-            _, sampled = run_arms(config, folder, splits, adapter)
-            for split, arms in sampled.items():
-                made = ", ".join(f"{arm.name} {len(arm.keys)}" for arm in arms)
-                print(f"{split}: trajectories in {folder.evaluation}: {made}")
+            arms = run_arms(config, folder, splits, adapter)
+            for split in splits:
+                made = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
+                print(f"{split}: trajectories in {config.folder / 'arms' / split}: {made}")
             return
         found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
     else:
@@ -161,9 +160,7 @@ def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argpa
         if action == "power":
             table = power_table(results)
         else:
-            records = [read_arm(folder, arm.name, results.split) for arm in results.arms]
-            keys = {key for record in records if record for key in record.keys}
-            table = agreement_table(stored_scores(scores_path(folder, results.split), keys).values())
+            table = agreement_table(stored_arm_scores(read_arms(folder, results.split).values()).values())
         wide_console(WIDTH).print(table)
 
 

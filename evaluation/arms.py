@@ -1,18 +1,23 @@
-"""Base against trained on held-out questions: run every arm, score it, compare it, and keep what is needed to do so
-again without a model.
+"""Arms: a system with an adapter on a question set. Sampled where something is missing, scored, read back, compared.
 
-    round-N/evaluation/<arm>/<split>/        trajectories, one JSONL segment per writer
-    round-N/evaluation/<arm>/<split>.json    which trajectories make up the arm
-    round-N/evaluation/scores-<split>/       scores of all arms together, so that they share their nuggets
-    round-N/evaluation/results.json          the table (results-<split>.json for a split other than the config's)
+    arms/<split>/<system>-<digest>/<policy>/            an arm's trajectories (sampling/store.py), one JSONL segment
+    arms/<split>/<system>-<digest>/<policy>/scores/     its scores
+    round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
+    round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
+
+An arm's folder follows from what the arm is, so evaluations, promotions and sweeps that ask for the same arm find the
+same trajectories and scores. The digest is of the system's settings and of how it is sampled; the policy is 'base', or
+the adapter's digest. Any number of processes may work on different arms at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from agents.core.dialogues import Setting
 from evaluation.measures.complementarity import complementarity
@@ -21,7 +26,6 @@ from evaluation.results import (
     BASE,
     PARENT,
     TRAINED,
-    Arm,
     Results,
     compare,
     make_arm,
@@ -30,33 +34,158 @@ from evaluation.results import (
     write_results,
 )
 from questions.guard import check_adapter
-from questions.load import load_questions
+from questions.load import load_questions, load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_record, write_json
-from ratchet.records import Question, Record, Trajectory
+from ratchet.files import read_record, write_atomic
+from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
 from rewards.store import stored_scores
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import TrajectoryStore
 
+State = Literal["done", "part", "missing"]
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    name: str
+    title: str
+    questions: Sequence[Question]
+    digest: str
+
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """What one arm runs."""
+    """What one arm runs, and where it is kept."""
 
     name: str
+    """What tables call it."""
     system: SystemConfig
-    adapter: Path | None = None
-
-
-class ArmRecord(Record):
-    """Which stored trajectories make up an arm: a folder may also hold those of an earlier adapter."""
-
-    name: str
-    system: str
+    asked: QuestionSet
+    adapter: Path | None
     policy: str
-    keys: tuple[str, ...]
+    """'base', or the adapter's digest."""
+    store: TrajectoryStore
+    trained_on: Path | None = None
+    """The adapter folder that says which questions were trained on, which must not be asked here; None: not checked."""
+    group: int = 0
+    """Arms of a lower group are sampled first: those of one adapter together, where a server holds only a few."""
+
+    @property
+    def scores(self) -> Path:
+        return scores_path(self.store)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is on disk of an arm."""
+
+    state: State
+    note: str = ""
+    trajectories: Sequence[Trajectory] = ()
+    scores: Scores = field(default_factory=dict)
+    failed: int = 0
+    """Trajectories that a fault ended: they count in the tables, and are tried again when the arm is run again."""
+
+
+class RoundArms(Record):
+    """round-N/evaluation/arms-<split>.json"""
+
+    arms: dict[str, str]
+    """Name to its folder below the run folder, in the order of the table."""
+
+
+def question_set(config: Config, split: str, asked_by: str = "--split") -> QuestionSet:
+    """Raises UserError where there is no such split, or it cannot be read; it names what asked for it."""
+    loaded = load_split(split_of(config, split, asked_by), config.seed)
+    return QuestionSet(split, title_of(config, split), loaded.questions, loaded.digest)
+
+
+def arm_store(config: Config, split: str, system: SystemConfig, policy: str) -> TrajectoryStore:
+    """Where the arm is kept, whoever asks for it."""
+    digest = content_key(system, config.evaluation.temperature, config.evaluation.top_p)
+    return TrajectoryStore(config.folder / "arms" / split / f"{system.name}-{digest[:8]}" / policy)
+
+
+def scores_path(store: TrajectoryStore) -> Path:
+    return store.folder / "scores"
+
+
+# One arm, or many: what an evaluation, a promotion and a sweep have in common
+
+
+def is_planned(config: Config, arm: ArmPlan) -> bool:
+    """Whether what is planned in the arm's folder are these questions, as often as the config says."""
+    manifest = arm.store.manifest()
+    wanted = (arm.asked.digest, config.evaluation.samples)
+    return manifest is not None and (manifest.questions, manifest.samples) == wanted
+
+
+def look(config: Config, arm: ArmPlan) -> Seen:
+    """How much of an arm is there, without a model. A model or index that is changed in its own folder is not seen."""
+    found = arm.store.load() if is_planned(config, arm) else []
+    keys = arm.store.keys()
+    if not found or len(found) < len(keys):
+        begun = any(path.stat().st_size for path in arm.store.segments)
+        return Seen("part", "not all sampled") if begun else Seen("missing")
+    names = config.evaluation.scores
+    scores = stored_scores(arm.scores, set(keys))
+    if lacking := sum((key, name) not in scores for key in keys for name in names):
+        return Seen("part", f"{lacking} of {len(keys) * len(names)} scores are missing", found, scores)
+    failed = sum(trajectory.status == "failed" for trajectory in found)
+    return Seen("done", f"{failed} failed" if failed else "", found, scores, failed)
+
+
+def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
+    """Sample what is missing of the arms, in one pool."""
+    by_folder = {arm.store.folder: arm for arm in arms}  # two names may mean the same arm
+    passes = [
+        Pass(
+            arm.system,
+            Setting(
+                temperature=config.evaluation.temperature,
+                frozen_temperature=config.evaluation.temperature,
+                top_p=config.evaluation.top_p,
+                adapter=None if arm.adapter is None else str(arm.adapter),
+                policy=arm.policy,
+                scope=folder.relative_to(config.folder).as_posix(),  # What one arm remembers must not help another.
+            ),
+            arm.asked.questions,
+            config.evaluation.samples,
+            folder,
+            group=arm.group,
+        )
+        for folder, arm in by_folder.items()
+    ]
+    sample(config, passes, title)
+
+
+def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
+    """Raises UserError where an adapter was trained on what it is to be asked; what is worth a warning is printed."""
+    printed: set[str] = set()
+    for arm in arms:
+        if arm.trained_on is None:
+            continue
+        strict = arm.asked.name not in ("train", "dev")
+        modes = config.questions.leakage
+        for warning in check_adapter(arm.trained_on, arm.asked.questions, modes, arm.asked.name, strict):
+            if warning not in printed:
+                print(warning, file=sys.stderr)
+                printed.add(warning)
+
+
+@contextlib.contextmanager
+def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Trajectory]], Scores]]:
+    """Scores one arm after another: what is stored is not computed again, and the judge is opened once at most."""
+    from rewards.scoring import OpenJudge, score_trajectories  # late: making a table again needs no judge
+
+    names = config.evaluation.scores
+    with contextlib.closing(OpenJudge(config)) as judge:
+        yield lambda arm, found: score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
+
+
+# The arms of a round: base, adapter, and what they are compared with
 
 
 def results_path(folder: RoundFolder, config: Config, split: str) -> Path:
@@ -86,9 +215,9 @@ def title_of(config: Config, name: str) -> str:
     return (split.benchmark or name) + (", shuffled" if split.order == "shuffled" else "")
 
 
-def plan(config: Config, adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
-    """Base, the adapter that `adapter` is to be better than, the adapter itself, each if there is one, and the
-    config's baselines on the base model."""
+def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
+    """On every split: base, the adapter that `adapter` is to be better than, the adapter itself, each if there is one,
+    and the config's baselines on the base model."""
     for name in config.evaluation.baselines:
         if name in (BASE, PARENT, TRAINED) or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
@@ -98,12 +227,75 @@ def plan(config: Config, adapter: Path | None, parent: Path | None = None) -> li
                 f"evaluation.skip.{name}: no such baseline{did_you_mean(name, config.evaluation.baselines)}; base and "
                 "adapter are run on every question set"
             )
-    arms = [ArmPlan(BASE, config.system)]
-    if parent is not None:
-        arms.append(ArmPlan(PARENT, config.system, parent))
-    if adapter is not None:
-        arms.append(ArmPlan(TRAINED, config.system, adapter))
-    return arms + [ArmPlan(name, system) for name, system in config.evaluation.baselines.items()]
+    runs = [(BASE, config.system, None), (PARENT, config.system, parent), (TRAINED, config.system, adapter)]
+    runs = [run for run in runs if run[2] is not None or run[0] == BASE]
+    runs += [(name, system, None) for name, system in config.evaluation.baselines.items()]
+    policies = {folder: policy_name(folder) for _, _, folder in runs}
+    return [
+        ArmPlan(
+            name,
+            system,
+            asked,
+            folder,
+            policies[folder],
+            arm_store(config, asked.name, system, policies[folder]),
+            trained_on=folder if name == TRAINED else None,
+        )
+        for asked in [question_set(config, split) for split in splits]
+        for name, system, folder in runs
+        if asked.name not in config.evaluation.skip.get(name, ())
+    ]
+
+
+def run_arms(
+    config: Config,
+    folder: RoundFolder,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
+    sampled: bool = False,
+) -> list[ArmPlan]:
+    """Sample what is missing of every arm of the round, and score nothing.
+
+    `sampled`: every arm was run before, and no model is opened. Raises UserError where one was not.
+    """
+    arms = plan(config, splits, adapter, parent)
+    if not sampled:
+        check_leaks(config, arms)
+    elif unplanned := [arm for arm in arms if not is_planned(config, arm)]:
+        arm = unplanned[0]
+        raise UserError(
+            f"{arm.store.folder}: {arm.name}/{arm.asked.name}: this arm was not sampled yet; run the same command with "
+            "--phase sample first"
+        )
+    for split in splits:
+        note_arms(config, folder, split, arms)
+    if not sampled:
+        sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
+    return arms
+
+
+def note_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
+    """Write down which arms the round's table of the split is made of."""
+    stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
+    places = {name: store.folder.relative_to(config.folder).as_posix() for name, store in stores.items()}
+    write_atomic(_arms_file(folder, split), RoundArms(arms=places).model_dump_json(indent=1) + "\n")
+
+
+def _arms_file(folder: RoundFolder, split: str) -> Path:
+    return folder.evaluation / f"arms-{split}.json"
+
+
+def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
+    """By name, the arms that the round was last evaluated with on the split; none before."""
+    record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `python -m evaluation` again")
+    run = folder.path.parent
+    return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
+
+
+def evaluated_splits(folder: RoundFolder) -> list[str]:
+    """Those that the round's arms were run on, or begun to be."""
+    return sorted(path.stem.removeprefix("arms-") for path in folder.evaluation.glob("arms-*.json"))
 
 
 def evaluate(
@@ -119,163 +311,69 @@ def evaluate(
 
     `sampled`: every arm was run (`run_arms`), and no agent's model is to be opened: the judge may need the memory.
     """
-    run = arms_that_were_run if sampled else run_arms
-    questions, records = run(config, folder, splits, adapter, parent)
-    from rewards.scoring import score_trajectories  # late: making a table again needs no judge
-
+    arms = run_arms(config, folder, splits, adapter, parent, sampled)
     results = []
-    for split in splits:
-        found = [(record, arm_trajectories(folder, record, split)) for record in records[split]]
-        every = [trajectory for _, trajectories in found for trajectory in trajectories]
-        scores = score_trajectories(
-            config, questions[split], every, config.evaluation.scores, scores_path(folder, split)
-        )
-        results.append(_conclude(config, folder, number, split, questions[split], found, scores))
+    with open_scoring(config) as score:
+        for split in splits:
+            scores: dict[tuple[str, str], Score] = {}
+            for arm in arms:
+                if arm.asked.name == split:
+                    scores.update(score(arm, arm_trajectories(arm.store)))
+            results += tabulate(config, folder, number, [split], scores)
     return results
 
 
-def run_arms(
-    config: Config, folder: RoundFolder, splits: Sequence[str], adapter: Path | None, parent: Path | None = None
-) -> tuple[dict[str, list[Question]], dict[str, list[ArmRecord]]]:
-    """Sample what is missing of every arm, and score nothing; by split, its questions and what makes up its arms."""
-    questions = {split: load_questions(split_of(config, split), config.seed) for split in splits}
-    arms = plan(config, adapter, parent)
-    if adapter is not None:
-        for split, asked in questions.items():
-            strict = split not in ("train", "dev")
-            for warning in check_adapter(adapter, asked, config.questions.leakage, split, strict):
-                print(warning, file=sys.stderr)
-    return questions, _run(config, arms, questions, folder)
+def tabulate(
+    config: Config, folder: RoundFolder, number: int, splits: Sequence[str], fresh: Scores | None = None
+) -> list[Results]:
+    """Make the results again from the stored trajectories and scores; no model is opened.
 
-
-def arms_that_were_run(
-    config: Config, folder: RoundFolder, splits: Sequence[str], adapter: Path | None, parent: Path | None = None
-) -> tuple[dict[str, list[Question]], dict[str, list[ArmRecord]]]:
-    """As `run_arms`, from what it left. Raises UserError where an arm was not run to its end."""
-    records: dict[str, list[ArmRecord]] = {split: [] for split in splits}
-    for split in splits:
-        for arm in plan(config, adapter, parent):
-            if split in config.evaluation.skip.get(arm.name, ()):
-                continue
-            record = read_arm(folder, arm.name, split)
-            if record is None or record.policy != policy_name(arm.adapter):
-                raise UserError(f"{arm_path(folder, arm.name, split)}: this arm was not sampled yet")
-            records[split].append(record)
-    return {split: load_questions(split_of(config, split), config.seed) for split in splits}, records
-
-
-def tabulate(config: Config, folder: RoundFolder, number: int, splits: Sequence[str]) -> list[Results]:
-    """Make the results again from the stored trajectories and scores; no model is opened."""
+    `fresh`: scores that were just made, those among them that are unfinished and so are not stored.
+    """
     results = []
+    named = {BASE, PARENT, TRAINED, *config.evaluation.baselines}
     for split in splits:
-        questions = load_questions(split_of(config, split), config.seed)
-        arms = []
-        # The round's parent was run where a promotion was decided, and its path is not asked for here.
-        for arm in plan(config, folder.adapter, parent=folder.adapter):
-            record = read_arm(folder, arm.name, split)
-            if record is not None:
-                arms.append((record, arm_trajectories(folder, record, split)))
-            elif arm.name == BASE:
-                raise UserError(
-                    f"{arm_path(folder, BASE, split)}: the base arm was not run yet; run `python -m evaluation`"
-                )
-        wanted = {key for record, _ in arms for key in record.keys}
-        scores = stored_scores(scores_path(folder, split), wanted)
-        results.append(_conclude(config, folder, number, split, questions, arms, scores))
+        stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
+        if BASE not in stores:
+            raise UserError(
+                f"{_arms_file(folder, split)}: the base arm was not run yet; run `python -m evaluation` with this split"
+            )
+        results.append(_compared(config, number, split, stores, fresh or stored_arm_scores(stores.values())))
+        write_results(results_path(folder, config, split), results[-1])
     return results
 
 
-def read_arm(folder: RoundFolder, name: str, split: str) -> ArmRecord | None:
-    """Which trajectories make up an arm; None before it was run to its end."""
-    path = arm_path(folder, name, split).with_suffix(".json")
-    return read_record(path, ArmRecord, "delete it and run `python -m evaluation` again")
-
-
-def arm_trajectories(folder: RoundFolder, record: ArmRecord, split: str) -> list[Trajectory]:
-    """The arm's trajectories in its order, without their conversations."""
-    path = arm_path(folder, record.name, split)
-    found = TrajectoryStore(path).load(record.keys)
-    if len(found) < len(record.keys):
-        raise UserError(
-            f"{path}: {len(record.keys) - len(found)} trajectories are gone; `python -m evaluation` makes them again"
-        )
+def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:
+    """The arm's trajectories in its order, without their conversations. Raises UserError where some are missing."""
+    found = store.load()
+    if gone := len(store.keys()) - len(found):
+        raise UserError(f"{store.folder}: {gone} trajectories are gone; `python -m evaluation` makes them again")
     return found
 
 
-def arm_path(folder: RoundFolder, name: str, split: str) -> Path:
-    return folder.evaluation / name / split
+def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:
+    """Every stored score of the arms' trajectories."""
+    found: dict[tuple[str, str], Score] = {}
+    for store in stores:
+        found |= stored_scores(scores_path(store), set(store.keys()))
+    return found
 
 
-def scores_path(folder: RoundFolder, split: str) -> Path:
-    return folder.evaluation / f"scores-{split}"
-
-
-def _run(
-    config: Config, arms: Sequence[ArmPlan], questions: Mapping[str, Sequence[Question]], folder: RoundFolder
-) -> dict[str, list[ArmRecord]]:
-    """Run what is missing of every arm on every split; by split, which trajectories make up each arm."""
-    settings = {
-        arm.name: Setting(
-            temperature=config.evaluation.temperature,
-            frozen_temperature=config.evaluation.temperature,
-            top_p=config.evaluation.top_p,
-            adapter=None if arm.adapter is None else str(arm.adapter),
-            policy=policy_name(arm.adapter),
-        )
-        for arm in arms
-    }
-    skip = config.evaluation.skip
-    pairs = [(split, arm) for split in questions for arm in arms if split not in skip.get(arm.name, ())]
-    samples = config.evaluation.samples
-    passes = [
-        Pass(
-            arm.system,
-            # What one arm remembers must not help another.
-            replace(settings[arm.name], scope=f"{split}/{arm.name}"),
-            questions[split],
-            samples,
-            arm_path(folder, arm.name, split),
-        )
-        for split, arm in pairs
-    ]
-    title = f"evaluate {len(arms)} arm(s) on {', '.join(questions)}"
-    records: dict[str, list[ArmRecord]] = {split: [] for split in questions}
-    for (split, arm), keys in zip(pairs, sample(config, passes, title), strict=True):
-        record = ArmRecord(name=arm.name, system=arm.system.name, policy=settings[arm.name].policy, keys=tuple(keys))
-        write_json(arm_path(folder, arm.name, split).with_suffix(".json"), record.model_dump(mode="json"))
-        records[split].append(record)
-    return records
-
-
-def _conclude(
-    config: Config,
-    folder: RoundFolder,
-    number: int,
-    split: str,
-    questions: Sequence[Question],
-    found: Sequence[tuple[ArmRecord, list[Trajectory]]],
-    scores: Scores,
+def _compared(
+    config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
 ) -> Results:
+    questions = load_questions(split_of(config, split), config.seed)
+    found = {name: arm_trajectories(store) for name, store in stores.items()}
     names, resamples = config.evaluation.scores, config.evaluation.resamples
+    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     primary = primary_measure(questions, names)
-    arms: list[Arm] = [
-        make_arm(
-            record.name,
-            record.system,
-            record.policy,
-            questions,
-            trajectories,
-            scores,
-            names,
-            {str(name): weight for name, weight in config.rewards.weights.items()},
-            resamples,
-            config.seed,
-        )
-        for record, trajectories in found
+    arms = [
+        make_arm(name, *store.made_by(), questions, found[name], scores, names, weights, resamples, config.seed)
+        for name, store in stores.items()
     ]
     base, others = arms[0], arms[1:]
     comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
-    results = Results(
+    return Results(
         round=number,
         split=split,
         title=title_of(config, split),
@@ -287,11 +385,9 @@ def _conclude(
         arms=tuple(arms),
         comparisons=comparisons,
         complementarity={
-            record.name: shares
-            for record, trajectories in found
+            name: shares
+            for name, trajectories in found.items()
             if (shares := complementarity(questions, trajectories)) is not None
         },
         verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary),
     )
-    write_results(results_path(folder, config, split), results)
-    return results

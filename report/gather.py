@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation.arms import arm_path, read_arm, results_path, scores_path, split_of
+from evaluation.arms import read_arms, results_path, scores_path, split_of
 from evaluation.results import TRAINED, Results, read_results
 from questions.load import load_questions
 from ratchet.config import Config
@@ -83,13 +83,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Source:
-    """One folder of trajectories to read."""
+    """Trajectories to read."""
 
     arm: str
-    folder: Path
+    store: TrajectoryStore
     tally: Tally
-    keys: frozenset[str] | None = None
-    """Only these; None: all that are planned there."""
 
 
 @dataclass(frozen=True)
@@ -199,11 +197,11 @@ def _sampled(
 ) -> Section | None:
     chosen = choose_mixed(selection.questions, limit) if selection else spread(list(questions), limit)
     tally = Tally("Sampling")
-    kept, seen = _stream([Source("", folder.trajectories, tally)], chosen, limit)
+    kept, seen = _stream([Source("", TrajectoryStore(folder.trajectories), tally)], chosen, limit)
     if not tally.total:
         return None
     tallies.append(tally)
-    return _section("sampled", "Sampled for training", kept, seen, questions, folder.scores)
+    return _section("sampled", "Sampled for training", kept, seen, questions, [folder.scores])
 
 
 def _evaluated(
@@ -216,17 +214,18 @@ def _evaluated(
 ) -> Section | None:
     if results is None:
         return None
-    sources = []
-    for arm in results.arms:
-        record = read_arm(folder, arm.name, split)
-        keys = frozenset(record.keys) if record else None
-        tally = Tally(f"Evaluation, {'trained' if arm.name == TRAINED else arm.name}")
-        sources.append(Source(arm.name, arm_path(folder, arm.name, split), tally, keys))
+    stores = read_arms(folder, split)
+    sources = [
+        Source(arm.name, stores[arm.name], Tally(f"Evaluation, {'trained' if arm.name == TRAINED else arm.name}"))
+        for arm in results.arms
+        if arm.name in stores
+    ]
     kept, seen = _stream(sources, spread(list(results.arms[0].values), limit), limit)
     tallies += [source.tally for source in sources if source.tally.total]
     if not kept:
         return None
-    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores_path(folder, split))
+    scores = [scores_path(source.store) for source in sources]
+    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores)
 
 
 def _section(
@@ -235,12 +234,13 @@ def _section(
     kept: dict[str, list[tuple[str, Trajectory]]],
     total: int,
     questions: dict[str, Question],
-    scores: Path,
+    scores: Sequence[Path],
 ) -> Section:
     keys = {trajectory.key for found in kept.values() for _, trajectory in found}
     by_key: dict[str, dict[str, Score]] = {}
-    for (key, score_name), score in stored_scores(scores, keys).items():
-        by_key.setdefault(key, {})[score_name] = score
+    for folder in scores:
+        for (key, score_name), score in stored_scores(folder, keys).items():
+            by_key.setdefault(key, {})[score_name] = score
     return Section(
         name=name,
         title=title,
@@ -274,7 +274,7 @@ def _stream(
             kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
 
     for source in sources:
-        for trajectory in TrajectoryStore(source.folder).read(source.keys):
+        for trajectory in source.store.read():
             take(source, trajectory)
     order = [source.arm for source in sources]
     for found in kept.values():

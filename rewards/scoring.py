@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
@@ -60,13 +61,14 @@ def score_trajectories(
     trajectories: Sequence[Trajectory],
     names: Iterable[str],
     folder: Path,
+    judge: OpenJudge | None = None,
 ) -> Scores:
     """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
 
     Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). The
-    judge's model is opened only where a judged score is missing. A score whose judge calls were not all served comes
-    back null in the state 'unfinished', is not stored, and is tried again by the next call; how many there are is
-    printed on stderr. Raises UserError.
+    judge's model is opened only where a judged score is missing; one that is given as `judge` stays open. A score whose
+    judge calls were not all served comes back null in the state 'unfinished', is not stored, and is tried again by the
+    next call; how many there are is printed on stderr. Raises UserError.
     """
     names = list(dict.fromkeys(names))
     unknown = [name for name in names if name not in JUDGED and name not in RULES]
@@ -82,8 +84,29 @@ def score_trajectories(
             if name in RULES:
                 found |= _by_rule(name, by_id, work, folder)
         if judged:
-            found |= _by_judge(config, judged, by_id, work, folder)
+            with contextlib.ExitStack() as stack:
+                judge = judge or stack.enter_context(contextlib.closing(OpenJudge(config)))
+                found |= _by_judge(config, judge, judged, by_id, work, folder)
     return found
+
+
+class OpenJudge:
+    """The judge's model: opened by the first score that is missing, and open for further folders until `close`."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._runner = asyncio.Runner()
+        self._engine: Engine | None = None
+
+    def run(self, judging: Callable[[Engine], Coroutine[Any, Any, Scores]]) -> Scores:
+        name = self._config.rewards.judge
+        self._engine = self._engine or open_engines(self._config.models, {name})[name]
+        return self._runner.run(judging(self._engine))
+
+    def close(self) -> None:
+        with contextlib.closing(self._runner):
+            if self._engine is not None:
+                self._runner.run(close_engines({self._config.rewards.judge: self._engine}))
 
 
 def check_known(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
@@ -113,7 +136,12 @@ def _by_rule(name: str, by_id: Mapping[str, Question], work: Mapping[str, Trajec
 
 
 def _by_judge(
-    config: Config, names: list[str], by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path
+    config: Config,
+    judge: OpenJudge,
+    names: list[str],
+    by_id: Mapping[str, Question],
+    work: Mapping[str, Trajectory],
+    folder: Path,
 ) -> Scores:
     model = config.models.get(config.rewards.judge)
     if model is None:
@@ -130,9 +158,8 @@ def _by_judge(
             found |= {(key, name): score for key, score in read_scores(folder, name, expected, work).items()}
     if len(found) == len(work) * len(names):
         return found
-    engine = open_engines(config.models, {config.rewards.judge})[config.rewards.judge]
     writer = content_key(str(folder.resolve()))[:8]
-    return asyncio.run(_judge_all(config, engine, names, by_id, work, folder, writer))
+    return judge.run(lambda engine: _judge_all(config, engine, names, by_id, work, folder, writer))
 
 
 def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
@@ -186,42 +213,39 @@ async def _judge_all(
     judge = Judge(engine, config.rewards, config.seed, concurrency)
     embed = open_embedder(config.embedder)
     tally = _Tally()
-    try:
-        if "answer_relevance" in names:  # a model that cannot be had is found out before the judge has worked
-            await asyncio.to_thread(embed, ())
-        with contextlib.ExitStack() as stack:
-            store = stack.enter_context(NuggetStore(RunFolder(config.folder).nuggets, judge, writer))
-            files: dict[str, _Files] = {}
-            for name in names:
-                settings = judge_settings(config, name, engine.fingerprint)
-                scores = stack.enter_context(Segment(score_file(folder, name, settings)))
-                stored = read_scores(folder, name, settings, work)
-                log = stack.enter_context(CallLog(call_log_file(folder, name, settings), set(stored)))
-                files[name] = _Files(settings, stored, scores, log)
-                note_settings(folder, name, settings)
-            found = {(key, name): score for name in names for key, score in files[name].stored.items()}
-            for score in found.values():
+    if "answer_relevance" in names:  # a model that cannot be had is found out before the judge has worked
+        await asyncio.to_thread(embed, ())
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(NuggetStore(RunFolder(config.folder).nuggets, judge, writer))
+        files: dict[str, _Files] = {}
+        for name in names:
+            settings = judge_settings(config, name, engine.fingerprint)
+            scores = stack.enter_context(Segment(score_file(folder, name, settings)))
+            stored = read_scores(folder, name, settings, work)
+            log = stack.enter_context(CallLog(call_log_file(folder, name, settings), set(stored)))
+            files[name] = _Files(settings, stored, scores, log)
+            note_settings(folder, name, settings)
+        found = {(key, name): score for name in names for key, score in files[name].stored.items()}
+        for score in found.values():
+            tally.add(score)
+        total = len(work) * len(names)
+        progress = stack.enter_context(Progress("judge", total, len(found)))
+
+        async def worker(todo: Iterator[tuple[str, Trajectory]]) -> None:
+            for name, trajectory in todo:
+                question = by_id[trajectory.question_id]
+                with session(question.id):  # what is asked of one answer begins alike: one server, of several
+                    score = await _judge_one(judge, store, embed, name, question, trajectory, files[name], found)
+                found[trajectory.key, name] = score
                 tally.add(score)
-            total = len(work) * len(names)
-            progress = stack.enter_context(Progress("judge", total, len(found)))
+                progress.advance(note=str(tally))
 
-            async def worker(todo: Iterator[tuple[str, Trajectory]]) -> None:
-                for name, trajectory in todo:
-                    question = by_id[trajectory.question_id]
-                    with session(question.id):  # what is asked of one answer begins alike: one server, of several
-                        score = await _judge_one(judge, store, embed, name, question, trajectory, files[name], found)
-                    found[trajectory.key, name] = score
-                    tally.add(score)
-                    progress.advance(note=str(tally))
-
-            # Precision comes after the rest: it takes over the claims that faithfulness drew.
-            for late in (False, True):
-                turn = [name for name in names if (name == "precision") is late]
-                todo = [(name, t) for t in work.values() for name in turn if (t.key, name) not in found]
-                queue = iter(todo)
-                await together([worker(queue) for _ in range(min(concurrency, len(todo)))])
-    finally:
-        await close_engines({config.rewards.judge: engine})
+        # Precision comes after the rest: it takes over the claims that faithfulness drew.
+        for late in (False, True):
+            turn = [name for name in names if (name == "precision") is late]
+            todo = [(name, t) for t in work.values() for name in turn if (t.key, name) not in found]
+            queue = iter(todo)
+            await together([worker(queue) for _ in range(min(concurrency, len(todo)))])
     left = unfinished(found)
     for name in names:
         if not any(score.name == name for score in left):

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from evaluation.arms import read_arms
 from inference.adapters import WEIGHTS, adapter_digest
 from questions.load import load_split
 from ratchet.config import IndexConfig, SplitConfig
 from ratchet.files import write_json
 from ratchet.records import content_key
-from ratchet.runfolder import RunFolder, file_digest
+from ratchet.runfolder import RoundFolder, RunFolder, file_digest
 from retrieval.layout import MANIFEST, read_manifest
+from sampling.store import TrajectoryStore
 
 
 class Digests:
@@ -124,6 +126,29 @@ class Lines:
     def digest(self, digests: Digests) -> str | None:
         found = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in self.files()]
         return content_key("lines", found) if found else None
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The trajectories of the arms that a round was evaluated with, by which arms they are: other rounds and sweeps use
+    the same arms, and may sample more of them."""
+
+    folder: RoundFolder
+    splits: tuple[str, ...]
+
+    def files(self) -> Iterable[Path]:
+        return sorted({path for store in self._stores().values() for path in store.segments})
+
+    def digest(self, digests: Digests) -> str | None:
+        stores = self._stores()
+        if not stores or not all(store.segments for store in stores.values()):
+            return None
+        run = self.folder.path.parent
+        places = {name: store.folder.relative_to(run).as_posix() for name, store in stores.items()}
+        return content_key("arms", places)
+
+    def _stores(self) -> dict[str, TrajectoryStore]:
+        return {f"{split}/{name}": one for split in self.splits for name, one in read_arms(self.folder, split).items()}
 
 
 @dataclass(frozen=True)

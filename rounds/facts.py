@@ -11,7 +11,7 @@ from typing import Any
 from evaluation.results import BASE, PARENT, TRAINED, read_results
 from ratchet.files import count_lines
 from ratchet.records import Selection
-from rounds.artefacts import Adapter, Artefact, File, Lines
+from rounds.artefacts import Adapter, Arms, Artefact, File, Lines
 from rounds.records import Promotion
 from rounds.stages import Stage
 
@@ -27,7 +27,7 @@ def facts_of(stage: Stage) -> dict[str, Any]:
 def facts(left: Mapping[str, Artefact]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, artefact in left.items():
-        if name == "trajectories" and isinstance(artefact, Lines):
+        if name == "trajectories" and isinstance(artefact, Lines | Arms):
             found["trajectories"] = count_lines(artefact.files())
         elif name == "adapter" and isinstance(artefact, Adapter):
             found |= _training(artefact.folder)

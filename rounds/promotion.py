@@ -6,12 +6,9 @@ next rounds are built on it.
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 from pydantic import ValidationError
 
-from evaluation.arms import arm_path, evaluate, results_path, run_arms, scores_path
+from evaluation.arms import evaluate, results_path, run_arms
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, PARENT, TRAINED, Difference, Results, compare
 from inference.adapters import adapter_digest
@@ -80,7 +77,6 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
     found, path = read_promotion(folder), results_path(folder, config, SPLIT)
     if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
         return found
-    take_over(run, number, origin)
     [results] = evaluate(_plain(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
     difference = _against_parent(config, results, parent is not None)
     promoted, reason = decide(difference, rounds_of(config).level, results.primary)
@@ -104,35 +100,7 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
 def sample_arms(config: Config, run: RunFolder, number: int) -> None:
     """Run base, parent and candidate on dev, and score nothing: before the judge's server takes the agents' place."""
     folder, origin = run.round(number), last_promoted(run, before=number)
-    take_over(run, number, origin)
     run_arms(_plain(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
-
-
-def take_over(run: RunFolder, number: int, origin: int | None) -> None:
-    """What earlier rounds found out on dev: the base model's trajectories, the parent's, and their scores.
-
-    They are keyed by content, so nothing that lies there already is sampled or judged again.
-    """
-    folder = run.round(number)
-    decided = [p.round for p in read_promotions(run) if p.round < number and p.measure]
-    if decided:
-        last = run.round(decided[-1])
-        _copy(arm_path(last, BASE, SPLIT), arm_path(folder, BASE, SPLIT))
-        _copy(scores_path(last, SPLIT), scores_path(folder, SPLIT))
-    if origin:
-        _copy(arm_path(run.round(origin), TRAINED, SPLIT), arm_path(folder, PARENT, SPLIT))
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a folder's records, unless the target is there."""
-    if target.exists() or not source.exists():
-        return
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    for path in sorted([*source.glob("*.jsonl"), *source.glob("*.json")]):
-        shutil.copyfile(path, temporary / path.name)
-    temporary.rename(target)
 
 
 def _plain(config: Config) -> Config:

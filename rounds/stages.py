@@ -19,7 +19,7 @@ from inference.addresses import needs_server
 from ratchet.config import JUDGED_SCORES, Config, load_members
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder
-from rounds.artefacts import Adapter, Artefact, File, Index, Known, Lines, Questions
+from rounds.artefacts import Adapter, Arms, Artefact, File, Index, Known, Lines, Questions
 from rounds.promotion import SPLIT, kept_any, last_promoted
 from rounds.records import StageId, StageKey
 from rounds.settings import rounds_of
@@ -235,8 +235,7 @@ def _measuring(
     judge = judge_of(experiment.config, experiment.config.evaluation.scores)
     if not apart(experiment.config, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
-    patterns = tuple(f"*/{split}/*.jsonl" for split in splits)
-    answers: dict[str, Artefact] = {"trajectories": Lines(experiment.run.round(number).evaluation, patterns)}
+    answers: dict[str, Artefact] = {"trajectories": Arms(experiment.run.round(number), splits)}
     return [
         experiment.stage(number, SAMPLING[id], (*command, "--phase", "sample"), reads, answers, agents),
         experiment.stage(number, id, (*command, "--phase", "score"), {**reads, **answers}, writes, judge),

@@ -13,13 +13,14 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.arms import evaluated_splits
 from ratchet.command import wide_console
 from ratchet.errors import UserError
 from ratchet.files import count_lines
 from ratchet.lease import held_by
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
-from rounds.artefacts import Digests, Lines
+from rounds.artefacts import Arms, Digests, Lines
 from rounds.facts import SENTENCES
 from rounds.ledger import latest, to_do
 from rounds.promotion import last_promoted, read_promotions
@@ -91,13 +92,13 @@ def progress(experiment: Experiment, stage: Stage) -> str:
     folder = experiment.run.round(stage.round)
     if "adapter" in stage.writes:
         return _training(folder)
-    lines = next((a for name, a in stage.writes.items() if isinstance(a, Lines)), None)
+    lines = next((a for name, a in stage.writes.items() if isinstance(a, Lines | Arms)), None)
     if lines is None and "evaluation" in stage.writes:
-        lines = Lines(folder.evaluation, ("*/*/part-*.jsonl",))
+        lines = Arms(folder, tuple(evaluated_splits(folder)))
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.id == "sample" and lines:
+    if stage.id == "sample" and isinstance(lines, Lines):
         done, total = TrajectoryStore(lines.folder).progress()
         return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from rich.markup import escape
 
+from evaluation.arms import evaluated_splits, read_arms
 from ratchet.command import wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError
@@ -39,7 +40,7 @@ def print_trace(config: Config, question: str, out: TextIO | None = None) -> Non
 
 def trace(folder: RoundFolder, question: str) -> Iterator[str]:
     """The lines on one round; none where the question was not asked in it."""
-    sampled = list(_of_question(folder.trajectories, question))
+    sampled = list(_of_question(TrajectoryStore(folder.trajectories), question))
     rewards: dict[str, float | None] = {}
     kept: tuple[str, ...] = ()
     reason = "nothing was selected yet"
@@ -56,10 +57,11 @@ def trace(folder: RoundFolder, question: str) -> Iterator[str]:
     if sampled:
         yield f"selection: {reason}"
     answered = False
-    for path in sorted(folder.evaluation.glob("*/*/")):
-        for trajectory in () if path.parent.name.startswith("scores-") else _of_question(path, question):
-            answered = True
-            yield f"{path.parent.name} on {path.name}: {_shown(trajectory)}"
+    for split in evaluated_splits(folder):
+        for name, store in read_arms(folder, split).items():
+            for trajectory in _of_question(store, question):
+                answered = True
+                yield f"{name} on {split}: {_shown(trajectory)}"
     decision = read_promotion(folder)
     if decision and (answered or kept):
         learnt = "learnt from it" if kept else "answered it"
@@ -72,8 +74,8 @@ def _shown(trajectory: Trajectory) -> str:
     return f"{trajectory.key} sample {trajectory.sample} by {trajectory.policy}: {trajectory.status} {answer!r}"
 
 
-def _of_question(folder: Path, question: str) -> Iterator[Trajectory]:
-    return (trajectory for trajectory in TrajectoryStore(folder).read() if trajectory.question_id == question)
+def _of_question(store: TrajectoryStore, question: str) -> Iterator[Trajectory]:
+    return (trajectory for trajectory in store.read() if trajectory.question_id == question)
 
 
 def _rows(path: Path) -> Counter[str]:

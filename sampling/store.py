@@ -77,6 +77,11 @@ class TrajectoryStore:
             )
         return manifest.keys if manifest else ()
 
+    def made_by(self) -> tuple[str, str]:
+        """(the system's name, the policy) of what is planned; empty before."""
+        manifest = self.manifest()
+        return (manifest.system.name, str(manifest.setting["policy"])) if manifest else ("", "")
+
     def open_segment(self, name: str = FIRST_SEGMENT) -> Segment:
         """The file that one writer appends to. Raises UserError where another one has it."""
         return Segment(self.folder / name)

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.registry import load_system
-from evaluation.arms import arm_trajectories, plan, read_arm, split_of
+from evaluation.arms import arm_trajectories, read_arms, split_of
 from questions.load import load_questions
 from ratchet.command import wide_console
 from ratchet.config import Config
@@ -81,16 +81,16 @@ def print_thresholds(
     questions = load_questions(split_of(config, split), config.seed)
     console = wide_console(WIDTH, out)
     shown = False
-    for arm in plan(config, folder.adapter):
-        if "thresholds" not in type(load_system(arm.system).settings).model_fields:
+    for name, store in read_arms(folder, split).items():
+        manifest = store.manifest()
+        if manifest is None or "thresholds" not in type(load_system(manifest.system).settings).model_fields:
             continue
-        record = read_arm(folder, arm.name, split)
-        found = spreads(questions, arm_trajectories(folder, record, split)) if record else []
+        found = spreads(questions, arm_trajectories(store))
         if not found:
             continue
         shown = True
-        console.print(spread_table(f"{split}, {arm.name}", found, quantile))
-        key = "evaluation.baselines." + arm.name if arm.name in config.evaluation.baselines else "system"
+        console.print(spread_table(f"{split}, {name}", found, quantile))
+        key = "evaluation.baselines." + name if name in config.evaluation.baselines else "system"
         console.print(f"{key}.settings:\n  {thresholds_line(found, quantile)}\n", markup=False)
     if not shown:
         raise UserError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.measures.measures import BY_NAME
-from evaluation.sweep.cells import QuestionSet, Sweep
+from evaluation.sweep.cells import Sweep, SweptSet
 from evaluation.sweep.records import Choice, Look, TestRecord
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_atomic
@@ -84,7 +84,7 @@ def _path(folder: Path) -> Path:
     return folder / "test.json"
 
 
-def looks_at(record: TestRecord, asked: QuestionSet, system: str) -> list[Look]:
+def looks_at(record: TestRecord, asked: SweptSet, system: str) -> list[Look]:
     """Of these questions, whatever the set was called then."""
     return [look for look in record.looks if (look.digest, look.system) == (asked.digest, system)]
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from evaluation.arms import Seen
 from evaluation.measures.measures import Values, by_question
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.results import Arm, Difference, Estimate, make_arm, measure_difference
-from evaluation.sweep.cells import Cell, QuestionSet, Seen, Stage, Sweep
+from evaluation.sweep.cells import Cell, Stage, Sweep, SweptSet
 from evaluation.sweep.choice import choose, looks_at, test_record
 from evaluation.sweep.records import (
     Average,
@@ -245,7 +246,7 @@ def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
     return averages
 
 
-def _set_facts(sweep: Sweep, looked: TestRecord, asked: QuestionSet) -> SetFacts:
+def _set_facts(sweep: Sweep, looked: TestRecord, asked: SweptSet) -> SetFacts:
     looks = max((len(looks_at(looked, asked, name)) for name in sweep.systems), default=0)
     return SetFacts(
         name=asked.name,

@@ -14,7 +14,7 @@ from tiny_index import tiny_index
 
 from evaluation import arms as comparing
 from evaluation.__main__ import main
-from evaluation.arms import arm_path, plan, read_arm, results_path, scores_path
+from evaluation.arms import plan, read_arms, results_path, scores_path
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import (
     Difference,
@@ -27,6 +27,8 @@ from evaluation.results import (
     verdict_parts,
     write_results,
 )
+from evaluation.sweep.cells import plan_sweep
+from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
@@ -151,7 +153,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
 def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     config, folder = opened(config_path)
     whole = evaluate(config, folder, 1, "test", folder.adapter)
-    segment = next(arm_path(folder, "adapter", "test").glob("*.jsonl"))
+    segment = next(iter(read_arms(folder, "test")["adapter"].segments))
     lines = segment.read_text().splitlines(keepends=True)
     segment.write_text("".join(lines[:2]) + lines[2][:40])
     with pytest.raises(UserError, match="4 trajectories are gone"):
@@ -161,15 +163,44 @@ def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     assert segment.read_text().startswith("".join(lines[:2]))
 
 
-def test_another_adapter_is_another_arm_of_the_same_folder(config_path: Path) -> None:
+def test_another_adapter_is_another_arm(config_path: Path) -> None:
     config, folder = opened(config_path)
     evaluate(config, folder, 1, "test", folder.adapter)
-    first = read_arm(folder, "adapter", "test")
+    first = read_arms(folder, "test")["adapter"]
     save_adapter(folder.adapter, 2.0)
     second = evaluate(config, folder, 1, "test", folder.adapter).arm("adapter")
-    assert first is not None and second is not None
-    assert first.policy != second.policy
-    assert second.trajectories == 6, "the earlier adapter's trajectories stay in the folder and are not counted"
+    assert second is not None and first.made_by() != ("no_retrieval", second.policy)
+    assert second.trajectories == 6, "the earlier adapter's trajectories are kept and not counted"
+
+
+def test_another_round_finds_the_arms_and_scores_that_are_known(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a promotion does: base from any round before, the parent from the round that trained it."""
+    config, first = opened(config_path)
+    evaluate(config, first, 1, "dev", first.adapter)
+    second = open_run(config).round(2)
+    save_adapter(second.adapter, 2.0)
+
+    async def only_the_candidate(self: object, prompt: object, params: object, adapter: object, *_: object) -> None:
+        assert adapter == str(second.adapter), "a stored trajectory was sampled again"
+        raise EngineError("no answer is needed here")
+
+    monkeypatch.setattr(ScriptedEngine, "generate", only_the_candidate)
+    [results] = comparing.evaluate(config, second, 2, ["dev"], second.adapter, first.adapter)
+    assert [arm.statuses for arm in results.arms] == [{"finished": 6}, {"finished": 6}, {"failed": 6}, {"finished": 6}]
+    arms = [read_arms(folder, "dev") for folder in (first, second)]
+    assert arms[0]["base"] == arms[1]["base"] and arms[0]["adapter"] == arms[1]["parent"]
+
+
+def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    evaluate(config, folder, 1, "dev", folder.adapter)
+    sweep = plan_sweep(load_config(config_path, ["questions.leakage={questions: 'off'}"]))
+    assert {cell.name: sweep.look(cell).state for cell in sweep.cells()} == {
+        "base/no_retrieval/dev": "done",
+        "run-round-1/no_retrieval/dev": "done",
+    }
 
 
 def test_another_split_does_not_overwrite_the_results(config_path: Path) -> None:
@@ -201,7 +232,8 @@ def test_sampling_and_scoring_can_be_done_apart(
     main()
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     config, folder = opened(config_path)
-    assert not scores_path(folder, "test").exists() and not results_path(folder, config, "test").exists()
+    assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
+    assert not results_path(folder, config, "test").exists()
 
     async def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stored trajectory was sampled again")
@@ -239,7 +271,7 @@ def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
     for name in ("base", "adapter", "../x", "scores-test"):
         baselines = f"evaluation.baselines={{'{name}': {{name: no_retrieval}}}}"
         with pytest.raises(UserError, match="choose another"):
-            plan(load_config(config_path, [baselines]), None)
+            plan(load_config(config_path, [baselines]), ["test"], None)
 
 
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:

@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def segments(path: Path) -> dict[Path, bytes]:
-    return {one: one.read_bytes() for one in (path.parent / "run" / "sweep").rglob("part-*.jsonl")}
+    return {one: one.read_bytes() for one in (path.parent / "run" / "arms").rglob("part-*.jsonl")}
 
 
 def test_the_cells_are_listed_with_their_state(
@@ -31,7 +31,7 @@ def test_the_cells_are_listed_with_their_state(
 ) -> None:
     assert run(monkeypatch, path, "cells") == 0
     assert capsys.readouterr().out.splitlines() == [f"{name}\tmissing" for name in CELLS]
-    assert not (path.parent / "run" / "sweep").exists(), "looking leaves nothing behind"
+    assert not any((path.parent / "run" / name).exists() for name in ("sweep", "arms")), "looking leaves nothing behind"
     run(monkeypatch, path, "cell", "1/3")
     run(monkeypatch, path, "cell", "0/4", "--phase", "sample")
     capsys.readouterr()
@@ -53,6 +53,7 @@ def test_parts_in_any_order_make_the_same_tables_as_one_process(
     whole = results_of(path)
     (tmp_path / "sweep.csv").write_bytes((tmp_path / "run" / "sweep" / "sweep.csv").read_bytes())
     (tmp_path / "run" / "sweep").rename(tmp_path / "before")
+    (tmp_path / "run" / "arms").rename(tmp_path / "arms before")
     for part in ("2/3", "0/3", "1/3", "0/3"):
         assert run(monkeypatch, path, "cell", part) == 0
     assert run(monkeypatch, path, "merge") == 0
@@ -128,9 +129,9 @@ def test_other_questions_or_weights_make_a_cell_anew(path: Path, monkeypatch: py
     run(monkeypatch, path, "cell", "0/1")
     make_adapter(path.parent / "run" / "round-2" / "adapter", "other weights")
     plan = plan_sweep(load_config(path))
-    assert [plan.look(cell).state for cell in plan.cells()] == ["done", "done", "done", "part"]
+    assert [plan.look(cell).state for cell in plan.cells()] == ["done", "done", "done", "missing"]
     plan = plan_sweep(load_config(path, ["evaluation.samples=2"]))
-    assert {plan.look(cell).state for cell in plan.cells()} == {"part"}
+    assert [plan.look(cell).state for cell in plan.cells()] == ["part", "part", "part", "missing"]
 
 
 def test_a_missing_score_is_a_part_and_is_made_without_sampling(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_two_processes_cannot_write_one_cell(path: Path, monkeypatch: pytest.Mon
     from ratchet.files import Segment
 
     plan = plan_sweep(load_config(path))
-    folder = plan.cells()[0].folder
+    folder = plan.cells()[0].arm.store.folder
     folder.mkdir(parents=True)
     with Segment(folder / "part-0.jsonl"):
         run(monkeypatch, path, "cell", "1/4")  # another cell is free

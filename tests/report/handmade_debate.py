@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 from handmade_run import HOSTILE, PEOPLE, PLACES
+from stored import store
 
-from evaluation.arms import ArmRecord, arm_path, tabulate
+from evaluation.arms import ArmPlan, arm_store, note_arms, question_set, tabulate
 from questions.labels import FEVER
 from ratchet.config import Config
-from ratchet.files import write_json, write_jsonl
+from ratchet.files import write_jsonl
 from ratchet.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
 from ratchet.runfolder import RoundFolder, open_run
 
@@ -129,11 +130,13 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
             "base": [debate(question, f"base {name}", i % 4 > 0) for i, question in enumerate(claims())],
             "loop": [loop(question, f"loop {name}") for question in claims()],
         }
+        plans = []
         for arm, trajectories in arms.items():
-            path = arm_path(number_one, arm, name)
-            write_jsonl(path / "part-0.jsonl", trajectories)
-            record = ArmRecord(name=arm, system="s", policy="base", keys=tuple(t.key for t in trajectories))
-            write_json(path.with_suffix(".json"), record.model_dump(mode="json"))
+            system = config.evaluation.baselines.get(arm, config.system)
+            where = arm_store(config, name, system, "base")
+            store(where.folder, trajectories, claims(), system)
+            plans.append(ArmPlan(arm, system, question_set(config, name), None, "base", where))
+        note_arms(config, number_one, name, plans)
     tabulate(config, number_one, 1, ["test", "beside"])
     return config, number_one
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stored import store
 
-from evaluation.arms import ArmRecord, arm_path, scores_path, tabulate
+from evaluation.arms import ArmPlan, arm_store, note_arms, question_set, tabulate
 from evaluation.results import Results
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
@@ -244,18 +244,17 @@ ARMS: Skills = (("base", "base", 0.12), ("adapter", "0f3a91c4", 0.5), ("no retri
 
 
 def add_evaluation(config: Config, folder: RoundFolder, split: str = "test", arms: Skills = ARMS) -> Results:
-    path = getattr(config.questions, split).path
-    questions = questions_of(split, sum(1 for _ in open(path)))  # noqa: SIM115, PTH123
-    everything = []
+    asked = question_set(config, split)
+    plans = []
     for arm, policy, skill in arms:
-        made = [trajectory(q, 0, skill, policy + arm) for q in questions]
+        made = [trajectory(q, 0, skill, policy + arm) for q in asked.questions]
         made = [t.model_copy(update={"policy": policy}) for t in made]
-        path = arm_path(folder, arm, split)
-        write_jsonl(path / "part-0.jsonl", made)
-        record = ArmRecord(name=arm, system="mrag", policy=policy, keys=tuple(t.key for t in made))
-        write_json(path.with_suffix(".json"), record.model_dump(mode="json"))
-        everything += made
-    score_trajectories(config, questions, everything, SCORES, scores_path(folder, split))
+        system = config.evaluation.baselines.get(arm, config.system)
+        plan = ArmPlan(arm, system, asked, None, policy, arm_store(config, split, system, policy))
+        store(plan.store.folder, made, asked.questions, system)
+        score_trajectories(config, asked.questions, made, SCORES, plan.scores)
+        plans.append(plan)
+    note_arms(config, folder, split, plans)
     return tabulate(config, folder, 1, [split])[0]
 
 

@@ -18,7 +18,7 @@ from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
 from rounds.__main__ import main
-from rounds.promotion import decide, kept_any, last_promoted, read_promotions, take_over
+from rounds.promotion import decide, kept_any, last_promoted, read_promotions
 from rounds.records import Promotion
 
 
@@ -96,32 +96,6 @@ def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> Non
         )
         write_json(folder.selection, Selection(weights={}, rule={}, questions=(choice,)).model_dump(mode="json"))
         assert kept_any(folder) is bool(kept)
-
-
-def test_a_round_takes_over_what_is_known_on_dev(tmp_path: Path) -> None:
-    """Base from the last round that was evaluated, the parent's from the round that trained it, and all scores."""
-    run = RunFolder(tmp_path)
-    decided(run, 1, True)
-    decided(run, 2, False)
-    decided(run, 3, False, measure="")  # had no candidate, so nothing was evaluated
-    for number in (1, 2):
-        for arm in ("base", "adapter"):
-            folder = run.round(number).evaluation / arm / "dev"
-            folder.mkdir(parents=True)
-            (folder / "part-0.jsonl").write_text(f"{arm} of {number}\n")
-            (folder / ".part-0.jsonl.lease").write_text("held")
-        scores = run.round(number).evaluation / "scores-dev"
-        scores.mkdir()
-        (scores / "f1-1.jsonl").write_text(f"scores of {number}\n")
-    take_over(run, 4, origin=1)
-    to = run.round(4).evaluation
-    assert (to / "base" / "dev" / "part-0.jsonl").read_text() == "base of 2\n"
-    assert (to / "parent" / "dev" / "part-0.jsonl").read_text() == "adapter of 1\n"
-    assert (to / "scores-dev" / "f1-1.jsonl").read_text() == "scores of 2\n"
-    assert not list(to.rglob("*.lease")) and not (to / "adapter").exists()
-    (to / "base" / "dev" / "part-0.jsonl").write_text("more\n")
-    take_over(run, 4, origin=1)
-    assert (to / "base" / "dev" / "part-0.jsonl").read_text() == "more\n", "what is there stays"
 
 
 @pytest.mark.parametrize(("phase", "sampled", "scored"), [("sample", 1, []), ("score", 0, [True]), ("all", 0, [False])])

@@ -13,7 +13,7 @@ import yaml
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
-from evaluation.arms import arm_path, evaluate
+from evaluation.arms import evaluate, read_arms
 from ratchet.config import load_config
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
@@ -22,6 +22,7 @@ from retrieval.memory.memory import Memory, MemoryConfig
 from sampling.__main__ import main
 
 MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
+OTHER = {"name": "mermaid", "settings": {"decomposer": False, "steps": 3}}
 STEPS = [
     {"match": "Evidence found", "reply": '{"thought": "It says so.", "verdict": "true"}'},
     {"match": "", "reply": '{"thought": "", "action": "search", "arguments": {"query": "harbour"}}'},
@@ -53,7 +54,7 @@ def config_path(tmp_path: Path) -> Path:
         "system": MERMAID,
         "sampling": {"samples": 1, "concurrency": 1},
         "rewards": {"weights": {"accuracy": 1.0}},
-        "evaluation": {"scores": ["accuracy"], "resamples": 10, "baselines": {"other": MERMAID}},
+        "evaluation": {"scores": ["accuracy"], "resamples": 10, "baselines": {"other": OTHER}},
     }
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -75,9 +76,10 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
     """What an arm's new trajectories recalled."""
     config = load_config(path, [f"evaluation.{key}={json.dumps(value)}" for key, value in changes.items()])
     folder = open_run(config).round(1)
-    before = len(recalled(arm_path(folder, arm, "dev")))
+    before = {path.parent: len(recalled(path.parent)) for path in config.folder.glob("arms/**/part-*.jsonl")}
     evaluate(config, folder, 1, ["dev"], None)
-    return recalled(arm_path(folder, arm, "dev"))[before:]
+    place = read_arms(folder, "dev")[arm].folder
+    return recalled(place)[before.get(place, 0) :]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
         ("base", {"temperature": 0.9}),
         ("base", {"top_p": 0.5}),
         ("base", {"samples": 2}),
-        ("other", {"baselines": {"other": {"name": "mermaid", "settings": {"decomposer": False, "steps": 3}}}}),
+        ("other", {"baselines": {"other": {"name": "mermaid", "settings": {"decomposer": False, "steps": 4}}}}),
     ],
 )
 def test_an_arm_that_is_changed_begins_with_an_empty_memory(
@@ -101,12 +103,12 @@ def test_an_arm_that_is_changed_begins_with_an_empty_memory(
 
 def test_the_arms_of_one_question_set_do_not_help_each_other(config_path: Path) -> None:
     assert evaluated(config_path) == FRESH
-    assert recalled(arm_path(RunFolder(config_path.parent / "run").round(1), "other", "dev")) == FRESH
+    assert recalled(read_arms(RunFolder(config_path.parent / "run").round(1), "dev")["other"].folder) == FRESH
 
 
 def test_an_arm_that_is_resumed_goes_on_with_its_own_memory(config_path: Path) -> None:
     assert evaluated(config_path) == FRESH
-    [segment] = arm_path(RunFolder(config_path.parent / "run").round(1), "base", "dev").glob("*.jsonl")
+    [segment] = read_arms(RunFolder(config_path.parent / "run").round(1), "dev")["base"].segments
     segment.write_text(segment.read_text().splitlines(keepends=True)[0])
     assert evaluated(config_path) == FRESH[1:]
 
@@ -133,5 +135,8 @@ def test_a_scope_says_what_it_is_for_and_tells_experiments_apart(config_path: Pa
     evaluated(config_path, temperature=0.9)
     memory = Memory(MemoryConfig(), config_path.parent / "run" / "memory")
     scopes = [scope.split(" ") for scope in memory.pieces().scopes()]
-    assert [label for label, _ in scopes] == ["dev/base", "dev/base", "dev/other", "dev/other"]
+    assert {label for label, _ in scopes} == {
+        path.parent.relative_to(config_path.parent / "run").as_posix()
+        for path in config_path.parent.glob("run/arms/dev/*/base/part-*.jsonl")
+    }
     assert len({key for _, key in scopes}) == 4 and all(len(key) == 12 for _, key in scopes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from experiment import command
 
+from evaluation.arms import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
@@ -42,5 +43,5 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
 
     results = json.loads((one.evaluation / "results.json").read_text())
     assert [arm["name"] for arm in results["arms"]] == ["base", "adapter"]
-    trained = list(read_segments(one.evaluation / "adapter" / "test", Trajectory))
+    trained = list(read_segments(read_arms(one, "test")["adapter"].folder, Trajectory))
     assert len(trained) == 4 and {t.policy for t in trained} == {adapter_digest(one.adapter)}

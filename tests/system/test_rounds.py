@@ -16,6 +16,7 @@ import pytest
 import yaml
 from experiment import ROOT, SCRIPT, command, environment, make_experiment, write_lines
 
+from evaluation.arms import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
@@ -130,10 +131,11 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
 def test_what_is_known_on_dev_is_not_sampled_again(config: Path) -> None:
     run = RunFolder(config.parent / "run")
     by_round = [
-        {t.key: t.seconds for t in read_segments(run.round(n).evaluation / arm / "dev", Trajectory)}
-        for n, arm in ((1, "base"), (2, "base"), (1, "adapter"), (2, "parent"))
+        read_arms(run.round(n), "dev")[arm] for n, arm in ((1, "base"), (2, "base"), (1, "adapter"), (2, "parent"))
     ]
-    assert by_round[0] == by_round[1] and by_round[2] == by_round[3], "to the second of how long it took"
+    assert by_round[0] == by_round[1] and by_round[2] == by_round[3], "the same arm is the same folder"
+    every = [t.key for store in set(by_round) for t in read_segments(store.folder, Trajectory)]
+    assert len(every) == len(set(every)) > 0, "nothing was sampled twice"
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from experiment import ROOT, command, environment, make_experiment
 
 from evaluation.sweep.command import sweep
 from evaluation.sweep.records import SweepResults
+from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 
@@ -64,9 +65,9 @@ def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) 
         for part in ("0/2", "1/2")
     ]
     try:
-        victim = noisy / "sweep" / "cells" / "noisy-round-1"
+        victim = f"arms/dev/*/{adapter_digest(noisy / 'round-1' / 'adapter')}/part-*.jsonl"
         deadline = time.monotonic() + 90
-        while not any(path.stat().st_size for path in victim.rglob("part-*.jsonl")):
+        while not any(path.stat().st_size for path in noisy.glob(victim)):
             assert time.monotonic() < deadline and parts[1].poll() is None, "the second part never began"
             time.sleep(0.02)
         os.killpg(parts[1].pid, signal.SIGKILL)
@@ -89,5 +90,5 @@ def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) 
 
 
 def trajectories(run: Path) -> list[str]:
-    folders = {path.parent for path in (run / "sweep" / "cells").rglob("part-*.jsonl")}
+    folders = {path.parent for path in (run / "arms").rglob("part-*.jsonl")}
     return [t.key for folder in folders for t in read_segments(folder, Trajectory)]
