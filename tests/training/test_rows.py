@@ -111,7 +111,7 @@ def test_rows_are_reused_for_the_same_selection_and_made_again_for_another(tmp_p
 
 def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def]
     _, config, folder = make_run(tmp_path, questions=2)
-    choice = {"question_id": "q", "kept": [], "reason": "best reward is 0", "rewards": {}}
+    choice = {"question_id": "q", "kept": [], "cause": "reward_too_low", "reason": "best reward is 0", "rewards": {}}
     write_json(folder.selection, {"weights": {}, "rule": {}, "questions": [choice]})
     with pytest.raises(UserError, match=r"no trajectory was kept.*1 x best reward is 0"):
         prepare_rows(config, folder)
