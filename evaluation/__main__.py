@@ -36,9 +36,8 @@ def run(words: Sequence[str], prog: str) -> None:
 
 def stored(action: str, words: Sequence[str], prog: str) -> None:
     """Tables of what earlier runs stored."""
-    arguments = _parser(prog, f"{STORED[action].capitalize()}. Made from what is stored, without a model.").parse_args(
-        words
-    )
+    parser = _parser(prog, f"{STORED[action].capitalize()}. Made from what is stored, without a model.")
+    arguments = parser.parse_args(words)
     config = config_of(arguments)
     _evaluate(action, config, _folder(config, arguments), arguments)
 

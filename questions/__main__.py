@@ -45,8 +45,8 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m questions") 
 
 
 def evidence(words: Sequence[str], prog: str) -> None:
-    about, _, more = (__doc__ or "").partition(":")[2].strip().partition("\n\n")
-    parser = argparse.ArgumentParser(prog=prog, description=f"Write {about}", epilog=more)
+    more = (__doc__ or "").partition("\n\n")[2]
+    parser = argparse.ArgumentParser(prog=prog, description="Write a corpus of benchmarks' own evidence.", epilog=more)
     parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
     parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
     parser.add_argument(

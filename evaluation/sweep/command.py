@@ -47,10 +47,8 @@ def run_all(words: Sequence[str], prog: str) -> None:
 
 
 def cells(words: Sequence[str], prog: str) -> None:
-    options = config_parser(prog, "List the cells that choose, each with its state: done, part or missing.").parse_args(
-        words
-    )
-    plan = _plan(options)
+    parser = config_parser(prog, "List the cells that choose, each with its state: done, part or missing.")
+    plan = _plan(parser.parse_args(words))
     for cell in plan.cells():
         seen = plan.look(cell)
         print(f"{cell.name}\t{seen.state}" + (f"\t{seen.note}" if seen.note else ""))
