@@ -7,6 +7,7 @@ quarter of the sample is built and searched too: what the rest adds is what more
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sys
@@ -18,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -43,6 +43,8 @@ K = 10
 QUERIES = 64
 SEARCHES = 20
 """How often each query is searched; the fastest counts."""
+NOISE = 0.1
+"""A search of the sample has to take so much longer than of a quarter of it, or nothing is said of how it grows."""
 TEXT_FILES = ("document_", "titles.", "texts.", "chunk_spans")
 """Files of a shard that a search reads only for the passages that it returns."""
 MAX_POSTING_BYTES = 1 << 34
@@ -91,7 +93,7 @@ class Estimate:
     fixed: float
     """Seconds of a query that do not depend on the size of the index."""
     per_chunk: float
-    """Seconds that a query takes longer for every chunk of the index."""
+    """Seconds that a query takes longer for every chunk of the index; NaN where the sample is too small to tell."""
 
     @property
     def latency(self) -> float:
@@ -145,7 +147,7 @@ def take_sample(sources: Sequence[str], count: int) -> list[Document]:
         raise UserError("index.documents: name at least one source; the estimate is computed from a sample of it")
     documents: list[Document] = []
     for source in sources:
-        share = min(ceil(count / len(sources)), count - len(documents))
+        share = min(math.ceil(count / len(sources)), count - len(documents))
         documents += [document for _, document in islice(read_documents(Path(source)), share)]
     if len(documents) < 2:
         raise UserError(f"{', '.join(sources)}: {len(documents)} documents; the estimate needs a sample of 2 or more")
@@ -223,14 +225,16 @@ def _mean_time(search: Callable[[Any], object], queries: Sequence[Any]) -> float
 def extrapolate(small: Built, sample: Built, documents: int, shard_documents: int) -> Estimate:
     """`small` is an index of fewer of the sample's documents."""
     more, share = sample.documents - small.documents, documents / sample.documents
-    shards = ceil(documents / shard_documents)
+    shards = math.ceil(documents / shard_documents)
     of_shard = min(documents, shard_documents)
 
     def in_shard(of_small: int, of_sample: int) -> float:
         """Terms come again in later documents: the rest of the sample added less than its first quarter had."""
         return of_sample + (of_sample - of_small) / more * (of_shard - sample.documents)
 
-    per_chunk = max(0.0, (sample.ranking - small.ranking) / max(1, sample.chunks - small.chunks))
+    grown = sample.ranking - small.ranking
+    told = grown > NOISE * small.ranking and sample.chunks > small.chunks
+    per_chunk = grown / (sample.chunks - small.chunks) if told else math.nan
     whole = documents / of_shard
     return Estimate(
         chunks=sample.chunks * share,
@@ -239,7 +243,7 @@ def extrapolate(small: Built, sample: Built, documents: int, shard_documents: in
         text_bytes=sample.text_bytes * share,
         search_bytes=whole * in_shard(small.search_bytes, sample.search_bytes),
         shard_posting_bytes=in_shard(small.posting_bytes, sample.posting_bytes),
-        fixed=max(0.0, sample.answering - per_chunk * sample.chunks),
+        fixed=max(0.0, sample.answering - per_chunk * sample.chunks) if told else sample.answering,
         per_chunk=per_chunk,
     )
 
@@ -249,8 +253,8 @@ def report(
 ) -> str:
     """`memory` and `process` in bytes: of the machine that serves, and of what a process takes beside the index."""
     at_once = workers if index.kind == "bm25" else 1  # an encoder takes all of a machine
-    jobs = min(found.shards, ceil(found.build_seconds / at_once / (3600 * hours)))
-    rounds = ceil(ceil(found.shards / jobs) / at_once)
+    jobs = min(found.shards, math.ceil(found.build_seconds / at_once / (3600 * hours)))
+    rounds = math.ceil(math.ceil(found.shards / jobs) / at_once)
     busiest = rounds * found.build_seconds / found.shards
     needed, room = found.search_bytes + process, memory - process
     on_disk = sample.text_bytes + sample.search_bytes
@@ -275,16 +279,22 @@ def report(
         f"{'this fits' if needed <= memory else 'DOES NOT FIT'} {_gb(memory)}",
     ]
     if needed > memory and room > 0:
-        machines = ceil(found.search_bytes / room)
+        machines = math.ceil(found.search_bytes / room)
+        each = math.ceil(found.shards / machines)
         lines.append(
-            f"  {machines:,} machines hold it together, each with the documents of {ceil(found.shards / machines):,} "
-            "shards and a `python -m retrieval.serving.server`."
+            f"  {machines:,} machines hold it together, each with the documents of {each:,} shards and a "
+            "`python -m retrieval.serving.server`."
         )
-    lines += [
+    latency = (
         f"Latency: {1000 * found.latency:,.2f} ms a query: {1000 * found.fixed:,.2f} ms whatever the size, and "
-        f"{1e9 * found.per_chunk:,.2f} ms for every million chunks",
-        "Assumptions:",
-    ]
+        f"{1e9 * found.per_chunk:,.2f} ms for every million chunks"
+    )
+    if math.isnan(found.per_chunk):
+        latency = (
+            f"Latency: {1000 * sample.answering:,.2f} ms a query on the sample, which is too small to tell how it "
+            "grows: give more documents, or a higher --sample"
+        )
+    lines += [latency, "Assumptions:"]
     for assumption in (
         "Everything grows linearly with the documents, which are like the sample, the first of every source. Sorting "
         "grows a little faster; vocabulary and bytes a posting grow more slowly, so that bytes and memory are upper "
