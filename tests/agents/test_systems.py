@@ -58,7 +58,7 @@ def test_what_is_wrong_in_a_config_is_named(config: dict[str, Any], message: str
         load(**config)
 
 
-def test_the_rooms_own_modules_are_no_systems() -> None:
+def test_whatever_stands_in_agents_is_a_system_but_its_core() -> None:
     folder = Path(command.__file__).parent
     modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}

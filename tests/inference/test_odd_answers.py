@@ -14,7 +14,7 @@ from wire_server import Fault, Server, World, adapter
 from agents.core.registry import load_system
 from agents.core.tools import Setting
 from inference.engine import EngineError, SamplingParams
-from inference.http.engine import connection
+from inference.http import connection
 from ratchet.config import SystemConfig
 from ratchet.files import Segment, read_segments
 from ratchet.http.retry import parse_retry_after

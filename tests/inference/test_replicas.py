@@ -18,8 +18,8 @@ from agents.core.registry import load_system
 from inference.adapters import adapter_digest
 from inference.engine import Completion
 from inference.engines import open_engine, open_engines
+from inference.http import replicas
 from inference.http.connection import ServerLost
-from inference.http.engine import replicas
 from inference.http.replicas import ReplicaEngine
 from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig, SystemConfig

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.errors import UserError
-from retrieval.backends import dense
+from retrieval.backends import dense as backend
 from retrieval.backends.dense import DenseRanker, widen
+from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseConfig, DenseEncoder, default_prefixes, load_dense_encoder
 
 DOCUMENTS = [
@@ -70,8 +71,8 @@ def test_is_brute_force(
     queries = np.concatenate([unit(random.standard_normal((3, dimension))), kinds[:1]])
     shards = np.split(documents, np.cumsum(sizes)[:-1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BLOCK", block)
-        patch.setattr(dense, "CROWD", crowd)
+        patch.setattr(backend, "BLOCK", block)
+        patch.setattr(backend, "CROWD", crowd)
         rankings = ranker(shards, queries).rank(["0", "1", "2", "3"], k)
     for query, ranking in zip(queries, rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
@@ -95,8 +96,8 @@ def test_close_scores_are_ranked_exactly() -> None:
 
 def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of chunks tie for the best rank: candidates stay few, and a better chunk that comes late still wins."""
-    monkeypatch.setattr(dense, "BLOCK", 8 * 250)
-    monkeypatch.setattr(dense, "CROWD", 100)
+    monkeypatch.setattr(backend, "BLOCK", 8 * 250)
+    monkeypatch.setattr(backend, "CROWD", 100)
     sizes: list[int] = []
     scores = DenseRanker._scores
     monkeypatch.setattr(

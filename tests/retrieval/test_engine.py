@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from postings_oracle import Corpus, Query, asked, assert_equal, assert_exact, corpus
 
 from ratchet.errors import UserError
+from retrieval.sparse import engine as engine_module
 from retrieval.sparse.engine import Bm25, Engine, SparseQuery
 from retrieval.sparse.postings import WINDOW
-from retrieval.sparse.rankers import engine as engine_module
 
 LARGEST = float(np.finfo(np.float32).max)
 # The smallest and the largest bfloat16 above 0, and the 1.0 between them.

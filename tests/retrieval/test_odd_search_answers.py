@@ -21,10 +21,10 @@ from web_upstream import KEY, opened
 from ratchet.http.retry import Backoff
 from retrieval.serving import client
 from retrieval.serving.client import RemoteIndex
+from retrieval.sources import mcp as mcp_client
 from retrieval.sources.mcp import McpConfig, McpSource
-from retrieval.sources.opening import mcp as mcp_client
 from retrieval.sources.source import SourceError
-from retrieval.sources.web import http
+from retrieval.sources.web import client as web_client
 
 FAST = Backoff(tries=2, first=0.01, longest=0.02)
 PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}
@@ -122,7 +122,7 @@ async def test_an_odd_answer_of_a_web_service_fails_one_search(
 
 async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    for module in (client, http, mcp_client):
+    for module in (client, web_client, mcp_client):
         monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
     remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
     web = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]

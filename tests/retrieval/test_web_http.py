@@ -16,7 +16,7 @@ from web_upstream import KEY, Reply, Upstream, opened, stored, upstream
 
 from ratchet.errors import UserError
 from retrieval.sources.source import SourceError
-from retrieval.sources.web import http
+from retrieval.sources.web import client
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_redirects_and_floods_are_refused(up: Upstream, tmp_path: Path, mo
     up.faults.append(Reply(302, headers={"Location": f"{up.url}/w/api.php"}))
     with pytest.raises(SourceError, match=r"302.*sends us on to .*/w/api\.php, which is not followed"):
         await source.search("tide", 3)
-    monkeypatch.setattr(http, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
     up.faults.append(Reply(body=b" " * ((1 << 20) + 1)))
     with pytest.raises(SourceError, match="more than 1 MiB"):
         await source.search("tide", 3)
@@ -134,7 +134,7 @@ async def test_the_pace_holds_for_all_sources_of_a_host(up: Upstream, tmp_path: 
 
 
 def test_turns_are_given_out_one_by_one_for_each_host() -> None:
-    pace = http.Pace()
+    pace = client.Pace()
     assert [round(pace.turn("a", 10)) for _ in range(3)] == [0, 10, 20]
     assert round(pace.turn("b", 10)) == 0
     pace.hold("b", 60)
