@@ -1,25 +1,38 @@
-"""What the README and docs/ tell the reader to do is done here, word for word."""
+"""What the README and docs/ show: links, configs, options, and the examples of a new system and a new benchmark."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from pages import PAGES, README, ROOT, blocks, commands
 from tiny import save_tiny_tokenizer
 from tiny_index import tiny_index
 
 import agents
 import questions.benchmarks
 from evaluation.__main__ import main
+from evaluation.sweep.settings import sweep_of
+from ratchet.config import Config
+from ratchet.records import Question
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
-BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+SUBCOMMANDS = {
+    "index_build": ("add", "remove", "inspect", "capacity"),
+    "retrieval": ("mcp", "memory"),
+    "rewards": ("whatif",),
+    "training": ("show", "rows"),
+    "evaluation": ("sweep", "leaderboard"),
+    "rounds": ("promote", "trace"),
+    "questions": ("evidence",),
+    "inference": ("model", "serve"),
+}
 
 
 def test_the_readme_is_one_page() -> None:
@@ -33,11 +46,81 @@ def test_every_link_of_the_pages_outside_docs_leads_to_a_file() -> None:
             assert (ROOT / target).exists(), f"{page.name} links to {target}"
 
 
-def test_a_method_and_a_benchmark_are_added_by_one_file_and_one_config(
+def test_every_yaml_block_is_part_of_a_valid_config() -> None:
+    base = yaml.safe_load((ROOT / "configs/demo.yaml").read_text())
+    base["models"]["judge"] = {"path": "judge"}  # for the default scores
+    shown = [block for page in PAGES for block in blocks(page, "yaml")]
+    assert shown
+    for block in shown:
+        sweep_of(Config.model_validate({**base, **yaml.safe_load(block)}))
+
+
+def test_every_json_block_is_a_question() -> None:
+    shown = [block for page in PAGES for block in blocks(page, "json")]
+    assert shown
+    for block in shown:
+        Question.model_validate_json(block)
+
+
+def one_command(words: list[str]) -> list[list[str]]:
+    """The commands in a line: `inference serve ... -- COMMAND` is two of ours."""
+    if "--" in words and "serve" in words:
+        cut = words.index("--")
+        return [words[:cut], words[cut + 1 :]]
+    return [words]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # of runpy: other tests imported it
+def test_every_command_has_the_options_and_configs_that_the_pages_give_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    helps: dict[tuple[str, ...], str] = {}
+    checked = 0
+    for page in PAGES:
+        for command in (one for words in commands(page) for one in one_command(words)):
+            program, *rest = command
+            if program == "make":
+                assert all("=" in word or word in targets for word in rest), f"{page.name}: {command}"
+                continue
+            for config in (word for word in rest if word.startswith("configs/")):
+                assert (ROOT / config).exists(), f"{page.name}: {config} does not exist"
+            if program == "accelerate":
+                rest = rest[rest.index("train.py") :]
+            elif program not in ("python", ".venv/bin/python") or rest[:2] == ["-m", "pytest"]:
+                continue
+            target = (rest.pop(0),) if rest[0] != "-m" else (rest.pop(0), rest.pop(0))
+            subcommand = SUBCOMMANDS.get(target[-1], ())
+            target = (*target, *(word for word in rest[:1] if word in subcommand))
+            if target not in helps:
+                helps[target] = help_of(target, monkeypatch, capsys)
+            for option in (word for word in rest if word.startswith("-")):
+                assert re.search(rf"(?<![\w-]){option}(?![\w-])", helps[target]), f"{page.name}: {command}: {option}"
+            checked += 1
+    assert checked > 50
+
+
+def help_of(target: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command's --help prints."""
+    module = target[0] == "-m"
+    words = target[1:] if module else target
+    monkeypatch.setattr(sys, "argv", [*words, "--help"])
+    monkeypatch.syspath_prepend(str(ROOT))
+    with pytest.raises(SystemExit) as ended:
+        if module:
+            runpy.run_module(words[0], run_name="__main__")
+        else:
+            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+    assert not ended.value.code, f"{words}: --help ended with {ended.value.code}"
+    return capsys.readouterr().out
+
+
+def test_a_system_and_a_benchmark_are_added_by_one_file_and_one_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     guides = "".join(page.read_text() for page in sorted((ROOT / "docs/guides").glob("own-*.md")))
-    told = {match["path"]: match["text"] for match in BLOCK.finditer(guides)}
+    told = {match["path"]: match["text"] for match in FILE.finditer(guides)}
     assert set(told) == {"agents/self_consistency.py", "questions/benchmarks/lakes.py", "configs/lakes.yaml"}
     for path, text in told.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
