@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
 from agents.awe.citations import check, claims_of, is_in
 from agents.core.prompts.documents import KNOW, READ
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 Q = QUESTION.text
 FIRST = [passage(1, "Bo Lind drew maps."), passage(2, "Velm has a harbour."), passage(3), passage(4)]

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
-from tiny import tiny_format
 
 from agents.core.prompts.documents import MARK
 from agents.core.registry import known_systems
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.scripted import Replies, Said, ScriptedEngine
 from ratchet.records import Passage, Trajectory
+from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
+from tests.helpers.tiny import tiny_format
 from training.rows import build_rows, check_rows
 
 ANSWERED = f"Ada built it. {MARK} Ada Torrin"

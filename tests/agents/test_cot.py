@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from playing import CLAIM, Shelf, engine, play
-from snapshots import check_snapshot
 
 from questions.labels import choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Question
+from tests.helpers.playing import CLAIM, Shelf, engine, play
+from tests.helpers.snapshots import check_snapshot
 
 COT = {"name": "cot"}
 EXAM = Question(id="m1", text="Which metal does rust?", labels=choice_labels({"A": "Tin", "B": "Iron"}), label="B")

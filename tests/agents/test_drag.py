@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.core.output import Malformed
 from agents.core.prompts.documents import MARK
@@ -15,6 +13,8 @@ from agents.drag import Action, first_named, nearest, read_loosely, read_objecti
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 Q = QUESTION.text
 EXPAND = "Query Expansion: Ada Torrin engineer"

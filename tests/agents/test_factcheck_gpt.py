@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, engine, passage, play, say
-from snapshots import check_snapshot
 
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.records import Note, Question, Trajectory
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, say
+from tests.helpers.snapshots import check_snapshot
 
 LONG = Question(id="a1", text="Ada built the harbour. I like it. It is old.", form="claim", labels=TRUE_FALSE)
 CLAIMS = ["Ada Torrin built the harbour.", "The harbour is nice.", "The harbour is old."]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, engine, passage, play, say
-from snapshots import check_snapshot
 
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Note, Question, Trajectory
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, say
+from tests.helpers.snapshots import check_snapshot
 
 LONG = Question(id="a1", text="Ada Torrin built the harbour. It is in Velm.", form="claim", labels=TRUE_FALSE)
 CLAIMS = ["Ada Torrin built the harbour of Velm.", "The harbour is in Velm."]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playing import CLAIM, Everywhere, Shelf, engine, passage, play, say
-from snapshots import check_snapshot
 
 from agents.core.resources import Reach
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
+from tests.helpers.playing import CLAIM, Everywhere, Shelf, engine, passage, play, say
+from tests.helpers.snapshots import check_snapshot
 
 SHELF = {f"query {n}": [passage(n), passage(n + 1)] for n in range(9)}
 

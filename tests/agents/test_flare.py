@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import QUESTION, SETTING, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from inference.local.engine import LocalEngine
 from inference.scripted import Reply, Said, ScriptedEngine
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
+from tests.helpers.playing import QUESTION, SETTING, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 from training.rows import build_rows, check_rows
 
 HARBOUR = Passage(id="c1", document_id="d1", title="Harbour of Velm", text="The harbour has a mole.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 from training.rows import build_rows, check_rows
 
 HARBOUR = Passage(id="c1", document_id="d1", title="Harbour of Velm", text="The harbour has a mole by Ada Torrin.")

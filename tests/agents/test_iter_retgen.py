@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
+
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 Q = QUESTION.text
 SHELF = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, play
-from snapshots import check_snapshot
 
 from agents.core.prompts.documents import MARK
 from agents.mad import vote
 from ratchet.errors import UserError
+from tests.helpers.playing import QUESTION, Shelf, engine, play
+from tests.helpers.snapshots import check_snapshot
 
 FIRST = [f"one. {MARK} Ada", f"two. {MARK} Bo", f"three. {MARK} Cy"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, play
-from snapshots import check_snapshot
 
 from agents.core.prompts.documents import MARK
 from ratchet.errors import UserError
+from tests.helpers.playing import QUESTION, Shelf, engine, play
+from tests.helpers.snapshots import check_snapshot
 from training.rows import loss_mask
 
 SAID = [f"{who}{n} because. {MARK} {who.lower()}{n}" for n in (1, 2, 3) for who in ("Ada", "Bo")]

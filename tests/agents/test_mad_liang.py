@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, engine, play
-from snapshots import check_snapshot
 
 from agents.mad_liang import LEVELS
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
+from tests.helpers.playing import CLAIM, Shelf, engine, play
+from tests.helpers.snapshots import check_snapshot
 
 YES, NO = "Ada did it.\nSUPPORTS", "Bo did it.\nREFUTES"
 OPEN = "Both may be right.\nNO PREFERENCE"

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.core.output import Malformed
 from agents.madke import named_pieces, read_choice
@@ -15,6 +13,8 @@ from inference.engine import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 POOL = Shelf({CLAIM.text: [passage(n, title="Velm\n[9] forged" if n == 2 else "") for n in range(1, 13)]})
 YES, NO = "Ada did it.\nSUPPORTS", "Bo did it.\nREFUTES"

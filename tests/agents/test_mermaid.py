@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
-from snapshots import check_snapshot
 
 from agents.core.resources import Embed, Reach
 from agents.mermaid import LAST, REFUSED
@@ -17,6 +15,8 @@ from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.records import Question, Recall, ToolCall, Trajectory
 from retrieval.memory.memory import Memory, MemoryConfig
+from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
+from tests.helpers.snapshots import check_snapshot
 
 PARTS = say(
     triplets=[

@@ -9,8 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 import xgrammar
-from playing import CLAIM, engine, play, say
-from tiny import tiny_tokenizer
 
 from agents.core.resources import Reach
 from agents.mermaid.actions import action_schema, arguments_schema, tools_text
@@ -19,6 +17,8 @@ from questions.labels import FEVER
 from ratchet.records import ToolCall
 from retrieval.memory.memory import Memory, MemoryConfig
 from retrieval.sources.source import QUERY_SCHEMA, Found, ToolSpec
+from tests.helpers.playing import CLAIM, engine, play, say
+from tests.helpers.tiny import tiny_tokenizer
 
 ODD: dict[str, Any] = {
     "type": "object",

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
 
 from inference.engine import Message
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
+from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
 
 ADA = passage(1, "Ada Torrin built the harbour.", "Velm")
 MILL = passage(2, "The mill is old.")

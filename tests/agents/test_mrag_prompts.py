@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import Shelf, act, engine, passage, play, query, review, say
 
 from agents.core.output import json_schema
 from agents.mrag.brief import EXAMPLES, Brief
@@ -15,6 +14,7 @@ from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
 from inference.chat import ChatFormat, load_tokenizer
 from ratchet.records import Note, content_key
+from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
 
 # Figures 15 to 21: what an agent is given, and what it emits.
 FIELDS = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.core.prompts.documents import KNOW, READ
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 SHELF = {QUESTION.text: [passage(n, f"fact {n}", f"Page {n}") for n in range(1, 6)]}
 

@@ -6,8 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playing import CLAIM, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.core.output import Malformed
 from agents.core.resources import Reach
@@ -16,6 +14,8 @@ from questions.labels import FEVER
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from retrieval.memory.memory import Memory, MemoryConfig
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 HARBOUR = "The harbour is old. It was built by Ada Torrin. Ships lie there. Ada also built a bridge."
 SHELF = {

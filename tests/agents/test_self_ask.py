@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.self_ask import END, EXAMPLES, NEEDED
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 SHELF = {
     QUESTION.text: [passage(n) for n in (1, 2, 3, 4)],

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from debating import NO, YES, Debate
-from playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
-from tiny import tiny_format
 
 from agents.core.prompts.documents import MARK
 from inference.engine import Completion, EngineError, SamplingParams
@@ -18,6 +15,9 @@ from ratchet.config import SelectConfig
 from ratchet.records import Question, Trajectory
 from rewards.rules import rule_score
 from rewards.selection import select
+from tests.helpers.debating import NO, YES, Debate
+from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.tiny import tiny_format
 
 ADA, QUAY = passage(1, "Ada Torrin built the harbour."), passage(2, "The quay is of stone.")
 SEARCHED = [act("searcher"), query("harbour"), review({1: True}, end=True)]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, engine, passage, play
-from snapshots import check_snapshot
 
 from agents.sure import PROPOSE, RANK, SUMMARIZE, VALIDATE, candidates_of
 from inference.scripted import ScriptedEngine
+from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.snapshots import check_snapshot
 
 SHELF = {QUESTION.text: [passage(n) for n in range(1, 6)]}
 SURE = {"name": "sure"}

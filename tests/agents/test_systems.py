@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
-from snapshots import check_snapshot
-from tiny import save_tiny_tokenizer
 
 import agents.__main__ as command
 from agents.core.registry import known_systems, load_system
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
+from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.snapshots import check_snapshot
+from tests.helpers.tiny import save_tiny_tokenizer
 
 
 def load(**config: Any) -> Any:

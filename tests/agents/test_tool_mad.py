@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from debating import NO, OPEN, YES, Debate
-from playing import CLAIM, Unpunctual
-from snapshots import check_snapshot
 
 from questions.labels import AVERITEC, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Question
+from tests.helpers.debating import NO, OPEN, YES, Debate
+from tests.helpers.playing import CLAIM, Unpunctual
+from tests.helpers.snapshots import check_snapshot
 
 APART = {"rag": [YES], "search": [NO]}
 TOGETHER = {"rag": [YES], "search": [YES]}

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from adapter_folders import save_adapter
-from tiny import save_tiny_tokenizer
-from tiny_index import tiny_index
 
 from evaluation import arms as comparing
 from evaluation.__main__ import main
@@ -34,6 +31,9 @@ from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
 
 PEOPLE = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
 

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from building import DOCUMENTS, SMALL, build, built, content, corpus, queries, results, tree
-from tiny_index import index_config, shared_tokenizer, tiny_index, write_documents
 
 from index_build import postings
 from index_build.chunks import Chunker
@@ -23,6 +21,8 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
 from retrieval.opening import open_folder
+from tests.helpers.building import DOCUMENTS, SMALL, build, built, content, corpus, queries, results, tree
+from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index, write_documents
 
 
 def test_chunks_are_slices_and_map_back_to_documents(tmp_path: Path) -> None:

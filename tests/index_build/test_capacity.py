@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import yaml
 from numpy.testing import assert_allclose
-from tiny import save_tiny_tokenizer, tiny_tokenizer
-from tiny_index import shared_tokenizer
 
 from index_build import capacity
 from index_build.build import build_index
@@ -21,6 +19,8 @@ from index_build.capacity import Built, extrapolate, main, measure_sample, repor
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import read_shards
+from tests.helpers.tiny import save_tiny_tokenizer, tiny_tokenizer
+from tests.helpers.tiny_index import shared_tokenizer
 
 WORDS = 1_000_000
 

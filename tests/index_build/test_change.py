@@ -8,8 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from building import SMALL, build, built, content, corpus, queries, results, tree, with_sources
-from tiny_index import index_config, tiny_index, write_documents
 
 from index_build.build import remove_documents
 from ratchet.config import IndexConfig
@@ -17,6 +15,8 @@ from ratchet.errors import UserError
 from retrieval.layout import Manifest, read_manifest
 from retrieval.opening import open_folder
 from retrieval.sparse.analyzer import Words
+from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, with_sources
+from tests.helpers.tiny_index import index_config, tiny_index, write_documents
 
 A, B = corpus(40, 0), corpus(25, 1, name="e")
 QUERIES = queries(30)

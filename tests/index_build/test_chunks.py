@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from index_build.chunks import Chunker
 from ratchet.errors import UserError
+from tests.helpers.tiny import tiny_tokenizer
 
 TINY = tiny_tokenizer()
 

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import SMALL, build, built, content, corpus, queries, results, tree, write_config
-from tiny_index import index_config, write_documents
 
 from index_build import build as builder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.opening import open_folder
+from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, write_config
+from tests.helpers.tiny_index import index_config, write_documents
 
 
 def whole_and_jobs(folder: Path) -> tuple[IndexConfig, IndexConfig]:

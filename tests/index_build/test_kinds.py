@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import SMALL, build, built, corpus, queries, tree, with_sources
-from tiny_index import index_config, write_documents
 
 from index_build import content
 from index_build.build import remove_documents
@@ -20,6 +18,8 @@ from ratchet.records import Passage
 from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
 from retrieval.opening import open_index
+from tests.helpers.building import SMALL, build, built, corpus, queries, tree, with_sources
+from tests.helpers.tiny_index import index_config, write_documents
 
 DOCUMENTS = corpus(40)
 QUERIES = queries(12)
@@ -29,7 +29,7 @@ Settings = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def lion(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    import plain_encoders
+    from tests.helpers import plain_encoders
 
     folder = plain_encoders.save_llama(tmp_path_factory.mktemp("lion"))
     return {"path": str(folder), "device": "cpu", "dtype": "float32"}
@@ -37,7 +37,7 @@ def lion(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def splade(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    import plain_encoders
+    from tests.helpers import plain_encoders
 
     folder = plain_encoders.save_masked(tmp_path_factory.mktemp("splade"))
     return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": 64, "top": 20}
@@ -359,7 +359,7 @@ def test_a_hybrid_of_words_and_dense_vectors(tmp_path: Path, minilm: Settings) -
 
 
 def test_a_served_index_answers_as_it_does_here(tmp_path: Path) -> None:
-    import served
+    from tests.helpers import served
 
     config = index_config(tmp_path, DOCUMENTS, **SMALL)
     build(config)

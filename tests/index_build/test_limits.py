@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from building import SMALL, build, corpus, write_whole_config
-from tiny import save_tiny_tokenizer, tiny_tokenizer
-from tiny_index import index_config, write_documents
 
 from index_build.__main__ import main
 from index_build.chunks import Chunker
@@ -22,6 +19,9 @@ from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import IndexSettings, read_manifest
 from retrieval.opening import open_folder, open_index
+from tests.helpers.building import SMALL, build, corpus, write_whole_config
+from tests.helpers.tiny import save_tiny_tokenizer, tiny_tokenizer
+from tests.helpers.tiny_index import index_config, write_documents
 
 LIMIT = 48
 CAT = "The cat of the lighthouse keeper is called Bramble."
@@ -36,7 +36,7 @@ DOCUMENTS = [
 @pytest.fixture(scope="module")
 def lion(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A tiny sparse encoder that reads LIMIT tokens; nothing but this key keeps it from reading more."""
-    import plain_encoders
+    from tests.helpers import plain_encoders
 
     folder = plain_encoders.save_llama(tmp_path_factory.mktemp("lion"))
     return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": LIMIT}
@@ -213,7 +213,7 @@ def hybrid(folder: Path, *parts: dict[str, Any], **index: Any) -> Path:
 def test_the_parts_of_a_hybrid_have_chunks_that_fit_all_its_encoders(
     tmp_path: Path, lion: dict[str, Any], named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import plain_encoders
+    from tests.helpers import plain_encoders
 
     other = {**lion, "path": str(plain_encoders.save_masked(tmp_path / "bert")), "max_length": 40}
     tokenizer = {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))} if named else {}

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import results, tree
 
 from ratchet.config import IndexConfig
+from tests.helpers.building import results, tree
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,13 +20,12 @@ pytestmark = [
 ]
 
 MIB = 40
+ROOT = Path(__file__).parents[2]
 
 
 def run(**request: Any) -> None:
-    script = Path(__file__).with_name("build_limited.py")
-    done = subprocess.run(
-        [sys.executable, str(script), json.dumps(request)], capture_output=True, text=True, timeout=100
-    )
+    command = [sys.executable, "-m", "tests.helpers.build_limited", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

@@ -16,20 +16,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
-from tiny_index import index_config, write_documents
 
 from ratchet.config import IndexConfig
+from tests.helpers.building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
+from tests.helpers.tiny_index import index_config, write_documents
 
 KILLED = signal.SIGKILL
+ROOT = Path(__file__).parents[2]
 
 
 class Zygote:
     """Builds in forked processes that are killed; see build_zygote.py."""
 
     def __init__(self, *modules: str) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("build_zygote.py")), *modules]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "tests.helpers.build_zygote", *modules]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self._read() == "ready"
 
     def _read(self) -> str:
@@ -185,7 +186,7 @@ def test_sigkills_with_workers_leave_no_process_behind(tmp_path: Path, zygote: Z
 
 
 def encoder_config(folder: Path, **settings: Any) -> IndexConfig:
-    import plain_encoders
+    from tests.helpers import plain_encoders
 
     encoder = {"path": str(plain_encoders.save_llama(folder / "lion")), "device": "cpu", "dtype": "float32"}
     return index_config(folder, corpus(120), kind="sparse", encoder=encoder, **(SMALL | settings))

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from tiny import save_tiny_tokenizer
-from wire_server import Server, World, running
+
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.wire_server import Server, World, running
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapter_folders import adapter_tensors, save_adapter
 from safetensors.torch import save_file as torch_save_file
 
 from inference.adapters import Layer, adapter_digest, load_request, read_adapter
 from inference.local.lora import LoraBank
 from ratchet.errors import UserError
 from sampling.pool import policy_name
+from tests.helpers.adapter_folders import adapter_tensors, save_adapter
 from training.adapter import publish
 from training.lora import take_weights
 

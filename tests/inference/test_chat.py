@@ -12,12 +12,12 @@ import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
-from quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
-from tiny import tiny_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from inference.chat import ChatFormat, load_tokenizer, render
 from ratchet.errors import UserError
+from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
+from tests.helpers.tiny import tiny_tokenizer
 
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

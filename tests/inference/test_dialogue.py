@@ -1,10 +1,10 @@
 """Dialogues: what was sampled stays as it was, what was cut off or forged is never trained on."""
 
 import pytest
-from quirky import FORMATS, completion, each_format, play
 
 from inference.chat import ChatFormat
 from inference.engine import Completion
+from tests.helpers.quirky import FORMATS, completion, each_format, play
 
 
 @each_format

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from transformers import AutoModelForCausalLM
 
 from inference.footprint import footprint
 from ratchet.errors import UserError
+from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
 
 @pytest.mark.parametrize(

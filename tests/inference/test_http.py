@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter
 
 from inference.adapters import adapter_digest
 from inference.dialogue import Dialogue
@@ -15,6 +14,7 @@ from inference.engines import open_engine
 from inference.http.protocol import schema_grammar
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
+from tests.helpers.wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter
 
 # vLLM: ids both ways
 

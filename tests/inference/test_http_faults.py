@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_answers import wire
-from wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
 from inference.engine import EngineError, SamplingParams
 from inference.engines import open_engines
@@ -19,6 +17,8 @@ from inference.http.connection import ServerLost
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff, parse_retry_after
+from tests.helpers.odd_answers import wire
+from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
 KEY = "sk-very-secret"
 

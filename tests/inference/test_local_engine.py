@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from tiny import save_tiny_tokenizer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from inference.dialogue import Dialogue
@@ -21,6 +20,7 @@ from inference.local.engine import LocalEngine
 from inference.local.grammar import Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
+from tests.helpers.tiny import save_tiny_tokenizer
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 48,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
 from inference.__main__ import main
 from inference.footprint import Footprint, footprint
@@ -17,6 +16,7 @@ from inference.serving.split import CONTEXT, GB, SPARE, cpu_places, need, split
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.parsing import parse
+from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
 SHAPES = {"agent": QWEN25_7B, "judge": FALCON3_10B, "second": QWEN25_14B}
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from model_code import add_code, add_generation_code
-from test_local_engine import make_model
+
+from tests.helpers.model_code import add_code, add_generation_code
+from tests.inference.test_local_engine import make_model
 
 ROOT = Path(__file__).parents[2]
 LOADERS = {

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_answers import ODD, bomb, wire
-from wire_server import Fault, Server, World, adapter
 
 from agents.core.registry import load_system
 from agents.core.tools import Setting
@@ -21,6 +19,8 @@ from ratchet.http.retry import parse_retry_after
 from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
 from sampling.pool import Task, plan_jobs, run_pool
+from tests.helpers.odd_answers import ODD, bomb, wire
+from tests.helpers.wire_server import Fault, Server, World, adapter
 
 HUGE = 10**4000
 

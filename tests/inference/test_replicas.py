@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_index import tiny_index
-from wire_server import FAST, GREEDY, Server, adapter, running
 
 from agents.core.episode import Setting, run_episode
 from agents.core.registry import load_system
@@ -25,6 +23,8 @@ from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
+from tests.helpers.tiny_index import tiny_index
+from tests.helpers.wire_server import FAST, GREEDY, Server, adapter, running
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import math
 from pathlib import Path
 
 import pytest
-from tiny import STYLES, Style, save_tiny_tokenizer, tiny_format
 
 from inference.engine import EngineError, SamplingParams
 from inference.engines import open_engine
 from inference.scripted import Said, ScriptedEngine
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
+from tests.helpers.tiny import STYLES, Style, save_tiny_tokenizer, tiny_format
 
 PARAMS = SamplingParams(temperature=0.7, max_tokens=100)
 

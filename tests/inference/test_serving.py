@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from adapter_folders import save_adapter
-from fake_vllm import FakeVllm, alive, no_leftovers, until
-from model_shapes import QWEN25_7B, save_shape
 
 from inference.serving.server import Server, reserve_port
 from inference.serving.supervisor import ServingFailed, Supervisor
 from ratchet.errors import UserError
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers, until
+from tests.helpers.model_shapes import QWEN25_7B, save_shape
 
 ASK = """
 import json, os, sys, urllib.request

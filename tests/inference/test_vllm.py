@@ -23,7 +23,6 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
-from vllm_real import KEY, serving
 
 from agents.core.episode import Setting, run_episode
 from agents.core.registry import System
@@ -38,6 +37,7 @@ from inference.local.engine import LocalEngine
 from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory
+from tests.helpers.vllm_real import KEY, serving
 from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.vllm, pytest.mark.model, pytest.mark.slow]

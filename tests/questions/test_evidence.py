@@ -16,7 +16,7 @@ from questions.__main__ import write_evidence
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
-from tests.questions.claims import AVERITEC, CLAIM, FAVIQ, FEVEROUS, LINES, PASSAGE, write
+from tests.helpers.claims import AVERITEC, CLAIM, FAVIQ, FEVEROUS, LINES, PASSAGE, write
 
 STANCES = [
     {"claim": CLAIM, "evidence": "Velmora lies in the sea.", "stance": "completely-support"},

@@ -15,7 +15,7 @@ from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
-from tests.questions.claims import (
+from tests.helpers.claims import (
     AVERITEC,
     CLAIM,
     COLLECTED,

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from rich.table import Table
 from rich.text import Text
-from tiny import save_tiny_tokenizer
 
 from ratchet.command import PlainConsole, wide_console
 from ratchet.records import Conversation, Span, TokenRow
 from ratchet.text import plain_line, plain_text
+from tests.helpers.tiny import save_tiny_tokenizer
 from training.show import render_row
 
 ATTACK = (

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import dumped_dom, needs_chromium
-from handmade_debate import claims, debate, make_debates, page
-from handmade_run import HOSTILE
-from test_page import Page
 
 from ratchet.records import Question, ToolCall, Trajectory
 from report.gather import Gathered, Section, gather
 from report.page import render
 from report.verdicts import verdict_sets
 from report.view import make_view
+from tests.helpers.browser import dumped_dom, needs_chromium
+from tests.helpers.handmade_debate import claims, debate, make_debates, page
+from tests.helpers.handmade_run import HOSTILE
+from tests.report.test_page import Page
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade_run import HOSTILE, add_sampling, add_training, make_config, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from report.gather import gather
 from report.numbers import interval, number
 from report.page import json_for_script, render
 from report.view import make_view
+from tests.helpers.handmade_run import HOSTILE, add_sampling, add_training, make_config, make_run
 from training.rows import read_rows, table_rows
 
 Run = tuple[Config, RoundFolder, str]

@@ -10,10 +10,6 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from browser import dumped_dom, needs_chromium
-from handmade_rounds import digest, make_rounds
-from handmade_run import make_run
-from test_page import Page
 
 from evaluation.results import Difference
 from ratchet.config import Config
@@ -27,6 +23,10 @@ from report.plots import learning_curve
 from report.rounds import RoundNumbers, gather_rounds, losses, numbers_on_disk
 from report.training import LogLine
 from rounds.records import Entry, Promotion
+from tests.helpers.browser import dumped_dom, needs_chromium
+from tests.helpers.handmade_rounds import digest, make_rounds
+from tests.helpers.handmade_run import make_run
+from tests.report.test_page import Page
 
 Rounds = tuple[Config, RunFolder, Gathered, str]
 

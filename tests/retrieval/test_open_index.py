@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_index import index_config, shared_tokenizer, tiny_index
 
 from index_build.build import build_index, remove_documents
 from index_build.inspection import main as inspect
@@ -25,6 +24,7 @@ from ratchet.records import Passage
 from retrieval.__main__ import main
 from retrieval.layout import VERIFIED, read_manifest, read_shards, verify
 from retrieval.opening import open_folder, open_index
+from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index
 
 DOCUMENTS = [
     {"id": "d0", "text": "The harbour of Velm was built by Ada Torrin. " * 30, "title": "Velm"},

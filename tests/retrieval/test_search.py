@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postings_oracle import Corpus, Query, asked
-from tiny_index import shared_tokenizer, tiny_index
 
 from index_build.build import remove_documents
 from index_build.chunks import Chunker
@@ -27,8 +24,10 @@ from retrieval.index import Index
 from retrieval.opening import open_folder
 from retrieval.sparse.engine import Bm25, Engine
 from retrieval.sparse.shards import Shard, read_shard_manifest
+from tests.helpers.postings_oracle import Corpus, Query, asked
+from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
-PATHS = (Path(__file__).parent, Path(__file__).parents[1], Path(__file__).parents[2])
+ROOT = Path(__file__).parents[2]
 WORDS = ["ash", "birch", "cedar", "élm", "fir", "gum"]
 PROSE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(" ".join)
 QUERY = st.lists(st.sampled_from([*WORDS, "unknown", "zzz"]), max_size=6).map(" ".join)
@@ -225,7 +224,7 @@ LIMITED = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np
-from test_search import search_folders
+from tests.retrieval.test_search import search_folders
 
 folders, mib = sorted(Path(sys.argv[1]).iterdir()), int(sys.argv[2])
 search_folders(folders[:1])  # compiles or loads the kernels, whose machine code is no part of a search
@@ -280,7 +279,7 @@ def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> 
     assert sum(path.stat().st_size for path in searched) > 5 * (mib << 20)
     run = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path / "shards"), str(mib)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=100,

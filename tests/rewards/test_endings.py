@@ -9,8 +9,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
-from tiny import tiny_format
 
 from evaluation.measures.measures import BY_NAME, LENIENT, measure
 from evaluation.results import Arm, Results, make_arm
@@ -23,6 +21,8 @@ from rewards.rules import rule_score
 from rewards.scoring import score_trajectories
 from rewards.selection import select
 from rewards.summary import summarise
+from tests.helpers.reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
+from tests.helpers.tiny import tiny_format
 
 NAMES: tuple[str, ...] = get_args(ScoreName)
 PEOPLE = ("Ada Torrin", "Bo Lind", "Cy Ost")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reward_cases import Material, asked, judge_reply, material, scripted_judge, trajectory
 
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -21,6 +20,7 @@ from rewards.faithfulness import faithfulness
 from rewards.judge import CallLog, Judge, JudgeFailed, TooLong, read_reply
 from rewards.precision import precision
 from rewards.prompts import AspectVerdict, Claim, ClaimVerdict, ClaimVerdicts
+from tests.helpers.reward_cases import Material, asked, judge_reply, material, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pinned import check_pinned
-
 from ratchet.records import Passage, Question
 from rewards.prompts import Claim, claims_prompt, expected_prompt, match_prompt, nuggets_prompt, support_prompt
+from tests.helpers.pinned import check_pinned
 
 QUESTION = Question(id="q", text="Where does Velm lie?", reference="Velm lies by the sea.")
 CLAIMS = (Claim(id=1, aspect="Velm is a harbour.", explanation="It places it.", evidence="a harbour"),)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reward_cases import Material, make_config, material, scripted_judge, trajectory
 
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config
@@ -18,6 +17,7 @@ from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
 from rewards.scoring import judge_settings, score_trajectories
 from rewards.store import stored_scores
+from tests.helpers.reward_cases import Material, make_config, material, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
 DOCUMENTS = ["Ada Torrin built the harbour", "It lies by the sea"]

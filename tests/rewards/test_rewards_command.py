@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from reward_cases import make_config, scripted_judge, trajectory
-from stored import store
 
 from inference.engine import EngineError
 from ratchet.command import run_command
@@ -17,6 +15,8 @@ from ratchet.records import Question, Selection, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards import scoring
 from rewards.__main__ import main, slim
+from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
+from tests.helpers.stored import store
 
 QUESTIONS = [
     Question(id="q1", text="Who built it?", answers=("Ada Torrin",), nuggets=("Ada Torrin", "engineer")),

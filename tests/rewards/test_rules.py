@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from reward_cases import trajectory
 
 from ratchet.records import Passage, Question
 from rewards.rules import (
@@ -15,6 +14,7 @@ from rewards.rules import (
     token_recall,
     unattributed_sentences,
 )
+from tests.helpers.reward_cases import trajectory
 
 
 def passage(text: str, title: str = "") -> Passage:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
 
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -20,6 +19,7 @@ from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
 from rewards.scoring import score_trajectories, unfinished
 from rewards.store import stored_scores
+from tests.helpers.reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
 
 QUESTIONS = [
     Question(id=f"q{i}", text=f"What is fact {i}?", answers=(f"Fact {i}",), reference=f"Fact {i}. It is so.")

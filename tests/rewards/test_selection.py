@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reward_cases import trajectory
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select
+from tests.helpers.reward_cases import trajectory
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}
 QUESTION = [Question(id="q1", text="?")]

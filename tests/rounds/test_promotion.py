@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from test_stages import experiment
 
 from evaluation.measures.statistics import paired_difference
 from evaluation.results import Difference
@@ -20,6 +19,7 @@ from ratchet.runfolder import RunFolder
 from rounds.__main__ import main
 from rounds.promotion import decide, kept_any, last_promoted, read_promotions
 from rounds.records import Promotion
+from tests.helpers.planned_run import experiment
 
 
 def difference(before: list[float], after: list[float]) -> Difference:

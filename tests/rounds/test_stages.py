@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from evaluation.results import Difference
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -16,28 +15,10 @@ from ratchet.runfolder import RunFolder
 from rounds.records import Promotion
 from rounds.settings import rounds_of
 from rounds.stages import Experiment, Stage, stages_of
+from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}
 SERVE = ["inference", "serve", "--config", "c.yaml", "--models"]
-
-
-def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> Experiment:
-    questions = folder / "questions.jsonl"
-    questions.write_text('{"id": "q", "text": "Who?"}\n')
-    split = {"path": str(questions)}
-    config: dict[str, Any] = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "some/model", "engine": "local", "device": "cpu"}},
-        "index": {"path": str(folder / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    return Experiment(Config.model_validate(config | changes), ("--config", "c.yaml"), accelerate)
-
-
-def plan(one: Experiment) -> list[Stage]:
-    return list(stages_of(one))
 
 
 def shown(one: Experiment) -> list[tuple[int, str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from test_stages import experiment, plan
 
 from rounds.records import Entry
 from rounds.stages import Experiment
 from rounds.status import progress, summary
+from tests.helpers.planned_run import experiment, plan
 
 
 def done(**facts: object) -> str:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_pool import QUESTIONS, SETTING, SYSTEM, NoIndex, plan
-from tiny import save_tiny_tokenizer, tiny_format
 
 from agents.core.registry import System
 from agents.core.tools import Answer, Tools
@@ -23,6 +21,8 @@ from ratchet.files import Segment, read_segments, write_jsonl
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
 from sampling.pool import Task
+from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
+from tests.sampling.test_pool import QUESTIONS, SETTING, SYSTEM, NoIndex, plan
 
 PLACES = 4
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny import save_tiny_tokenizer
-from tiny_index import tiny_index
 
 from evaluation.arms import evaluate, read_arms
 from ratchet.config import load_config
@@ -20,6 +18,8 @@ from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder, open_run
 from retrieval.memory.memory import Memory, MemoryConfig
 from sampling.__main__ import main
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
 
 MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
 OTHER = {"name": "mermaid", "settings": {"decomposer": False, "steps": 3}}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import tiny_format
 
 from agents.core.registry import load_system
 from agents.core.tools import Setting
@@ -21,6 +20,7 @@ from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
 from sampling.pool import GIVE_UP_AFTER, Job, Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
+from tests.helpers.tiny import tiny_format
 
 SYSTEM = SystemConfig(name="no_retrieval", settings={"style": "brief"})
 SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
-from stored import store
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,6 +21,8 @@ from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
 from slurm.scale import Step, main
+from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
+from tests.helpers.stored import store
 from training.lora import add_lora
 
 

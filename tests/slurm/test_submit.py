@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_slurm import ROOT, Slurm, changed
+
+from tests.helpers.fake_slurm import ROOT, Slurm, changed
 
 sys.path.insert(0, str(ROOT / "tests" / "system"))  # where it lives
-from experiment import make_experiment
+from tests.helpers.experiment import make_experiment
 
 JUDGED = {"weights": {"correctness": 1.0}, "judge": "agent"}
 VLLM = {"agent": {"path": "org/agent", "engine": "vllm"}, "judge": {"path": "org/judge", "engine": "vllm"}}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from experiment import command, make_experiment, write_lines
-from model_code import add_code
+
+from tests.helpers.experiment import command, make_experiment, write_lines
+from tests.helpers.model_code import add_code
 
 
 @pytest.fixture(scope="module")

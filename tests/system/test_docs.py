@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 from pages import PAGES, README, ROOT, blocks, commands
-from tiny import save_tiny_tokenizer
-from tiny_index import tiny_index
 
 import agents
 import questions.benchmarks
@@ -20,6 +18,8 @@ from evaluation.__main__ import main
 from evaluation.sweep.settings import sweep_of
 from ratchet.config import Config
 from ratchet.records import Question
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from experiment import ROOT, command, environment, make_experiment
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
@@ -21,6 +20,7 @@ from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
 from rounds.stages import Experiment, stages_of
+from tests.helpers.experiment import ROOT, command, environment, make_experiment
 from training.rows import check_rows, read_rows, table_rows
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from experiment import command, make_experiment, write_lines
 
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder
+from tests.helpers.experiment import command, make_experiment, write_lines
 from training.rows import read_rows
 
 

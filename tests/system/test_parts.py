@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from experiment import make_experiment
 
 from ratchet.command import run_command
 from ratchet.config import load_config
@@ -15,6 +14,7 @@ from ratchet.files import read_segments, write_jsonl
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.gather import gather
+from tests.helpers.experiment import make_experiment
 from training.prepare import prepare_rows
 
 QUESTIONS, SAMPLES = 8, 4

@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import yaml
-from experiment import ROOT, make_experiment
 
 from agents import ask
 from ratchet import load_config, read_run
 from ratchet.__main__ import main as ratchet
 from ratchet.errors import UserError
 from retrieval import open_index
-from sampling.store import read_trajectories
+from sampling.store import TrajectoryStore
+from tests.helpers.experiment import ROOT, make_experiment
 
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
@@ -86,7 +86,7 @@ def test_a_run_is_a_table_with_a_row_for_each_trajectory(place: Path, monkeypatc
     config = load_config("configs/demo.yaml")
     table = read_run("runs/demo")
     assert table.equals(read_run(config)) and table.equals(read_run("runs/demo", round=1))
-    found = {t.key: t for t in read_trajectories(place / "runs/demo/round-1/trajectories")}
+    found = {t.key: t for t in TrajectoryStore(place / "runs/demo/round-1/trajectories").read()}
     rows = {row["trajectory"]: row for row in table.to_pylist()}
     assert rows.keys() == found.keys() and len(table) == 8 * 4
     for key, row in rows.items():

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from experiment import command
 
 from evaluation.arms import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from tests.helpers.experiment import command
 from training.rows import check_rows, read_rows, table_rows
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from experiment import ROOT, SCRIPT, command, environment, make_experiment, write_lines
 
 from evaluation.arms import read_arms
 from inference.adapters import adapter_digest
@@ -24,6 +23,7 @@ from ratchet.runfolder import RunFolder
 from rounds.ledger import read_ledger
 from rounds.promotion import read_promotions
 from rounds.records import Entry
+from tests.helpers.experiment import ROOT, SCRIPT, command, environment, make_experiment, write_lines
 
 ADAPTED = [
     # With any adapter, the coordinator asks the answerer at once, who knows; base and adapter differ for sure.

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment import command, make_experiment
-from slurm_cluster import SlurmCluster
 
 from ratchet.files import read_segments
 from ratchet.records import Score, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.experiment import command, make_experiment
+from tests.helpers.slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 QUESTIONS, SAMPLES = 8, 4

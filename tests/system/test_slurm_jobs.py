@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from experiment import command, environment, make_experiment
 from safetensors import safe_open
-from slurm_cluster import SlurmCluster
 
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.experiment import command, environment, make_experiment
+from tests.helpers.slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SITE = """

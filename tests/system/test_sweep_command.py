@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from adapter_folders import save_adapter
-from experiment import ROOT, command, environment, make_experiment
 
 from evaluation.sweep.command import sweep
 from evaluation.sweep.records import SweepResults
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.experiment import ROOT, command, environment, make_experiment
 
 
 def add_adapters(run: Path) -> None:

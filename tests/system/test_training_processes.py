@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from experiment import ROOT, make_experiment
 
 import selftrain
 from inference.serving.devices import Gpu
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import open_run
+from tests.helpers.experiment import ROOT, make_experiment
 
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from experiment import ROOT, command, environment
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
-from vllm_real import kill_tree, server_processes, vllm_model, wait_for
 
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from tests.helpers.experiment import ROOT, command, environment
+from tests.helpers.vllm_real import kill_tree, server_processes, vllm_model, wait_for
 
 QUESTIONS, SAMPLES = 4, 2
 

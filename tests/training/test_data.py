@@ -3,8 +3,8 @@
 from collections import Counter
 
 import torch
-from world import sample_trajectory
 
+from tests.helpers.world import sample_trajectory
 from training.data import Collator, EpochSampler, epoch_order
 from training.rows import build_rows, rows_table, split_rows
 

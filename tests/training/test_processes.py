@@ -18,13 +18,13 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
-from world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 
 import train
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from rounds.stages import Experiment, training
+from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training.checkpoints import damage, seal
 from training.data import EpochSampler, with_blank
 from training.processes import lost_processes
@@ -33,7 +33,7 @@ from training.watch import read_log
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
-IN_BF16 = Path(__file__).with_name("train_in_bf16.py")
+IN_BF16 = Path(__file__).parents[1] / "helpers" / "train_in_bf16.py"
 # 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
 SETTINGS: dict[str, Any] = {
     "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True

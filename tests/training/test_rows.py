@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from world import dialogue, make_run, sample_trajectory, trajectory
 
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Conversation, Span
+from tests.helpers.world import dialogue, make_run, sample_trajectory, trajectory
 from training.prepare import prepare_rows
 from training.rows import build_rows, check_rows, read_rows, rows_digest, rows_table, table_rows, write_rows
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from world import make_run
 
 import train
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
+from tests.helpers.world import make_run
 from training.data import epoch_order
 from training.schedule import adjustments, schedule
 from training.trainer import trainer_config

@@ -17,12 +17,12 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
-from world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 
 import train
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training.checkpoints import BestAdapter
 from training.data import epoch_order, row_lengths
 from training.prepare import prepare_rows

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from world import make_run
 
 import train
 from ratchet.errors import UserError
+from tests.helpers.world import make_run
 
 
 def test_training_on_test_questions_stops_before_anything_is_done(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from world import make_run, tiny_model
 
 import train
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.world import make_run, tiny_model
 from training.lora import add_lora, load_model, take_weights
 from training.watch import read_log
 

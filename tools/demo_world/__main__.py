@@ -2,7 +2,7 @@
 
 python -m tools.demo_world --out demo
 
-The committed files are exactly what this writes (asserted in tests/demo): no clock, no input but the seed.
+The committed files are exactly what this writes (asserted in tests/tools): no clock, no input but the seed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No two names may be mistaken for one another by a stemmer or by a small model, and the plain vocabularies do not
 overlap: a value tells its vocabulary, so a document that holds one value of a vocabulary determines one answer
-(both asserted in tests/demo).
+(both asserted in tests/tools).
 """
 
 from __future__ import annotations

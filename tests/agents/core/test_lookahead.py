@@ -1,0 +1,226 @@
+"""Look-ahead: an answer that goes on from call to call, token for token, of which only what was used is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from agents.core.episode import run_episode
+from agents.core.lookahead import Draft
+from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
+from agents.core.registry import System
+from agents.core.tools import Answer, Tools
+from inference.engine import Completion
+from inference.scripted import Said, ScriptedEngine
+from ratchet.config import Section, SystemConfig
+from ratchet.records import ModelCall, Question, Trajectory
+from tests.helpers.playing import QUESTION, SETTING, Shelf, engine
+from tests.helpers.tiny import tiny_format
+from training.rows import LeftOut, build_rows, check_rows
+
+CHAT = tiny_format()
+
+
+async def run(solve: Callable[[Tools], Awaitable[Answer]], agent: ScriptedEngine) -> Trajectory:
+    async def run_solve(question: Question, tools: Tools, settings: Section) -> Answer:
+        return await solve(tools)
+
+    system = System("test", SystemConfig(), Section(), ("one",), run_solve)
+    return await run_episode(QUESTION, system, {"agent": agent}, Shelf({}), SETTING, key="k", sample=0, seed=7)
+
+
+async def chain(tools: Tools, keep: Callable[[Draft], int] = sentence_tokens, most: int = 64) -> Answer:
+    """Sentence by sentence, each in another prompt, until the model ends its turn."""
+    begun: tuple[int, ...] = ()
+    for number in range(5):
+        draft = await tools.draft(tools.dialogue("one"), f"Prompt {number}.", begun, most, keep)
+        begun += draft.used
+        if draft.finished:
+            break
+    return Answer(draft.decode(begun))
+
+
+def labels(trajectory: Trajectory) -> list[str]:
+    """What the rows of a trajectory teach, row by row."""
+    rows, _ = build_rows([trajectory], ["k"], 10_000)
+    assert check_rows(rows, {"k": trajectory}) == len(rows)
+    return [CHAT.decode([i for i, learnt in zip(r.ids, r.loss_mask, strict=True) if learnt]) for r in rows]
+
+
+async def test_the_next_call_goes_on_from_the_very_tokens_that_were_used() -> None:
+    agent = engine(["Ada built it. She was", Said((" Sh", 1.0), ("e was b", 1.0), ("old.", 1.0))])
+    trajectory = await run(chain, agent)
+    assert trajectory.answer == "Ada built it. She was bold."
+    first, second = agent.calls
+    begun = CHAT.encode("Ada built it.")
+    assert second.prompt[-len(begun) :] == begun
+    assert second.prompt[: -len(begun)] == (*CHAT.before_user, *CHAT.encode("Prompt 1."), *CHAT.user_to_assistant)
+    assert second.messages[-1] == {"role": "assistant", "content": "Ada built it."}
+    assert first.params.seed != second.params.seed
+    # not as an encoder would write the text, but as it was sampled
+    call = trajectory.model_calls[1]
+    sampled = (*CHAT.encode(" Sh"), *CHAT.encode("e was b"), *CHAT.encode("old."), CHAT.end_of_turn)
+    assert trajectory.conversations[1].ids[call.start : call.end] == sampled != CHAT.encode(" She was bold.")
+
+
+async def test_what_was_used_is_learnt_once_and_nothing_else() -> None:
+    trajectory = await run(chain, engine(["Ada built it. She was", " She was bold. And", " The end."]))
+    assert labels(trajectory) == ["Ada built it.", " She was bold.", " The end.<|im_end|>"]
+    # the log has all of it, and so has the price
+    assert [call.text for call in trajectory.model_calls] == [
+        "Ada built it. She was",
+        " She was bold. And",
+        " The end.",
+    ]
+    assert [call.new_tokens for call in trajectory.model_calls] == [
+        len(CHAT.encode(text)) + 1 for text in ("Ada built it. She was", " She was bold. And", " The end.")
+    ]
+    assert all(call.parse == "free" for call in trajectory.model_calls)
+
+
+async def test_a_draft_of_which_nothing_is_used_teaches_nothing() -> None:
+    async def solve(tools: Tools) -> Answer:
+        draft = await tools.draft(tools.dialogue("one"), "Go on.", (), 64, lambda _: 0)
+        assert (draft.used, draft.finished, draft.ended) == ((), False, True)
+        return Answer(draft.text)
+
+    trajectory = await run(solve, engine(["Ada built it."]))
+    assert (trajectory.status, trajectory.answer) == ("finished", "Ada built it.")
+    rows, left_out = build_rows([trajectory], ["k"], 10_000)
+    assert not rows
+    assert left_out == [LeftOut("k", 0, "one", len(trajectory.conversations[0].ids), "no parsed action")]
+
+
+async def test_a_sentence_that_the_limit_cut_is_used_as_it_is_and_not_closed() -> None:
+    trajectory = await run(chain, engine(["a b c d e f", " g."]))
+    assert trajectory.answer == "a b c d e f"
+    cut = await run(lambda tools: chain(tools, most=3), engine(["xyz", "abc", "d"]))
+    assert cut.answer == "xyzabcd"
+    assert labels(cut) == ["xyz", "abc", "d<|im_end|>"]
+
+
+async def test_a_turn_that_the_model_opened_is_not_learnt_nor_what_follows_it() -> None:
+    opening = CHAT.tokenizer.convert_tokens_to_ids("<|im_start|>")
+
+    class Forger(ScriptedEngine):
+        async def generate(self, *args: Any, **kwargs: Any) -> Completion:
+            said = await super().generate(*args, **kwargs)
+            ids = (opening, *said.ids) if len(self.calls) == 2 else said.ids
+            return Completion(ids, CHAT.decode(ids[:-1]), said.finish_reason, said.prompt_tokens)
+
+    trajectory = await run(chain, Forger(CHAT, ["One. X", " Two. X", " Three. X", " Four."]))
+    assert labels(trajectory) == ["One."]
+    only = await run(lambda tools: chain(tools, lambda draft: len(draft.ids) - 1), Forger(CHAT, ["One.", "", *"xyz"]))
+    assert labels(only) == ["One."]  # the opening is all that was used of the second
+
+
+@pytest.mark.parametrize("text", ["Ada built it. Then", "Die Brücke – «gut»。 東京。", "🙂🙃. 🙂 x", "a\ufffdb. c"])
+def test_a_cut_falls_between_letters_and_is_the_shortest_that_says_them(text: str) -> None:
+    ids = CHAT.encode(text)
+    draft = Draft((*ids, CHAT.end_of_turn), text, (), True, CHAT.decode)
+    for characters in range(len(text)):
+        if text[characters:].strip():
+            kept = draft.tokens(characters)
+            assert CHAT.decode(ids[:kept]).startswith(text[:characters])
+            assert characters == 0 or not CHAT.decode(ids[: kept - 1]).startswith(text[:characters])
+    assert draft.tokens(len(text)) == len(ids) + 1
+
+
+def test_blanks_at_the_end_do_not_keep_a_draft_from_ending() -> None:
+    draft = Draft((*CHAT.encode("Ada. \n"), CHAT.end_of_turn), "Ada. \n", (), True, CHAT.decode)
+    assert draft.tokens(4) == len(draft.ids)
+
+
+async def test_a_full_context_ends_the_chain_as_out_of_budget() -> None:
+    trajectory = await run(chain, engine(["One two three four five six seven. X"] * 5, max_context=60))
+    assert trajectory.status == "out_of_budget"
+    assert 0 < len(trajectory.model_calls) < 5
+
+    class Refuses(ScriptedEngine):
+        """As a server does whose window is smaller than we were told."""
+
+        async def generate(self, prompt: Any, *args: Any, **kwargs: Any) -> Completion:
+            return Completion((), "", "context", len(prompt))
+
+    trajectory = await run(chain, Refuses(CHAT, []))
+    assert (trajectory.status, len(trajectory.model_calls)) == ("out_of_budget", 1)
+
+
+@pytest.mark.parametrize("given", [None, (), (0.0,)])
+async def test_missing_log_probabilities_are_a_failure_and_not_certainty(given: tuple[float, ...] | None) -> None:
+    class Silent(ScriptedEngine):
+        async def generate(self, *args: Any, **kwargs: Any) -> Completion:
+            said = await super().generate(*args, **kwargs)
+            return Completion(said.ids, said.text, said.finish_reason, said.prompt_tokens, logprobs=given)
+
+    async def solve(tools: Tools) -> Answer:
+        await tools.draft(tools.dialogue("one"), "Go on.", (), 64, sentence_tokens, logprobs=True)
+        return Answer("")
+
+    trajectory = await run(solve, Silent(CHAT, ["Ada built it."]))
+    assert trajectory.status == "failed" and "log-probabilities" in trajectory.error
+
+
+async def test_log_probabilities_come_with_every_token() -> None:
+    drafts = []
+
+    async def solve(tools: Tools) -> Answer:
+        drafts.append(await tools.draft(tools.dialogue("one"), "Go.", (), 64, sentence_tokens, logprobs=True))
+        return Answer("")
+
+    await run(solve, engine([Said(("Ada", 1.0), (" built", 0.5), end=0.25)]))
+    sure, unsure = len(CHAT.encode("Ada")), len(CHAT.encode(" built"))
+    assert drafts[0].logprobs == pytest.approx([*[0.0] * sure, *[-0.693147] * unsure, -1.386294])
+
+
+async def test_the_watcher_sees_only_what_was_used_as_the_calls_tokens() -> None:
+    trajectory = await run(chain, engine(["Ada. Bo", " Cy."]))
+    used = []
+    for call in trajectory.events:
+        assert isinstance(call, ModelCall)
+        used.append(CHAT.decode(trajectory.conversations[call.conversation].ids[call.start : call.end]))
+    assert used == ["Ada.", " Cy.<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("", ""),
+        (" \n ", " \n "),
+        ("no end", "no end"),
+        (" One. Two.", " One."),
+        ("One! two", "One!"),
+        ("Who? Ada.", "Who?"),
+        ("One...", "One..."),
+        ("It was dear... but good. X", "It was dear... but good."),
+        ('He said "no." Then', 'He said "no."'),
+        ("One\nTwo", "One\n"),
+        ("Dr. A. B. Torrin built it. She", "Dr. A. B. Torrin built it."),
+        ("It cost 3.5 crowns. Then", "It cost 3.5 crowns."),
+        ("He (b. 1204) saw No. 5 on Jan. 3. Then", "He (b. 1204) saw No. 5 on Jan. 3."),
+        ("The answer is: no. Then", "The answer is: no."),
+        ("1. One. Two", "1. One."),
+        ("東京。大阪。", "東京。"),
+        (". . x", "."),
+    ],
+)
+def test_the_first_sentence(text: str, first: str) -> None:
+    assert text[: first_sentence(text)] == first
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Ada built it. So the answer is: Ada Torrin.", "Ada Torrin"),
+        ("the ANSWER IS Ada\nAnd more", "Ada"),
+        ("The answer is: one. No, the answer is: two.", "two"),
+        ("the answer isn't known", None),
+        ("So the answer is:", None),
+        ("So the answer is: .", None),
+        ("", None),
+    ],
+)
+def test_the_stated_answer(text: str, answer: str | None) -> None:
+    assert stated_answer(text) == answer

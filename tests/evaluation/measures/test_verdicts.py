@@ -1,0 +1,194 @@
+"""Verdicts against tables made by hand: confusion, F1 by label, macro-F1 and its intervals, uncertainty, votes."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluation.measures.verdicts import (
+    APART,
+    Verdicts,
+    label_scores,
+    macro_f1_difference,
+    macro_f1_interval,
+    uncertainty,
+    verdicts_of,
+    votes,
+)
+from evaluation.results import Arm, Results, make_arm
+from questions.labels import FEVER, FEVER_TWO, choice_labels
+from ratchet.records import Label, Question
+from tests.helpers.verdict_arms import claims, results_of, said
+
+S, R, N = "SUPPORTS", "REFUTES", "NOT ENOUGH INFO"
+
+
+def verdicts(gold: str, *samples: str, labels: tuple[Label, ...] = FEVER) -> Verdicts:
+    questions = claims(gold, labels)
+    found = verdicts_of(questions, said(questions, samples))
+    assert found is not None
+    return found
+
+
+def macro(found: Verdicts, lenient: bool = False) -> float:
+    interval = macro_f1_interval(found, 200, 0, lenient)
+    assert interval is not None
+    return interval.mean
+
+
+def test_the_confusion_keeps_every_ending_apart() -> None:
+    found = verdicts("SSSSRRRNN", "SSRXR!?U$")
+    assert found.labels == (S, R, N) and APART == ("uncertain", "other", "unparsed", "out of budget", "failed")
+    assert found.confusion == (
+        (2, 1, 0, 0, 1, 0, 0, 0),
+        (0, 1, 0, 0, 0, 1, 0, 1),
+        (0, 0, 0, 1, 0, 0, 1, 0),
+    )
+
+
+def test_f1_by_label_against_a_hand_table() -> None:
+    found = verdicts("SSSSRRRNN", "SSRSRRNNS")
+    supports, refutes, unknown = label_scores(found)
+    assert supports == (S, 4, 3 / 4, 3 / 4, 3 / 4)
+    assert refutes[1:] == pytest.approx((3, 2 / 3, 2 / 3, 2 / 3))
+    assert unknown[1:] == pytest.approx((2, 1 / 2, 1 / 2, 1 / 2))
+    assert macro(found) == pytest.approx((3 / 4 + 2 / 3 + 1 / 2) / 3)
+
+
+def test_no_verdict_costs_its_labels_recall_and_the_precision_of_every_other() -> None:
+    found = verdicts("SSRR", "S!RX")
+    supports, refutes, unknown = label_scores(found)
+    assert supports == (S, 2, 1.0, 0.5, pytest.approx(2 / 3)), "an answer that is no label is no verdict on another"
+    assert refutes == (R, 2, 0.5, 0.5, 0.5) and unknown == (N, 0, 0.0, None, None)
+    assert macro(found) == pytest.approx((2 / 3 + 1 / 2) / 2), "strict: over the two labels that are gold"
+    assert macro(found, lenient=True) == pytest.approx((1 + 2 / 3) / 2), "lenient: the failed one is not asked about"
+
+
+@pytest.mark.parametrize("failure", ["!", "?", "$", "empty"])
+def test_no_failure_has_a_better_macro_f1_than_any_wrong_verdict(failure: str) -> None:
+    gold, rest = "SRRRRNN", "RRRSNR"
+    wrong = [macro(verdicts(gold, first + rest)) for first in "RNXU"]
+    assert macro(verdicts(gold, failure[0] + rest)) <= min(wrong)
+
+
+def test_a_label_that_is_gold_of_nothing_has_no_f1_and_saying_it_is_wrong() -> None:
+    assert macro(verdicts("SSRR", "SSRN")) == pytest.approx((1 + 2 / 3) / 2)
+    said_once = label_scores(verdicts("SSRR", "SSRN"))[2]
+    assert said_once == (N, 0, 0.0, None, None)
+
+
+def test_an_answer_out_of_budget_counts_leniently_alone() -> None:
+    questions = claims("SR")
+    made = [t.model_copy(update={"status": "out_of_budget"}) for t in said(questions, ["SR"])]
+    found = verdicts_of(questions, made)
+    assert found is not None and (macro(found), macro(found, lenient=True)) == (0.0, 1.0)
+    assert [row[APART.index("out of budget") + 3] for row in found.confusion] == [1, 1, 0]
+
+
+def test_several_samples_of_a_question_share_its_weight() -> None:
+    found = verdicts("SR", "SR", "SS", "R?", "S!")
+    assert found.confusion[0][:2] == (0.75, 0.25)
+    assert found.confusion[1] == (0.25, 0.25, 0, 0, 0, 0.25, 0, 0.25)
+    supports = 2 * 0.75 / (1 + 1.0 + 0.5)
+    refutes = 2 * 0.25 / (1 + 0.5)
+    assert macro(found) == pytest.approx((supports + refutes) / 2)
+    lenient = (2 * 0.75 / (1 + 1.25) + 2 * 0.5 / (1 + 0.75)) / 2
+    assert macro(found, lenient=True) == pytest.approx(lenient), "of the two answers to the second, one is right"
+
+
+def test_labels_are_read_as_accuracy_reads_them() -> None:
+    questions = claims("S")
+    made = [t.model_copy(update={"answer": " supports\n"}) for t in said(questions, ["S"])]
+    found = verdicts_of(questions, made)
+    assert found is not None and found.confusion[0][0] == 1
+
+
+def test_labels_are_those_of_all_questions() -> None:
+    two, three = (choice_labels({letter: letter * 3 for letter in letters}) for letters in ("AB", "ABC"))
+    questions = [
+        Question(id="1", text="?", labels=two, label="B"),
+        Question(id="2", text="?", labels=three, label="C"),
+        Question(id="3", text="?", answers=("x",)),
+    ]
+    made = [t.model_copy(update={"answer": a}) for t, a in zip(said(questions, ["XXX"]), "BCA", strict=True)]
+    found = verdicts_of(questions, made)
+    assert found is not None and found.labels == ("A", "B", "C") and set(found.questions) == {"1", "2"}
+    assert macro(found) == 1.0
+    assert verdicts_of(questions[2:], made) is None
+
+
+def arm(gold: str, *samples: str) -> Arm:
+    questions = claims(gold)
+    return make_arm("a", "s", "base", questions, said(questions, samples), {}, (), {}, 500, 0)
+
+
+def test_macro_f1_stands_among_the_measures_with_an_interval_over_questions() -> None:
+    found = arm("SR" * 20, "SR" * 10 + "RS" * 10).measures["macro_f1"]
+    assert found.mean == pytest.approx(0.5) and found.n == 40
+    assert found.low is not None and found.high is not None and 0.3 < found.low < 0.4 < 0.6 < found.high < 0.7
+    certain = arm("SR", "SR").measures["macro_f1"]
+    assert (certain.low, certain.high) == (1.0, 1.0)
+    assert arm("S", "S").measures["macro_f1"].low is None, "one question shows no spread"
+    assert arm("SR", "!!").measures["macro_f1"].mean == 0.0
+    assert arm("SR", "!!").measures["macro_f1_lenient"].mean is None
+
+
+def test_the_difference_of_macro_f1_is_paired() -> None:
+    gold = "SR" * 20
+    before, after = "SR" * 10 + "RS" * 10, "SR" * 16 + "RS" * 4
+    found = results_of(claims(gold), {"base": [before], "other": [after]}).comparisons[0].measures["macro_f1"]
+    assert (found.before, found.after, found.mean) == pytest.approx((0.5, 0.8, 0.3))
+    assert found.clear and found.p is not None and found.p < 0.02
+    apart = macro_f1_difference(verdicts(gold, before), verdicts(gold, before), 500, 0)
+    assert apart is not None and (apart.mean, apart.low, apart.high, apart.p) == (0, 0, 0, 1)
+
+
+def test_a_swap_of_one_question_tells_nothing() -> None:
+    found = results_of(claims("SRSR"), {"base": ["SRSS"], "other": ["SRSR"]}).comparisons[0].measures["macro_f1"]
+    assert found.p == 1.0 and not found.clear
+
+
+def test_uncertain_verdicts_are_compared_with_the_arm_that_had_to_decide() -> None:
+    """Uncertain on 3 of 10, of which the other arm has one right; decided on 6, 5 of them right; one failed."""
+    found = verdicts("SSSSRRRRSS", "SSSURRSUU!", labels=FEVER_TWO)
+    other = {f"c{i}": float(right) for i, right in enumerate((1, 1, 1, 0, 1, 1, 0, 0, 1, 1))}
+    unsure = uncertainty(found, other, 300, 0)
+    assert unsure is not None and unsure.accuracy and unsure.other_uncertain and unsure.other_decided and unsure.gap
+    assert (unsure.share.mean, unsure.coverage.mean) == pytest.approx((0.3, 0.6))
+    assert unsure.accuracy.mean == pytest.approx(5 / 6)
+    assert (unsure.other_uncertain.mean, unsure.other_decided.mean) == pytest.approx((1 / 3, 5 / 6))
+    assert unsure.gap.mean == pytest.approx(1 / 3 - 5 / 6)
+    assert uncertainty(verdicts("SR", "SX"), {}, 100, 0) is None
+    alone = uncertainty(verdicts("SR", "SU"), {}, 100, 0)
+    assert alone is not None and alone.gap is None
+
+
+def test_a_label_of_stance_unknown_is_uncertain_and_may_be_right() -> None:
+    found = verdicts("SNNR", "NNSR")
+    unsure = uncertainty(found, {}, 100, 0)
+    assert unsure is not None and unsure.accuracy is not None
+    assert (unsure.share.mean, unsure.coverage.mean, unsure.accuracy.mean) == (0.5, 0.5, 0.5)
+
+
+def test_votes_are_calibrated_where_their_share_is_how_often_they_are_right() -> None:
+    found = votes(verdicts("SSRR", "SSRR", "SSSR", "SRS?", "SRS!"))
+    assert found is not None and (found.questions, found.left_out) == (4, 0)
+    # Shares 1, 1/2 (a tie: SUPPORTS stands first), 3/4 (wrong), 1/2 (two samples said nothing).
+    assert [(b.low, b.questions, b.share, b.right) for b in found.bins] == [
+        (0.4, 2, 0.5, 1.0),
+        (0.7, 1, 0.75, 0.0),
+        (0.9, 1, 1.0, 1.0),
+    ]
+    assert found.accuracy == 0.75 and found.ece == pytest.approx((2 * 0.5 + 0.75 + 0) / 4)
+    assert votes(verdicts("SR", "SR")) is None, "one sample is no vote"
+    silent = votes(verdicts("SR", "SU", "S!"))
+    assert silent is not None and (silent.questions, silent.left_out, silent.unanswered) == (1, 0, 1)
+    assert silent.accuracy == 0.5, "a question without a vote is wrong"
+
+
+def test_results_with_verdicts_come_back_from_disk_and_older_ones_too() -> None:
+    results = results_of(claims("SSRN"), {"base": ["SRRU"], "other": ["S!RN"]})
+    assert Results.model_validate_json(results.model_dump_json()) == results
+    older = results.model_dump(mode="json")
+    for one in older["arms"]:
+        del one["verdicts"]
+    assert Results.model_validate(older).arms[0].verdicts is None

@@ -1,0 +1,293 @@
+"""What a sweep says: differences and their correction, the choice on dev, the one look at test, and safe files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import permutation_test
+
+from evaluation.__main__ import main
+from evaluation.sweep.choice import choose
+from evaluation.sweep.merge import trajectory_price
+from evaluation.sweep.page import POLICY, render
+from evaluation.sweep.settings import Price
+from evaluation.sweep.spreadsheet import HEADINGS, as_csv, disarmed
+from evaluation.sweep.table import print_sweep
+from ratchet.config import RoleConfig, SystemConfig
+from ratchet.errors import UserError
+from ratchet.records import ModelCall, Trajectory
+from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run
+
+SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}
+
+RESAMPLES = 2000
+"""More than there are ways to flip the signs of ten differences: the test is exact."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole sweep with two systems, against one base for both."""
+    path = make_sweep(
+        tmp_path_factory.mktemp("sweep"),
+        questions=10,
+        systems=SYSTEMS,
+        base={"checkpoint": "run-round-1", "system": "plain"},
+        prices={"agent": {"prompt": 2.0, "new": 10.0}},
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        assert run(patched, path, "--set", f"evaluation.resamples={RESAMPLES}") == 0
+    return path
+
+
+def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finished: Path) -> None:
+    results = results_of(finished)
+    dev = [cell for cell in results.cells if cell.stage == "dev"]
+    assert len(dev) == 4 * 2
+    base = next(cell for cell in dev if (cell.checkpoint, cell.system) == ("run-round-1", "plain"))
+    assert base.difference is None and base.p_holm is None
+    others = [cell for cell in dev if cell is not base]
+    assert {cell.base for cell in others} == {"run-round-1/plain/dev"}
+    for cell in others:
+        first, second = (np.array([v["f1"] for v in one.arm.values.values()]) for one in (base, cell))
+        exact = permutation_test(
+            (second, first), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf
+        )
+        assert cell.difference is not None and cell.difference.p is not None
+        assert cell.difference.mean == pytest.approx(float(np.mean(second - first)))
+        assert cell.difference.p == pytest.approx(exact.pvalue)
+    # Holm by hand: the smallest times 7, the next times 6, never below the one before.
+    ordered = sorted(others, key=lambda cell: cell.difference.p if cell.difference and cell.difference.p else 0.0)
+    least = 0.0
+    for number, cell in enumerate(ordered):
+        assert cell.difference is not None and cell.difference.p is not None
+        least = max(least, min(1.0, (7 - number) * cell.difference.p))
+        assert cell.p_holm == pytest.approx(least)
+
+
+def test_the_choice_is_the_best_mean_on_dev_alone(finished: Path) -> None:
+    results = results_of(finished)
+    for choice in results.choices:
+        means = {
+            cell.checkpoint: cell.arm.measures["f1"].mean or 0.0
+            for cell in results.cells
+            if cell.stage == "dev" and cell.system == choice.system
+        }
+        assert choice.mean == pytest.approx(max(means.values())) == pytest.approx(means[choice.checkpoint])
+    tested = {(cell.system, cell.checkpoint) for cell in results.cells if cell.stage == "test" and cell.tested}
+    assert tested == {(choice.system, choice.checkpoint) for choice in results.choices}
+    every = {(cell.system, cell.checkpoint) for cell in results.cells if cell.stage == "test"}
+    assert every == tested | {("plain", "run-round-1")}, "nothing else was run on test"
+
+
+def test_ties_go_to_the_first_and_the_choice_says_how_far_it_leads() -> None:
+    policies = {"base": "base", "a": "1", "later": "2"}
+    columns = {"base": [[0.0, 1.0], [0.5]], "a": [[1.0, 1.0], [0.5]], "later": [[1.0, 1.0], [0.5]]}
+    chosen = choose("mrag", columns, policies, "f1", 100, 0)
+    assert (chosen.checkpoint, chosen.runner_up, chosen.margin) == ("a", "later", 0.0)
+    assert chosen.mean == pytest.approx(0.75), "each set weighs alike"
+    assert "level with later" in chosen.sentence
+    columns["later"] = [[1.0, 1.0], [0.9]]
+    chosen = choose("mrag", columns, policies, "f1", 100, 0)
+    assert chosen.checkpoint == "later" and "0.200 ahead of a" in chosen.sentence
+    assert choose("mrag", columns, policies, "failed", 100, 0).checkpoint == "base", "of failures, the fewest"
+
+
+def test_the_best_of_equal_ones_is_known_to_be_too_good() -> None:
+    rng = np.random.default_rng(5)
+    truth, questions, many = 0.5, 50, 16
+    gaps, told = [], []
+    for _ in range(20):
+        columns = {str(i): [rng.binomial(1, truth, questions).astype(float).tolist()] for i in range(many)}
+        chosen = choose("s", columns, {name: name for name in columns}, "em", 100, 0)
+        assert chosen.optimism is not None
+        gaps.append(chosen.mean - truth)
+        told.append(chosen.optimism)
+    assert 0.6 * np.mean(gaps) < np.mean(told) < 1.1 * np.mean(gaps), "the bootstrap's guess is of the right size"
+    alone = choose("s", {"a": [[1.0, 0.0]], "b": [[0.0, 0.0]]}, {"a": "1", "b": "2"}, "em", 100, 0)
+    assert alone.optimism is not None and alone.optimism < np.mean(told) + 0.1
+
+
+def look_count(path: Path) -> int:
+    return len(json.loads((path.parent / "run" / "sweep" / "test.json").read_text())["looks"])
+
+
+def test_the_test_set_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path)
+    alone = ["--set", "sweep.runs=[]"]
+    assert run(monkeypatch, path, *alone) == 0
+    assert run(monkeypatch, path, "test", *alone) == 0
+    assert look_count(path) == 1, "going on with the same choice is no new look"
+    first = results_of(path).choices[0].checkpoint
+    assert first == "base"
+    run(monkeypatch, path, "cell", "0/1")
+    run(monkeypatch, path, "merge")
+    chosen = results_of(path).choices[0].checkpoint
+    assert chosen != first, "the adapters that came along are better on dev"
+    assert any("dev has come to prefer" in note for note in results_of(path).notes)
+    with pytest.raises(UserError, match=rf"test was already looked at on .*{first}.*--again"):
+        run(monkeypatch, path, "test")
+    assert look_count(path) == 1
+    tested = {cell.checkpoint for cell in results_of(path).cells if cell.tested}
+    assert tested == {first}
+    capsys.readouterr()
+    assert run(monkeypatch, path, "test", "--again") == 0
+    assert look_count(path) == 2
+    out = capsys.readouterr().out
+    assert "The test set test was looked at 2 times" in " ".join(out.split())
+    results = results_of(path)
+    assert {cell.checkpoint for cell in results.cells if cell.tested} == {chosen}
+    assert results.set("test").looks == 2
+    assert "looked at 2 times" in render(results)
+
+
+def test_a_look_that_is_cut_short_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_sweep(tmp_path)
+    run(monkeypatch, path, "cell", "0/1")
+    with monkeypatch.context() as patched:
+        patched.setattr("evaluation.sweep.command.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(patched, path, "test")
+    assert look_count(path) == 1
+    assert run(monkeypatch, path, "merge") == 1, "what was begun on test is missing"
+    assert run(monkeypatch, path, "test") == 0
+    assert look_count(path) == 1
+
+
+HOSTILE = ('=HYPERLINK("x")', "a,b", 'say "hi"', "<script>alert(1)</script>", "-1+2", "@x", "two\nlines")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_csv_is_well_formed_and_holds_no_formula(finished: Path, name: str) -> None:
+    results = results_of(finished)
+    checkpoint = results.checkpoints[2].model_copy(update={"name": name, "run": name})
+    cells = tuple(
+        cell.model_copy(update={"checkpoint": name, "base": name if cell.base else None})
+        if cell.checkpoint == "run-round-1"
+        else cell
+        for cell in results.cells
+    )
+    text = as_csv(results.model_copy(update={"checkpoints": (*results.checkpoints, checkpoint), "cells": cells}))
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    assert tuple(lines[0]) == HEADINGS and {len(line) for line in lines} == {len(HEADINGS)}
+    assert disarmed(name) in {line[4] for line in lines}
+    systems = {line[3] for line in lines[1:]}
+    assert systems == {"plain", "one, =search"}
+    for line in lines[1:]:
+        for text_field in (*line[:7], line[9], line[16]):
+            assert not text_field.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+
+
+def test_the_csv_has_what_the_table_has(finished: Path) -> None:
+    results = results_of(finished)
+    lines = list(csv.DictReader((finished.parent / "run" / "sweep" / "sweep.csv").open(newline="")))
+    assert len({(line["stage"], line["system"], line["checkpoint"], line["measure"]) for line in lines}) == len(lines)
+    for cell in results.cells:
+        [line] = [
+            one
+            for one in lines
+            if (one["stage"], one["system"], one["checkpoint"]) == (cell.stage, cell.system, cell.checkpoint)
+            and one["compared"]
+        ]
+        assert float(line["mean"]) == cell.arm.measures["f1"].mean
+        assert line["p_holm"] == ("" if cell.p_holm is None else str(cell.p_holm))
+    prices = {float(line["mean"]) for line in lines if line["measure"] == "price"}
+    assert len(prices) > 1 and min(prices) > 0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_page_is_inert(finished: Path, name: str) -> None:
+    results = results_of(finished)
+    choice = results.choices[0].model_copy(update={"checkpoint": name, "sentence": name})
+    curves = tuple(curve.model_copy(update={"run": name, "split": name}) for curve in results.curves)
+    page = render(
+        results.model_copy(
+            update={"run": name, "choices": (choice,), "notes": (name,), "curves": curves, "missing": (name,)}
+        )
+    )
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    assert "default-src" in page and "'none'" in POLICY and "script-src" not in POLICY
+    assert page.count("<svg") == len(results.curves) == 2
+
+
+def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
+    curve = results_of(finished).curves[0]
+    assert [(p.checkpoint, p.place) for p in curve.points] == [
+        ("base", 0.0),
+        ("run-round-1-step-5", 0.45),
+        ("run-round-1", 1.0),
+        ("run-round-2", 2.0),
+    ]
+    assert all(point.estimate.low is not None for point in curve.points)
+
+
+def test_the_table_is_printed_whole(finished: Path) -> None:
+    out = io.StringIO()
+    results = results_of(finished)
+    print_sweep(results, out)
+    text = out.getvalue()
+    assert "one, =search" in text and "the 7 differences of this table" in text
+    assert all(f"{cell.arm.measures['f1'].mean:.3f}" in text for cell in results.cells)
+    assert results.choices[0].sentence in " ".join(text.split())
+
+
+def test_a_price_is_of_the_model_that_was_asked() -> None:
+    def call(role: str) -> ModelCall:
+        at = {"conversation": 0, "start": 0, "end": 1, "at": 0.0, "seconds": 0.0}
+        tokens = {"prompt_tokens": 1000, "cached_tokens": 400, "new_tokens": 10}
+        return ModelCall(role=role, text="", parse="free", finish_reason="stop", **at, **tokens)
+
+    made = Trajectory(
+        key="k",
+        question_id="q",
+        system="s",
+        policy="base",
+        sample=0,
+        seed=0,
+        status="finished",
+        answer="",
+        events=(call("answerer"), call("judge")),
+    )
+    system = SystemConfig(roles={"judge": RoleConfig(model="other", trainable=False)})
+    assert trajectory_price(made, system, {"agent": Price(prompt=1.0, new=100.0)}) == pytest.approx(0.002)
+    cached = {"agent": Price(prompt=1.0, cached=0.5, new=100.0), "other": Price(new=100.0)}
+    assert trajectory_price(made, system, cached) == pytest.approx(0.0018 + 0.001)
+
+
+def leaderboard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *runs: Path) -> str:
+    monkeypatch.setattr(sys, "argv", ["evaluation", "leaderboard", *map(str, runs)])
+    capsys.readouterr()
+    main()
+    return capsys.readouterr().out
+
+
+def test_runs_on_the_same_questions_stand_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path)
+    run(monkeypatch, path)
+    runs = tmp_path / "runs"
+    for name, more in {"second": [], "third": ["--set", "questions.test.rows=[0,3]"]}.items():
+        folder = runs / name
+        make_adapter(folder / "round-1" / "adapter", name)
+        arguments = ["--config", str(path), "--set", f"run={folder}", *more]
+        monkeypatch.setattr(sys, "argv", ["evaluation", *arguments])
+        main()
+    out = leaderboard(monkeypatch, capsys, tmp_path / "run", runs)
+    table, _, alone = out.partition("Not comparable")
+    assert "6 questions" in table
+    lines = [line.split()[0] for line in table.splitlines() if "no_retrieval" in line]
+    assert sorted(lines) == ["run", "second"]
+    assert "third" in alone and "3 questions" in alone and "third" not in table
+    mine = results_of(path)
+    mean = next(cell.arm.measures["f1"].mean for cell in mine.cells if cell.tested)
+    assert f"{mean:.3f}" in table and mine.choices[0].checkpoint in table, "the sweep's choice, with its test numbers"
+    with pytest.raises(UserError, match="neither a run folder"):
+        leaderboard(monkeypatch, capsys, tmp_path / "model")

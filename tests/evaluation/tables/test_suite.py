@@ -1,0 +1,220 @@
+"""Several question sets at once, methods side by side, and the same tables from what is stored."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evaluation.__main__ import main
+from evaluation.results import Estimate, Results, compare, make_arm
+from evaluation.tables.suite import average_table, print_suite
+from inference.scripted import ScriptedEngine
+from ratchet.errors import UserError
+from ratchet.records import Question, Trajectory
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
+
+NAMES = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    """Two methods on two question sets; a scripted engine knows half of the first set and all of the second."""
+    save_tiny_tokenizer(tmp_path / "model")
+    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept by Ada Pell."}])
+    for kind in ("light", "tower"):
+        rows = [{"id": f"{kind}{i}", "text": f"Who keeps {kind} {i}?", "answers": [n]} for i, n in enumerate(NAMES)]
+        (tmp_path / f"{kind}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script = [{"match": f"light {i}?", "reply": NAMES[i]} for i in range(3)]
+    script += [{"match": f"tower {i}?", "reply": name} for i, name in enumerate(NAMES)]
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*script, {"default": "nobody"}]))
+    light, tower = ({"path": str(tmp_path / f"{kind}.jsonl")} for kind in ("light", "tower"))
+    config = {
+        "run": str(tmp_path / "run"),
+        "models": {
+            "agent": {
+                "path": str(tmp_path / "model"),
+                "engine": "scripted",
+                "script": str(tmp_path / "script.jsonl"),
+            }
+        },
+        "index": {"path": str(tmp_path / "index")},
+        "questions": {"train": light, "dev": light, "test": light},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {
+            "scores": ["em", "f1"],
+            "benchmarks": {"towers": tower},
+            "baselines": {"reads": {"name": "naive_rag"}},
+            "resamples": 200,
+        },
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["evaluation", *arguments])
+    main()
+
+
+def test_every_method_on_every_question_set_and_again_without_a_model(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "--config", str(config_path), "--base-only")
+    first = capsys.readouterr().out
+    assert "test: 6 questions" in first and "towers: 6 questions" in first
+    rows = {line.split()[0]: line for line in first.partition("All question sets")[2].splitlines() if line.strip()}
+    assert "50.0 / 50.0" in rows["no_retrieval"] and "100.0 / 100.0" in rows["no_retrieval"]
+    assert " 75.0 [" in rows["reads"] and "+0.0" in rows["reads"] and "[0.0, 0.0]" not in rows["reads"]
+
+    async def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a stored trajectory was sampled again")
+
+    monkeypatch.setattr(ScriptedEngine, "generate", refuse)
+    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    run(monkeypatch, "table", "--config", str(config_path))
+    assert capsys.readouterr().out == first
+
+
+def test_power_and_agreement_are_told_from_what_is_stored(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="was not run yet"):
+        run(monkeypatch, "power", "--config", str(config_path))
+    run(monkeypatch, "--config", str(config_path), "--base-only")
+    capsys.readouterr()
+    for action, expected in (("power", "Questions needed"), ("agreement", "Agreement of the judge")):
+        run(monkeypatch, action, "--config", str(config_path))
+        shown = capsys.readouterr().out
+        assert "test:" in shown and "towers:" in shown and expected in shown
+
+
+def test_what_awe_chose_between_is_shown_and_stored(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(config_path), "--set", "system={name: awe}", "--split", "towers"]
+    run(monkeypatch, *config, "--base-only")
+    first = capsys.readouterr().out
+    assert "towers: the answers that awe (base) chose between" in first
+    assert "knowledge_first alone" in first and "any candidate" in first
+    run(monkeypatch, "table", *config)
+    assert capsys.readouterr().out == first
+
+
+def test_what_no_mean_holds_is_counted_once(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load(config_path.read_text())
+    config["evaluation"]["scores"] = ["em", "f1", "nugget_containment"]
+    config_path.write_text(yaml.safe_dump(config))
+    run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towers")
+    shown = capsys.readouterr().out
+    assert shown.count("towers, reads: trajectories without a value, left out: nugget_containment 6") == 1
+
+
+def test_one_question_set_alone(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towers")
+    shown = capsys.readouterr().out
+    assert "towers: 6 questions" in shown and "test: 6" not in shown and "All question sets" not in shown
+    with pytest.raises(UserError, match=r"--split towrs: no such split.*towers"):
+        run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towrs")
+
+
+@pytest.mark.parametrize("name", ["train", "test", "../away", ".hidden"])
+def test_a_benchmark_cannot_take_a_name_that_is_taken(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    config = yaml.safe_load(config_path.read_text())
+    config["evaluation"]["benchmarks"] = {name: config["evaluation"]["benchmarks"]["towers"]}
+    config_path.write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError, match="choose another"):
+        run(monkeypatch, "--config", str(config_path), "--base-only")
+
+
+def results_of(title: str, base: list[bool], other: list[bool]) -> Results:
+    questions = [Question(id=f"{title}{i}", text="?", answers=("yes",)) for i in range(len(base))]
+    arms = []
+    for name, right in (("base", base), ("other", other)):
+        made = [
+            Trajectory(
+                key=f"{name}{question.id}",
+                question_id=question.id,
+                system="s",
+                policy="base",
+                sample=0,
+                seed=0,
+                status="finished",
+                answer="yes" if is_right else "no",
+            )
+            for question, is_right in zip(questions, right, strict=True)
+        ]
+        arms.append(make_arm(name, "s", "base", questions, made, {}, ("em", "f1"), {}, 500, 0))
+    return Results(
+        round=1,
+        split=title,
+        title=title,
+        questions=len(questions),
+        samples=1,
+        seed=0,
+        resamples=500,
+        primary="f1",
+        arms=tuple(arms),
+        comparisons=(compare(arms[0], arms[1], questions, "f1", 500, 0),),
+        verdict="",
+    )
+
+
+def printed(*suite: Results) -> str:
+    out = io.StringIO()
+    print_suite(suite, out)
+    return out.getvalue()
+
+
+def test_the_average_weighs_each_question_set_alike() -> None:
+    small, large = results_of("small", [True] * 4, [False] * 4), results_of("large", [False] * 40, [False] * 40)
+    cells = [list(column.cells) for column in average_table([small, large]).columns]
+    assert cells[3][0] == "50.0", "4 right of 44, but half of the sets"
+    assert cells[5] == ["", "-50.0"], "no interval where all differences are equal"
+
+
+def test_p_values_are_corrected_over_everything_that_is_shown() -> None:
+    one = results_of("one", [False] * 10, [True] * 6 + [False] * 4)
+    raw = one.comparisons[0].measures["f1"].p
+    assert raw == pytest.approx(2 / 64)
+    alone = next(line for line in printed(one).splitlines() if line.strip().startswith("other"))
+    both = next(line for line in printed(one, one).splitlines() if line.strip().startswith("other"))
+    assert " .031 " in alone and " .062 " in both
+
+
+def test_long_answers_show_what_the_judge_says() -> None:
+    one = results_of("one", [True] * 3, [True] * 3)
+    measures = {
+        **one.arms[0].measures,
+        "correctness": Estimate(mean=0.5, n=3),
+        "faithfulness": Estimate(mean=0.75, n=3),
+    }
+    arms = (one.arms[0].model_copy(update={"measures": measures}), one.arms[1])
+    shown = printed(one.model_copy(update={"primary": "correctness", "arms": arms}))
+    assert "Nugget correctness" in shown and "Faithfulness" in shown and " 75.0 " in shown and "EM" not in shown
+
+
+def test_an_arm_that_is_missing_on_a_question_set_is_not_averaged() -> None:
+    one, two = results_of("one", [True] * 3, [True] * 3), results_of("two", [True] * 3, [True] * 3)
+    two = two.model_copy(update={"arms": two.arms[:1], "comparisons": ()})
+    table = average_table([one, two])
+    assert list(table.columns[0].cells) == ["s (base)"]
+
+
+def test_names_from_outside_are_not_markup() -> None:
+    one = results_of("[bold]one[/bold][/]", [True] * 3, [True] * 3)
+    named = one.model_copy(update={"arms": (one.arms[0], one.arms[1].model_copy(update={"name": "[red]x[/]"}))})
+    assert "[bold]one" in printed(named, named) and "[red]x" in printed(named, named)

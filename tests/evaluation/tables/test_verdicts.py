@@ -1,0 +1,148 @@
+"""Tables of labelled question sets: what they show, and that names from outside are no markup."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evaluation.__main__ import main
+from evaluation.results import Results, make_arm
+from evaluation.tables.suite import average_table, print_suite
+from evaluation.tables.verdicts import print_verdicts
+from ratchet.errors import UserError
+from ratchet.records import Label, Passage, Question, Recall, ToolCall
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
+from tests.helpers.verdict_arms import claims, results_of, said
+
+GOLD = "SSRRNN"
+ARMS = {"base": ["SRRRSN"], "debate": ["SSRRU!"]}
+
+
+def printed(*suite: Results) -> str:
+    out = io.StringIO()
+    print_suite(suite, out)
+    return out.getvalue()
+
+
+def row(text: str, name: str) -> list[str]:
+    return next(line for line in text.splitlines() if line.strip().startswith(name)).split()
+
+
+def test_a_labelled_set_shows_accuracy_and_macro_f1_with_intervals_and_differences() -> None:
+    shown = printed(results_of(claims(GOLD), ARMS))
+    assert "accuracy" in shown and "macro-F1 - base" in shown and "EM" not in shown and "answer found" not in shown
+    debate = " ".join(row(shown, "debate"))
+    assert debate.startswith("debate 66.7 [33.3, 100.0] 53.3 [") and " +0.0 [" in debate
+    assert "83.3" in row(shown, "debate"), "one of six failed"
+
+
+def test_the_average_of_macro_f1_weighs_each_set_alike() -> None:
+    right, wrong = results_of(claims("SR"), {"base": ["SR"]}, "a"), results_of(claims("SRSR"), {"base": ["RSRS"]}, "b")
+    table = average_table([right, wrong])
+    cells = [next(iter(column.cells)) for column in table.columns]
+    assert cells[1:5] == ["100.0 / 100.0", "0.0 / 0.0", "50.0", "50.0"]
+
+
+def test_sets_with_labels_are_not_averaged_with_others() -> None:
+    labelled = results_of(claims(GOLD), ARMS)
+    other = labelled.model_copy(update={"primary": "f1"})
+    assert "All question sets" not in printed(labelled, other)
+    shown = printed(labelled, labelled, other)
+    assert "All question sets with accuracy: accuracy / macro-F1" in shown
+
+
+def test_many_sets_are_not_cut_off_in_a_file() -> None:
+    suite = [results_of(claims(GOLD), ARMS, f"question_set_{i}") for i in range(9)]
+    shown = printed(*suite).partition("All question sets")[2]
+    assert all(f"question_set_{i}" in shown for i in range(9)) and "…" not in shown
+
+
+def test_tool_calls_are_shown_and_memory_where_there_is_one() -> None:
+    questions = claims("S")
+    passage = Passage(id="p", document_id="d", text="x")
+    looked = ToolCall(role="r", source="s", tool="t", arguments={}, at=0, seconds=0)
+    recalled = Recall(role="r", entities=("x",), passages=(passage, passage), at=0, seconds=0)
+    results = results_of(questions, {"base": ["S"]})
+    assert "called" not in printed(results).replace("tool calls", "")
+    arm = make_arm(
+        "base", "s", "base", questions, said(questions, ["S"], (looked, looked, looked, recalled)), {}, (), {}, 10, 0
+    )
+    assert (arm.measures["tool_calls"].mean, arm.measures["recalled"].mean) == (3, 2)
+    shown = printed(results.model_copy(update={"arms": (arm,)}))
+    assert "called" in shown and row(shown, "s (base)")[5:7] == ["3.0", "2.0"]
+
+
+def verdicts_printed(*suite: Results) -> str:
+    out = io.StringIO()
+    print_verdicts(suite, out)
+    return out.getvalue()
+
+
+def test_the_confusion_of_every_arm_and_what_uncertain_verdicts_are_worth() -> None:
+    shown = verdicts_printed(results_of(claims(GOLD), ARMS))
+    base, _, debate = shown.partition("claims, debate: accuracy 66.7")
+    assert row(base, "NOT ENOUGH INFO")[3:] == ["1", "0", "1", "0", "0", "0", "0", "0", "2", "100.0", "50.0", "66.7"]
+    assert row(debate, "NOT ENOUGH INFO")[3:] == ["0", "0", "0", "1", "0", "0", "0", "1", "2", "-", "0.0", "0.0"]
+    unsure = debate.partition("uncertain verdicts")[2]
+    assert row(unsure, "debate")[1] == "16.7" and "s (base)" in unsure and "votes" not in shown
+
+
+def test_votes_are_shown_where_there_are_several_samples() -> None:
+    shown = verdicts_printed(results_of(claims(GOLD), {"base": ["SSRRNN", "SSRRSS"]}))
+    votes = shown.partition("votes of several samples")[2]
+    assert row(votes, "s (base)")[2:] == ["all", "6", "66.7", "16.7"]
+    assert row(votes, "90 to 100") == ["90", "to", "100", "4", "100.0", "100.0"]
+
+
+def test_labels_from_outside_are_not_markup() -> None:
+    labels = (Label(name="[red]yes[/]", meaning=""), Label(name="[/]", meaning=""))
+    question = Question(id="q", text="?", labels=labels, label="[/]")
+    made = [t.model_copy(update={"answer": "[red]yes[/]"}) for t in said([question], ["X"])]
+    arm = make_arm("base", "s", "base", [question], made, {}, (), {}, 10, 0)
+    results = results_of(claims("S"), {"base": ["S"]}, "[bold]set[/bold]").model_copy(update={"arms": (arm,)})
+    assert "[red]yes[/]" in verdicts_printed(results) and "[bold]set[/bold]" in verdicts_printed(results)
+
+
+def test_a_set_without_labels_is_refused_by_name() -> None:
+    question = Question(id="q", text="?", answers=("x",))
+    arm = make_arm("base", "s", "base", [question], said([question], ["X"]), {}, (), {}, 10, 0)
+    results = results_of(claims("S"), {"base": ["S"]}, "quiz").model_copy(update={"arms": (arm,)})
+    with pytest.raises(UserError, match="quiz have no label"):
+        verdicts_printed(results)
+
+
+def test_the_command_tells_verdicts_from_what_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_tokenizer(tmp_path / "model")
+    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept by Ada Pell."}])
+    rows = [question.model_dump(mode="json") for question in claims("SR")]
+    (tmp_path / "claims.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "script.jsonl").write_text(json.dumps({"default": "SUPPORTS"}) + "\n")
+    model = {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
+    split = {"path": str(tmp_path / "claims.jsonl")}
+    config = {
+        "run": str(tmp_path / "run"),
+        "models": {"agent": model},
+        "index": {"path": str(tmp_path / "index")},
+        "questions": {"train": split, "dev": split, "test": split},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"weights": {"accuracy": 1.0}},
+        "evaluation": {"scores": ["accuracy"], "resamples": 100, "baselines": {"again": {"name": "no_retrieval"}}},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    path = str(tmp_path / "config.yaml")
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", path, "--base-only"])
+    main()
+    assert "50.0 [0.0, 100.0]" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["evaluation", "verdicts", "--config", path])
+    main()
+    shown = capsys.readouterr().out
+    assert "test, no_retrieval (base): accuracy 50.0" in shown and "test, again:" in shown
+    assert row(shown, "REFUTES")[1:3] == ["1", "0"]

@@ -1,0 +1,1 @@
+"""What several tests share: tiny models and indexes, servers, clusters, hand-made runs."""

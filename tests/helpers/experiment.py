@@ -1,0 +1,110 @@
+"""A whole experiment in a folder: a small corpus, questions, a script that plays the model, a tiny model to train."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.helpers.tiny import save_tiny_tokenizer
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Fennick", "Gale", "Isk")
+RELEVANCE = '{{"relevance": [{}], "end_search": true}}'
+
+SCRIPT: list[dict[str, Any]] = [
+    # The coordinator, which a seed makes take different ways.
+    {
+        "prompt": "Choose who acts next",
+        "match": "Question:",
+        "replies": [f'{{"agent": "{a}"}}' for a in ("searcher", "searcher", "answerer", "planner")],
+    },
+    {"prompt": "Choose who acts next", "match": "found", "reply": '{"agent": "answerer"}'},
+    {"prompt": "Choose who acts next", "replies": ['{"agent": "finisher"}', '{"agent": "searcher"}', "oops"]},
+    {"prompt": "You search documents", "match": "Document:", "replies": [RELEVANCE.format("false, true")] * 2},
+    {"prompt": "You search documents", "match": "Question:", "reply": '{"search_query": "harbour engineer"}'},
+    {"prompt": "You search documents", "replies": ['{"relevance": [], "end_search": true}']},
+    {"prompt": "Answer the question", "replies": ['{"answer": "Ada Torrin"}', '{"answer": "nobody"}']},
+    {"default": '{"plan": ["search", "answer"]}'},
+]
+
+
+def make_experiment(folder: Path, questions: int = 8, delay: float = 0.0) -> Path:
+    """Write everything an experiment needs into `folder`; returns the config's path."""
+    torch.manual_seed(3)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512)).save_pretrained(folder / "model")
+    save_tiny_tokenizer(folder / "model")
+    write_lines(folder / "script.jsonl", *({**rule, "delay": delay} for rule in SCRIPT))
+    write_lines(
+        folder / "corpus.jsonl",
+        *(
+            {"id": name.lower(), "title": name, "text": f"The harbour of {name} was built by the engineer Ada Torrin."}
+            for name in NAMES
+        ),
+    )
+    # Other words in each split: a run that trains on its test questions is stopped.
+    words = {"train": "Who built {}'s harbour?", "dev": "{}'s harbour: whose work?", "test": "Name {}'s engineer?"}
+    for split, asked in words.items():
+        write_lines(
+            folder / f"{split}.jsonl",
+            *(
+                {
+                    "id": f"{split}-{i}",
+                    "text": asked.format(NAMES[i]),
+                    "answers": ["Ada Torrin"],
+                    "gold_ids": [NAMES[i].lower()],
+                }
+                for i in range(questions)
+            ),
+        )
+    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
+    config = {
+        "run": str(folder / "run"),
+        "models": {"agent": {**model, "dtype": "float32", "device": "cpu"}},
+        "index": {"path": str(folder / "index"), "documents": [str(folder / "corpus.jsonl")]},
+        "questions": {split: {"path": str(folder / f"{split}.jsonl")} for split in ("train", "dev", "test")},
+        "system": {
+            "settings": {"style": "brief", "explanations": False, "max_calls": 5, "max_search_turns": 2},
+            "roles": {"default": {"max_tokens": 64}},
+        },
+        "sampling": {"samples": 4, "concurrency": 6},
+        "rewards": {"weights": {"f1": 4.0, "lexical_support": 1.0}},
+        "training": {"max_steps": 8, "eval_steps": 2, "batch_size": 4, "micro_batch": 2, "warmup_steps": 2},
+        "evaluation": {"scores": ["em", "f1"], "resamples": 200},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
+
+
+def write_lines(path: Path, *rows: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of the project as a user would, from its root; stdout and stderr together in stdout.
+
+    `typed`: what stands on its standard input.
+    """
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        text=True,
+        input=typed,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

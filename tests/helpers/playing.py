@@ -1,0 +1,193 @@
+"""What the tests of agents share: a small world, a retriever over it, and one line to play an episode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.core.episode import Setting, run_episode
+from agents.core.registry import System, load_system
+from agents.core.resources import Reach
+from agents.core.tools import Answer, Tools
+from inference.engine import Completion, Engine, Message, SamplingParams
+from inference.scripted import Replies, ScriptedEngine
+from questions.labels import FEVER
+from ratchet.config import Section, SystemConfig
+from ratchet.records import Event, Passage, Question, Trajectory
+from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.sources.source import SearchSource, Source
+from tests.helpers.tiny import Style, tiny_format
+
+SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
+QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
+CLAIM = Question(id="c1", text="Ada Torrin built the harbour of Velm.", form="claim", labels=FEVER, label="SUPPORTS")
+
+
+def passage(number: int, text: str = "", title: str = "") -> Passage:
+    return Passage(id=f"c{number}", document_id=f"d{number}", text=text or f"fact {number}", title=title, score=1.0)
+
+
+class Shelf:
+    """A retriever that knows, for each query, which passages come in which order."""
+
+    digest = "shelf"
+
+    def __init__(self, ranked: Mapping[str, list[Passage]]) -> None:
+        self.ranked = ranked
+        self.asked: list[tuple[str, int, int]] = []
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        self.asked.append((query, k, offset))
+        return self.ranked.get(query, [])[offset : offset + k]
+
+
+def engine(replies: Replies, style: Style = "chatml", max_context: int = 32_000) -> ScriptedEngine:
+    return ScriptedEngine(tiny_format(style), replies, max_context)
+
+
+class Unpunctual(ScriptedEngine):
+    """A server whose answers come in an order of its own."""
+
+    def __init__(self, replies: Replies, late: bool) -> None:
+        super().__init__(tiny_format(), replies)
+        self.late = late
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        wait = params.seed % 5
+        await asyncio.sleep((wait if self.late else 4 - wait) / 1000)
+        return await super().generate(prompt, params, adapter, messages)
+
+
+async def play(
+    config: SystemConfig | dict[str, Any],
+    agent: ScriptedEngine | Mapping[str, Engine],
+    shelf: Shelf | None = None,
+    setting: Setting = SETTING,
+    seed: int = 7,
+    question: Question = QUESTION,
+    watch: Callable[[Event], None] | None = None,
+    reach: Reach | None = None,
+) -> Trajectory:
+    system = load_system(config if isinstance(config, SystemConfig) else SystemConfig.model_validate(config))
+    engines: Mapping[str, Engine] = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
+    shelf = shelf or Shelf({})
+    with reach_over(shelf) as everywhere:
+        return await run_episode(
+            question,
+            system,
+            engines,
+            shelf,
+            setting,
+            key="k1",
+            sample=3,
+            seed=seed,
+            watch=watch,
+            reach=reach or everywhere,
+        )
+
+
+class ShelfSource(SearchSource):
+    """A search service that answers from a shelf."""
+
+    digest = "shelf"
+
+    def __init__(self, name: str, shelf: Shelf) -> None:
+        self.name, self.about, self.shelf = name, f"searches {name}", shelf
+
+    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        return self.shelf.search(query, k, offset)
+
+
+class Everywhere(dict[str, Source]):
+    """Sources of any name, all over one shelf."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__()
+        self.shelf = shelf
+
+    def __missing__(self, name: str) -> Source:
+        return self.setdefault(name, ShelfSource(name, self.shelf))
+
+
+def alike(texts: Sequence[str]) -> np.ndarray:
+    """An embedder to which all texts mean the same."""
+    return np.ones((len(texts), 1), np.float32)
+
+
+@contextmanager
+def reach_over(shelf: Shelf) -> Iterator[Reach]:
+    """Every source there could be, an empty memory, and an embedder."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Reach(Everywhere(shelf), Memory(MemoryConfig(), Path(folder)), alike)
+
+
+Solve = Callable[[Tools], Awaitable[Answer]]
+
+
+async def run(
+    solve: Solve,
+    agent: ScriptedEngine | dict[str, ScriptedEngine],
+    config: SystemConfig | None = None,
+    shelf: Shelf | None = None,
+    setting: Setting = SETTING,
+    seed: int = 7,
+    watch: Callable[[Event], None] | None = None,
+) -> Trajectory:
+    """An episode of a system made for one test: `solve` alone, with the roles "one" and "two"."""
+
+    async def run_solve(question: Question, tools: Tools, settings: Section) -> Answer:
+        return await solve(tools)
+
+    system = System("test", config or SystemConfig(), Section(), ("one", "two"), run_solve)
+    engines = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
+    return await run_episode(
+        QUESTION, system, engines, shelf or Shelf({}), setting, key="k", sample=0, seed=seed, watch=watch
+    )
+
+
+def say(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+def act(agent: str, **fields: Any) -> str:
+    """A coordinator's turn in the paper's style, with plausible inputs."""
+    inputs: dict[str, dict[str, Any]] = {
+        "planner": {"question": QUESTION.text, "information": ""},
+        "searcher": {"question": QUESTION.text, "information": "", "suggestions": ["the harbour"]},
+        "reasoner": {"question": QUESTION.text, "information": "so far", "aspect": "the builder"},
+        "summarizer": {"question": QUESTION.text, "information": "so far"},
+        "validator": {"question": QUESTION.text, "information": "so far", "response": "Ada"},
+        "answerer": {"question": QUESTION.text, "guidance": "be short", "important_information": "the builder"},
+        "reviser": {"question": QUESTION.text, "suggestion": "full name"},
+        "finisher": {"finished": True},
+    }
+    return say(agent=agent, input={**inputs[agent], **fields}, reason="it is time")
+
+
+def query(text: str) -> str:
+    return say(search_query=text, search_query_explanation="it fits")
+
+
+def review(relevant: dict[int, bool], end: bool, new: str = "", query_id: int = 0) -> str:
+    return say(
+        query_id=query_id,
+        relevance=[{"doc_id": n, "is_relevant": yes, "is_relevant_explanation": "so"} for n, yes in relevant.items()],
+        change_search_query=bool(new),
+        change_search_query_explanation="so",
+        new_search_query=new,
+        end_search=end,
+        end_search_explanation="so",
+    )

@@ -1,0 +1,104 @@
+"""What the tests of rewards share: records, a config on a temporary folder, and a judge played by a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from inference.engine import Message, SamplingParams
+from inference.scripted import ScriptedEngine
+from ratchet.config import Config, parse
+from ratchet.files import write_jsonl
+from ratchet.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
+from tests.helpers.tiny import tiny_format
+
+Material = dict[str, Any]
+
+
+def trajectory(
+    sample: int = 0,
+    answer: str = "Velm lies by the sea.",
+    question: str = "q1",
+    status: Status = "finished",
+    documents: Sequence[str] = (),
+    sampled: Sequence[int] = (),
+    key: str = "",
+) -> Trajectory:
+    """One with a conversation of a three-token prompt and the sampled ids, if any are given."""
+    spans = (Span(start=0, end=3, author="user"), Span(start=3, end=3 + len(sampled), author="assistant", sampled=True))
+    conversation = Conversation(role="searcher", model="agent", trainable=True, ids=(7, 8, 9, *sampled), spans=spans)
+    return Trajectory(
+        key=key or content_key(question, sample),
+        question_id=question,
+        system="mrag",
+        policy="base",
+        sample=sample,
+        seed=sample,
+        status=status,
+        answer=answer,
+        passages=tuple(Passage(id=f"p{i}", document_id=f"d{i}", text=text) for i, text in enumerate(documents)),
+        conversations=(conversation,) if sampled else (),
+    )
+
+
+def make_config(folder: Path, questions: Sequence[Question], **sections: Any) -> Config:
+    """A config whose run folder and question file are in `folder`; sections override the defaults."""
+    path = folder / "questions.jsonl"
+    write_jsonl(path, questions)
+    split = {"path": str(path)}
+    data: dict[str, Any] = {
+        "run": str(folder / "run"),
+        "models": {"agent": {"path": "tiny"}, "judge": {"path": "tiny-judge", "concurrency": 4}},
+        "index": {"path": str(folder / "index")},
+        "questions": {"train": split, "dev": split, "test": split},
+        "sampling": {"samples": 2},
+        "rewards": {"runs": 2},
+        **sections,
+    }
+    return parse(Config, data, "the test's config")
+
+
+def material(messages: Sequence[Message]) -> Material:
+    """The JSON object that a judge's prompt ends with."""
+    text = messages[-1]["content"]
+    return dict(json.loads(text[text.rindex("\n\n{") :]))
+
+
+def facts(text: str) -> list[str]:
+    return [fact.strip() for fact in text.split(".") if fact.strip()]
+
+
+def aspect(text: str) -> Material:
+    return {"aspect": text, "explanation": "it is asked", "evidence": text}
+
+
+def judge_reply(given: Material) -> str:
+    """A judge that takes sentences for facts: right when stated (2), else unanswered (0); supported when a document
+    or the expected output holds the sentence (1), else not (-1)."""
+    if "aspect" in given:
+        stated = given["aspect"]["aspect"] in given["generated_output"]
+        return json.dumps({"score": 2 if stated else 0, "rationale": "as stated"})
+    if "answer_aspects" in given:
+        source = given.get("expected_output") or " ".join(document["text"] for document in given["context"])
+        scores = [(claim["id"], 1 if claim["aspect"] in source else -1) for claim in given["answer_aspects"]]
+        return json.dumps({"scores_list": [{"id": i, "score": score, "rationale": ""} for i, score in scores]})
+    if "expected_output" in given:
+        return json.dumps({"expected_output_aspects": [aspect(fact) for fact in facts(given["expected_output"])]})
+    claims = [{"id": i, **aspect(fact)} for i, fact in enumerate(facts(given["answer"]), 1)]
+    return json.dumps({"answer_aspects": claims})
+
+
+def scripted_judge(
+    reply: Callable[[Material], str] = judge_reply, fingerprint: str = "judge-a", max_context: int = 32_000
+) -> ScriptedEngine:
+    def answer(prompt: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+        return reply(material(messages))
+
+    return ScriptedEngine(tiny_format(), answer, max_context=max_context, fingerprint=fingerprint)
+
+
+def asked(engine: ScriptedEngine) -> list[tuple[str, int]]:
+    """What was asked, in order: prompt and seed of each call."""
+    return [(call.messages[-1]["content"], call.params.seed) for call in engine.calls]

@@ -1,0 +1,77 @@
+"""A sweep to test with: two rounds of adapters and a checkpoint on the way, on a scripted engine whose answers turn on
+the seed, so that every checkpoint gets numbers of its own, and the same ones whenever it is run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evaluation.__main__ import main
+from evaluation.sweep.records import SweepResults
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
+
+NAME = "Ada Pell"
+
+
+def make_sweep(folder: Path, questions: int = 6, **sweep: Any) -> Path:
+    """The config's path; the run is folder/run."""
+    save_tiny_tokenizer(folder / "model")
+    tiny_index(folder, [{"id": "d", "text": "The lighthouse is kept."}])
+    for split, asked in {"train": "Who built light {}?", "dev": "Who keeps light {}?", "test": "Whose is {}?"}.items():
+        rows = [{"id": f"{split}-{i}", "text": asked.format(i), "answers": [NAME]} for i in range(questions)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "script.jsonl").write_text(json.dumps({"match": "", "replies": [NAME, "nobody", "Ada"]}) + "\n")
+    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
+    config = {
+        "run": str(folder / "run"),
+        "models": {"agent": model},
+        "index": {"path": str(folder / "index")},
+        "questions": {split: {"path": str(folder / f"{split}.jsonl")} for split in ("train", "dev", "test")},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {"scores": ["em", "f1"], "resamples": 200},
+        "sweep": sweep,
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    for number in (1, 2):
+        make_adapter(folder / "run" / f"round-{number}" / "adapter", f"weights {number}")
+    make_adapter(folder / "run" / "round-1" / "training" / "checkpoint-5", "half way")
+    make_adapter(folder / "run" / "round-1" / "training" / "checkpoint-10", "weights 1")
+    return path
+
+
+def make_adapter(folder: Path, weights: str) -> Path:
+    """Other words, other weights."""
+    return save_adapter(folder, b=sum(weights.encode()))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str) -> int:
+    """Run `python -m evaluation sweep` in this process; its exit status."""
+    monkeypatch.setattr(sys, "argv", ["evaluation", "sweep", *arguments, "--config", str(path)])
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def results_of(path: Path) -> SweepResults:
+    return SweepResults.model_validate_json((path.parent / "run" / "sweep" / "sweep.json").read_bytes())
+
+
+def without_seconds(results: SweepResults) -> str:
+    """All of it but how long things took."""
+    data = results.model_dump(mode="json")
+    for cell in data["cells"]:
+        cell["arm"]["measures"].pop("seconds")
+        for values in cell["arm"]["values"].values():
+            values.pop("seconds")
+    return json.dumps(data, sort_keys=True)

@@ -1,0 +1,112 @@
+"""A real vLLM server on the CPU, started as users start it, by `python -m inference serve`: for tests marked `vllm`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ratchet.config import ModelConfig
+
+ROOT = Path(__file__).parents[2]
+VLLM = ROOT / ".venv-vllm" / "bin" / "python"
+
+KEY = "RATCHET_API_KEY"
+
+
+def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, Any]:
+    """The section of a config for a model that vLLM's CPU build serves.
+
+    vLLM leaves one core free: on a machine with two its threads do not wait for each other while other tests run.
+    """
+    return {
+        "path": path,
+        "engine": "vllm",
+        "dtype": "float32",
+        "device": "cpu",
+        "max_context": max_context,
+        "send_seed": False,
+        "serve": {"python": str(VLLM), "kv_gb": 0.5, "ready_timeout": 400.0} | serve,
+    }
+
+
+@contextmanager
+def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> Iterator[ModelConfig]:
+    """A server of the model at `path`. Its key is in our own environment meanwhile, where clients look for it."""
+    model = vllm_model(path, max_context, **serve)
+    config = folder / "served.yaml"
+    splits = {split: {"path": "unused"} for split in ("train", "dev", "test")}
+    values = {"run": str(folder / "served"), "models": {"agent": model}, "index": {"path": "unused"}}
+    free = {"rewards": {"weights": {"em": 1.0}}, "evaluation": {"scores": ["em"]}}  # of a judge
+    config.write_text(yaml.safe_dump({**values, **free, "questions": splits}))
+    before = os.environ.get(KEY)
+    os.environ[KEY] = secrets.token_hex(16)
+    log = folder / "serve.log"
+    try:
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "inference", "serve", "--config", str(config)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        try:
+            assert process.stdout
+            line = process.stdout.readline()  # comes when the server is ready
+            assert line.startswith("export "), log.read_text()
+            yield ModelConfig.model_validate(model | {"url": line.strip().partition("=")[2]})
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+        assert process.returncode == 0, log.read_text()
+    finally:
+        os.environ.pop(KEY)
+        if before is not None:
+            os.environ[KEY] = before
+
+
+def kill_tree(port: int) -> None:
+    """SIGKILL every process of the server at a port at once: all of them are in one session of its own."""
+    [leader] = server_processes(port)
+    os.killpg(leader, signal.SIGKILL)
+
+
+def server_processes(port: int) -> list[int]:
+    """The first process of vLLM's server at a port, if there is one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        pid = int(path.parent.name)
+        if str(port) in words and "vllm.entrypoints.openai.api_server" in words and _leads(pid):
+            found.append(pid)
+    return found
+
+
+def _leads(pid: int) -> bool:
+    """Whether it is the first of its session and a server, and not the keeper that runs it."""
+    try:
+        return os.getsid(pid) == pid and b"keeper.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def wait_for(condition: Any, process: subprocess.Popen[str], seconds: float) -> None:
+    """Until the condition holds; fails when the process ends before, or the time is over."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"ended with status {process.returncode} too early"
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)

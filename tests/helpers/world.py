@@ -1,0 +1,150 @@
+"""A tiny model folder, and a run folder as sampling and selection would leave it."""
+
+from __future__ import annotations
+
+import random
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from packaging.version import Version
+from pyarrow import Table
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from inference.chat import load_tokenizer
+from inference.dialogue import Dialogue
+from inference.engine import Completion
+from ratchet.config import Config, load_config
+from ratchet.files import write_json, write_jsonl
+from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.tiny import tiny_format, tiny_tokenizer
+from training.lora import add_lora, load_model
+from training.prepare import prepare_rows
+from training.trainer import RowTrainer, trainer_config
+from training.watch import Watch
+
+trl_head_on_cpu = pytest.mark.skipif(
+    Version(version("trl")) < Version("1.16"),
+    reason="before TRL 1.16 its head runs on GPUs alone where Triton is there",
+)
+
+
+def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTrainer, Table]:
+    """A trainer before its first step, and the rows it is to train on."""
+    table = prepare_rows(config, folder)[0].table
+    agent = config.models["agent"]
+    settings = trainer_config(config.training, agent, out, len(table), 0, 1)
+    learner = add_lora(load_model(agent), config.training.lora, 0)
+    watch = Watch(out, 5, has_dev=False)
+    tokenizer = load_tokenizer(agent.path)
+    return RowTrainer(learner, tokenizer, settings, table, table.slice(0, 0), watch, resumed=False), table
+
+
+def tiny_model(folder: Path, tied: bool = True) -> Path:
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(1)
+    shape = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+    )
+    LlamaForCausalLM(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def dialogue(
+    role: str, turns: list[tuple[str, str, str]], trainable: bool = True
+) -> tuple[Conversation, list[ModelCall]]:
+    """A conversation of (user text, what the model says, parse state) turns; 'malformed' turns are not parsed."""
+    chat = tiny_format()
+    talk = Dialogue(role, "agent", chat, trainable, system=f"You are the {role}.")
+    calls = []
+    for user, says, parse in turns:
+        talk.user(user)
+        before = len(talk.ids)
+        ids = (*chat.encode(says), chat.end_of_turn)
+        start, end = talk.assistant(Completion(ids, says, "stop", before), parsed=parse != "malformed")
+        calls.append(
+            ModelCall(
+                role=role,
+                conversation=0,
+                start=start,
+                end=end,
+                text=says,
+                parse=parse,
+                finish_reason="stop",
+                prompt_tokens=before,
+                new_tokens=len(ids),
+                at=0.0,
+                seconds=0.1,
+            )
+        )
+    return talk.freeze(), calls
+
+
+def trajectory(
+    key: str, question: str, parts: list[tuple[Conversation, list[ModelCall]]], **changes: object
+) -> Trajectory:
+    calls = [c.model_copy(update={"conversation": i}) for i, (_, own) in enumerate(parts) for c in own]
+    facts: dict[str, object] = {
+        "key": key, "question_id": question, "system": "mrag", "policy": "base", "sample": 0, "seed": 0,
+        "status": "finished", "answer": "x", "events": tuple(calls), "conversations": tuple(c for c, _ in parts),
+    }  # fmt: skip
+    return Trajectory.model_validate(facts | changes)
+
+
+def sample_trajectory(number: int, question: int) -> Trajectory:
+    words = random.Random(number)
+    text = " ".join(words.choice(["harbour", "Ada", "Torrin", "built", "agent"]) for _ in range(words.randint(2, 12)))
+    coordinator = dialogue(
+        "coordinator", [(f"Question: {text}?", '{"agent": "searcher"}', "ok"), ("Next?", text, "free")]
+    )
+    searcher = dialogue("searcher", [(text, '{"search_query": "harbour"}', "ok")])
+    answerer = dialogue("answerer", [(text, "Ada Torrin", "free")], trainable=False)
+    return trajectory(f"t{number}", f"q{question}", [coordinator, searcher, answerer])
+
+
+def make_run(folder: Path, questions: int = 12, **training: object) -> tuple[Path, Config, RoundFolder]:
+    """(config file, config, round folder) with one kept trajectory for each question, ready for train.py."""
+    model = folder / "model"
+    if not model.exists():
+        tiny_model(model)
+    for name, word in (("questions", "Who"), ("held_out", "Where")):
+        asked = [Question(id=f"q{n}", text=f"{word} is {n}?") for n in range(questions)]
+        write_jsonl(folder / f"{name}.jsonl", asked)
+    split, held_out = ({"path": str(folder / f"{name}.jsonl")} for name in ("questions", "held_out"))
+    settings = {
+        "batch_size": 4, "micro_batch": 2, "learning_rate": 0.01, "warmup_steps": 2, "max_steps": 6, "eval_steps": 2,
+        "gradient_checkpointing": False, "dev_fraction": 0.2, "lora": {"r": 4, "alpha": 8}, **training,
+    }  # fmt: skip
+    text = yaml.safe_dump(
+        {
+            "run": str(folder / "run"),
+            "models": {"agent": {"path": str(model), "dtype": "float32", "device": "cpu"}},
+            "index": {"path": str(folder / "index")},
+            "questions": {"train": split, "dev": held_out, "test": held_out},
+            "rewards": {"weights": {"f1": 1.0}},
+            "evaluation": {"scores": ["f1"]},
+            "training": settings,
+        }
+    )
+    path = folder / "config.yaml"
+    path.write_text(text)
+    config = load_config(path)
+    rounds = RunFolder(config.folder).round(1)
+    trajectories = [sample_trajectory(n, n) for n in range(questions)]
+    write_jsonl(rounds.trajectories / "a.jsonl", trajectories)
+    choices = tuple(
+        QuestionChoice(question_id=t.question_id, kept=(t.key,), cause="kept", reason="best", rewards={t.key: 1.0})
+        for t in trajectories
+    )
+    write_json(rounds.selection, Selection(weights={"f1": 1.0}, rule={}, questions=choices).model_dump(mode="json"))
+    return path, config, rounds

@@ -1,0 +1,255 @@
+"""Milvus Lite on a file against brute force: exact, resumed after a SIGKILL, never half-filled or another model's."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.backends.milvus import (
+    BUILDING,
+    LONGEST,
+    MilvusConfig,
+    MilvusRanker,
+    VectorSpace,
+    _ranking,
+    build_milvus,
+    collection_name,
+    drop_milvus,
+)
+from retrieval.encoders.vectors import SparseVectors
+from retrieval.ranker import Ranking
+
+pytest.importorskip("pymilvus")
+pytest.importorskip("milvus_lite")
+
+VOCABULARY = 128_256
+CHUNKS = 1200
+DENSE = VectorSpace("dense model, corpus", sparse=False, dimension=32, chunks=CHUNKS)
+SPARSE = VectorSpace("sparse model, corpus", sparse=True, dimension=VOCABULARY, chunks=CHUNKS)
+
+
+def dense_vectors(n: int, seed: int) -> np.ndarray:
+    vectors = np.random.default_rng(seed).standard_normal((n, DENSE.dimension)).astype(np.float32)
+    vectors[: n // 100] = vectors[0]  # ties
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def sparse_vectors(n: int, seed: int) -> SparseVectors:
+    """Rows of 0 to 60 terms, frequent ones among them."""
+    random = np.random.default_rng(seed)
+    rows = [np.unique((VOCABULARY * random.random(size) ** 6).astype(np.uint32)) for size in random.integers(0, 60, n)]
+    rows[0] = np.empty(0, np.uint32)
+    offsets = np.cumsum([0, *map(len, rows)])
+    return SparseVectors(offsets, np.concatenate(rows), random.integers(0x3C00, 0x4080, offsets[-1]).astype(np.uint16))
+
+
+def part(vectors: SparseVectors, first: int, last: int) -> SparseVectors:
+    offsets = vectors.offsets[first : last + 1]
+    where = slice(offsets[0], offsets[-1])
+    return SparseVectors(offsets - offsets[0], vectors.terms[where], vectors.codes[where])
+
+
+def matrix(vectors: SparseVectors, dimension: int = VOCABULARY) -> np.ndarray:
+    import scipy.sparse
+
+    shape = (len(vectors), dimension)
+    return scipy.sparse.csr_array((vectors.weights().astype(np.float64), vectors.terms, vectors.offsets), shape=shape)
+
+
+def check(ranking: Ranking, scores: np.ndarray, k: int) -> None:
+    """`scores` are all chunks' true ones; Milvus computes in float32."""
+    best = np.sort(scores)[::-1][:k]
+    assert ranking.scores == pytest.approx(best, rel=1e-5, abs=1e-6)
+    assert scores[ranking.chunks] == pytest.approx(ranking.scores, rel=1e-5, abs=1e-6)
+    assert len(set(ranking.chunks.tolist())) == len(ranking)
+    for i in range(1, len(ranking)):
+        assert ranking.scores[i - 1] > ranking.scores[i] or ranking.chunks[i - 1] < ranking.chunks[i]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> MilvusConfig:
+    """One file with a dense and a sparse collection."""
+    config = MilvusConfig(uri=str(tmp_path_factory.mktemp("milvus") / "vectors.db"))
+    dense, sparse = dense_vectors(CHUNKS, 0), sparse_vectors(CHUNKS, 0)
+    build_milvus(config, DENSE, lambda first: [dense[first:700], dense[700:]])
+    build_milvus(config, SPARSE, lambda first: [part(sparse, first, 11), part(sparse, 11, CHUNKS)])
+    return config
+
+
+def test_dense_is_brute_force(config: MilvusConfig) -> None:
+    documents, queries = dense_vectors(CHUNKS, 0), dense_vectors(7, 1)
+    queries[0] = documents[0]  # the first twelve chunks tie
+    ranker = MilvusRanker(config, DENSE, lambda texts: queries[[int(text) for text in texts]])
+    assert len(ranker) == CHUNKS
+    for k in (1, 10, 2000):
+        for query, ranking in zip(queries, ranker.rank([str(i) for i in range(7)], k), strict=True):
+            assert len(ranking) == min(k, CHUNKS)
+            check(ranking, documents.astype(np.float64) @ query.astype(np.float64), k)
+    assert sorted(ranker.rank(["0"], 12)[0].chunks.tolist()) == list(range(12))
+
+
+def test_sparse_is_brute_force(config: MilvusConfig) -> None:
+    documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(6, 1)
+    asked: list[list[str]] = []
+
+    def encode(texts: Sequence[str]) -> SparseVectors:
+        asked.append(list(texts))
+        return queries if len(texts) == 6 else part(queries, int(texts[0]), int(texts[0]) + 1)
+
+    ranker = MilvusRanker(config, SPARSE, encode)
+    truth = (matrix(documents) @ matrix(queries).T).toarray()
+    for k in (10, CHUNKS):
+        rankings = ranker.rank([str(i) for i in range(6)], k)
+        assert len(rankings[0]) == 0  # a query without terms
+        for i, ranking in enumerate(rankings):
+            matching = int((truth[:, i] > 0).sum())
+            assert len(ranking) == min(k, matching)
+            check(ranking, truth[:, i], min(k, matching))
+            (alone,) = ranker.rank([str(i)], k)
+            assert alone.scores.tolist() == ranking.scores.tolist()
+
+
+def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
+    hits = [{"id": 8, "distance": 0.5}, {"id": 3, "distance": 0.5}, {"id": 9, "distance": 0.75}]
+    assert _ranking(hits).chunks.tolist() == [9, 3, 8]
+
+
+def test_hnsw_finds_a_chunk_by_its_own_vector(config: MilvusConfig) -> None:
+    hnsw = config.model_copy(update={"index": "hnsw"})
+    documents = dense_vectors(CHUNKS, 0)
+    assert collection_name(hnsw, DENSE) != collection_name(config, DENSE)
+    build_milvus(hnsw, DENSE, lambda first: [documents[first:]])
+    ranker = MilvusRanker(hnsw, DENSE, lambda texts: documents[[int(text) for text in texts]])
+    rankings = ranker.rank([str(i) for i in range(100, 200)], 1)
+    assert sum(ranking.chunks.tolist() == [i] for i, ranking in enumerate(rankings, 100)) >= 98
+
+
+def test_a_finished_collection_is_left_alone(config: MilvusConfig) -> None:
+    def no_vectors(first: int) -> Iterator[np.ndarray]:
+        raise AssertionError("encoded again")
+
+    assert build_milvus(config, DENSE, no_vectors) == collection_name(config, DENSE)
+
+
+def test_another_models_vectors_are_refused(config: MilvusConfig) -> None:
+    other = VectorSpace("another model, corpus", sparse=False, dimension=32, chunks=CHUNKS)
+    with pytest.raises(UserError, match="build it with"):
+        MilvusRanker(config, other, lambda texts: dense_vectors(len(texts), 0))
+    ranker = MilvusRanker(config, DENSE, lambda texts: np.ones((len(texts), 16), np.float32))
+    with pytest.raises(UserError, match="32 dimensions"):
+        ranker.rank(["q"], 1)
+    with pytest.raises(UserError, match=str(LONGEST)):
+        ranker.rank(["q"], LONGEST + 1)
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(UserError, match=r"neither a file that ends in \.db nor"):
+        build_milvus(MilvusConfig(uri="vectors.sqlite"), DENSE, lambda first: [])
+
+
+def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
+    config = MilvusConfig(uri=str(tmp_path / "short.db"))
+    with pytest.raises(UserError, match=f"of {CHUNKS} chunks were sent"):
+        build_milvus(config, DENSE, lambda first: [dense_vectors(700, 0)])
+    with pytest.raises(UserError, match="half-filled"):
+        MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
+    drop_milvus(config, DENSE)
+    with pytest.raises(UserError, match="is not there"):
+        MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
+
+
+BUILD = """
+    import sys
+    import time
+    sys.path.insert(0, {root!r})
+    from tests.retrieval.backends.test_milvus import CHUNKS, SPARSE, build_milvus, part, sparse_vectors, MilvusConfig
+
+    def vectors(first):
+        print("from", first, flush=True)
+        documents = sparse_vectors(CHUNKS, 0)
+        for at in range(first, CHUNKS, 100):
+            yield part(documents, at, min(at + 100, CHUNKS))
+            if {slow}:
+                time.sleep(0.05)
+
+    build_milvus(MilvusConfig(uri={uri!r}), SPARSE, vectors, lambda rows: print("rows", rows, flush=True))
+"""
+
+
+def start_build(uri: str, slow: bool) -> subprocess.Popen[str]:
+    code = textwrap.dedent(BUILD).format(root=str(Path(__file__).parents[3]), uri=uri, slow=slow)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_build_goes_on(tmp_path: Path) -> None:
+    uri = str(tmp_path / "killed.db")
+    build = start_build(uri, slow=True)
+    assert build.stdout
+    sent = 0
+    for line in build.stdout:
+        word, number = line.split()
+        sent += int(number) if word == "rows" else 0
+        if sent >= 1000:
+            break
+    build.send_signal(signal.SIGKILL)
+    build.wait()
+    build = start_build(uri, slow=False)
+    out, _ = build.communicate(timeout=60)
+    assert build.returncode == 0  # with Milvus Lite's threads ended too
+    first = int(out.split("from ")[1].split()[0])
+    assert 0 < first <= 1000  # not from the start, and not past what was sent
+
+    documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
+    config = MilvusConfig(uri=uri)
+    ranker = MilvusRanker(config, SPARSE, lambda texts: queries)
+    truth = (matrix(documents) @ matrix(queries).T).toarray()
+    for i, ranking in enumerate(ranker.rank(["q"] * 4, CHUNKS)):
+        check(ranking, truth[:, i], int((truth[:, i] > 0).sum()))
+    assert not collection_name(config, SPARSE).endswith(BUILDING)
+
+
+def test_a_file_that_is_open_elsewhere(config: MilvusConfig) -> None:
+    code = textwrap.dedent(f"""
+        from retrieval.backends.milvus import MilvusConfig, VectorSpace, drop_milvus
+        from ratchet.errors import UserError
+        try:
+            drop_milvus(MilvusConfig(uri={config.uri!r}), VectorSpace("x", False, 2, 1))
+        except UserError as error:
+            print("refused:", error)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "refused:" in done.stdout and "open in another process" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milvus Lite as a server of its own stands in for a cluster: the same client, by address and with a token."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("RATCHET_MILVUS_TOKEN", "user:password")
+    command = ["server", "--data-dir", str(tmp_path), "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen([sys.executable, "-m", "milvus_lite", *command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout and "listening" in server.stdout.readline()
+        config = MilvusConfig(uri=f"http://127.0.0.1:{port}", timeout=3)
+        documents = dense_vectors(CHUNKS, 0)
+        build_milvus(config, DENSE, lambda first: [documents[first:]])
+        ranker = MilvusRanker(config, DENSE, lambda texts: documents[:1])
+        check(ranker.rank(["q"], 20)[0], documents.astype(np.float64) @ documents[0].astype(np.float64), 20)
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+    with pytest.raises(UserError, match="Milvus failed in search"):
+        ranker.rank(["q"], 20)
+    with pytest.raises(UserError, match="no Milvus server answers"):
+        build_milvus(MilvusConfig(uri="http://127.0.0.1:1"), DENSE, lambda first: [])

@@ -1,0 +1,360 @@
+"""Learned sparse encoders against plain forward passes, on tiny random models of the real architectures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ratchet.errors import UserError
+from retrieval.encoders.loading import load_encoder
+from retrieval.encoders.sparse import EncoderConfig, SparseEncoder, batches
+from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
+from tests.helpers import plain_encoders as plain
+
+TEXTS = [
+    "The harbour of Velm",
+    "Who?",
+    "",
+    "The engineer Ada Torrin built the harbour in the year 1204, and the searcher finds documents.",
+    "Where is the answer? Which agent should act next, and why?",
+    "naïve café – 東京 \U0001f600",
+]
+LION_SCALE = 32**-0.25
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plain.save_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plain.save_masked(tmp_path_factory.mktemp("bert"))
+
+
+def load(path: Path, **keys: Any) -> SparseEncoder:
+    keys = {"device": "cpu", "dtype": "float32", "max_length": 64, **keys}
+    return load_encoder(EncoderConfig(path=str(path), **keys))
+
+
+def dense(vectors: SparseVectors, vocabulary: int) -> np.ndarray:
+    rows = np.zeros((len(vectors), vocabulary))
+    for i in range(len(vectors)):
+        part = slice(vectors.offsets[i], vectors.offsets[i + 1])
+        assert (np.diff(vectors.terms[part].astype(int)) > 0).all()
+        rows[i, vectors.terms[part]] = vectors.weights()[part]
+    return rows
+
+
+def tokens(folder: Path, text: str) -> list[int]:
+    from transformers import AutoTokenizer
+
+    return list(AutoTokenizer.from_pretrained(folder)(text)["input_ids"])
+
+
+def expected(folder: Path, logits: Callable[[list[int]], torch.Tensor], scale: float) -> np.ndarray:
+    return np.stack([plain.pool(logits(tokens(folder, text)), scale).numpy() for text in TEXTS])
+
+
+def assert_same(vectors: SparseVectors, wanted: np.ndarray) -> None:
+    """Equal to within bfloat16's rounding of the logit, which is the same share of the weight or a smaller one."""
+    got = dense(vectors, wanted.shape[1])
+    assert (wanted > 0).mean() > 0.2  # the comparison is about something
+    assert (wanted == 0).mean() > 0.02
+    np.testing.assert_allclose(got, wanted, rtol=1 / 256 + 1e-4, atol=1e-5)
+
+
+def test_lion_matches_a_plain_llama_with_full_attention(llama: Path) -> None:
+    vectors = load(llama).encode_documents(TEXTS)
+    assert_same(vectors, expected(llama, lambda ids: plain.llama_logits(llama, ids), LION_SCALE))
+    causal = expected(llama, lambda ids: plain.llama_logits(llama, ids, causal=True), LION_SCALE)
+    with pytest.raises(AssertionError):
+        assert_same(vectors, causal)
+
+
+def test_an_untied_head_and_a_scale_of_ones_own(tmp_path: Path) -> None:
+    folder = plain.save_llama(tmp_path, tied=False)
+    vectors = load(folder, logit_scale=0.5).encode_queries(TEXTS)
+    assert_same(vectors, expected(folder, lambda ids: plain.llama_logits(folder, ids), 0.5))
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 10_000], ids=["alone, no padding", "one padded batch"])
+def test_a_first_token_sees_the_last_one_padded_or_not(llama: Path, batch_tokens: int) -> None:
+    """Of two texts that differ in the last token, the first tokens' hidden states differ; causal ones would not."""
+    encoder = load(llama, batch_tokens=batch_tokens)
+    body = encoder._body
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
+    mask = torch.ones_like(ids)
+    if batch_tokens > 1:
+        ids, mask = (torch.nn.functional.pad(t, (0, 3)) for t in (ids, mask))
+    with torch.inference_mode():
+        first = body(input_ids=ids, attention_mask=mask).logits[:, 0]
+        other = body(input_ids=torch.where(mask.bool(), ids, 11), attention_mask=mask).logits[:, 0]
+    assert (first[0] - first[1]).abs().max() > 0.01
+    torch.testing.assert_close(first, other)  # and no token sees the padding
+
+
+def test_splade_matches_a_plain_bert(bert: Path) -> None:
+    encoder = load(bert)
+    assert encoder.vocabulary == json.loads((bert / "config.json").read_text())["vocab_size"]
+    assert_same(encoder.encode_documents(TEXTS), expected(bert, lambda ids: plain.bert_logits(bert, ids), 1.0))
+
+
+@pytest.mark.parametrize("model_type", ["distilbert", "roberta", "modernbert"])
+def test_other_masked_models_match_their_own_forward_pass(tmp_path: Path, model_type: str) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    folder = plain.save_masked(tmp_path, model_type)
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+
+    @torch.inference_mode()
+    def logits(ids: list[int]) -> torch.Tensor:
+        return model(torch.tensor([ids])).logits[0].clone()
+
+    assert_same(load(folder, max_length=60).encode_documents(TEXTS), expected(folder, logits, 1.0))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_batches_slices_and_order_change_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    whole = load(folder)
+    wanted = dense(whole.encode_documents(TEXTS), whole.vocabulary)
+    for keys in ({"batch_tokens": 1}, {"batch_tokens": 60}, {"logit_tokens": 1}, {"logit_tokens": 7}):
+        got = dense(load(folder, **keys).encode_documents(TEXTS), whole.vocabulary)
+        np.testing.assert_allclose(got, wanted, rtol=1 / 128, atol=1e-5)  # one step of bfloat16
+        assert (got == wanted).mean() > 0.99
+    backwards = dense(whole.encode_documents(TEXTS[::-1]), whole.vocabulary)
+    np.testing.assert_allclose(backwards[::-1], wanted, rtol=1 / 128, atol=1e-5)
+    again = whole.encode_documents(TEXTS)
+    assert again.codes.tobytes() == whole.encode_documents(TEXTS).codes.tobytes()
+
+
+def test_bfloat16_on_the_cpu_is_close(llama: Path) -> None:
+    exact, rounded = load(llama), load(llama, dtype="bfloat16", device="auto")
+    a, b = (dense(e.encode_documents(TEXTS), e.vocabulary) for e in (exact, rounded))
+    assert np.abs(a - b).max() < 0.2
+    assert np.abs(a - b).mean() < 0.02
+    assert exact.digest != rounded.digest
+
+
+def test_no_more_logits_at_once_than_asked(llama: Path) -> None:
+    encoder = load(llama, logit_tokens=5)
+    sizes = []
+    encoder._vocabulary_layer.register_forward_hook(lambda _, given, out: sizes.append(out.shape[:2].numel()))
+    encoder.encode_documents(TEXTS)
+    assert max(sizes) == 5
+
+
+def test_batches_hold_like_lengths_within_the_limit() -> None:
+    assert list(batches([5, 1, 0, 9, 2, 5], 10)) == [[1, 4], [0, 5], [3]]
+    assert list(batches([50, 40], 10)) == [[1], [0]]
+    assert list(batches([0], 10)) == []
+
+
+def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path, tmp_path: Path) -> None:
+    roberta = plain.save_masked(tmp_path, "roberta")
+    padding = json.loads((roberta / "config.json").read_text())["pad_token_id"]
+    for folder, most in ((bert, 64), (roberta, 64 - padding - 1)):
+        load(folder, max_length=most).encode_documents(["?!" * 100, "?"])
+        assert_error(f"max_length: {most + 1}, .* at most {most} tokens", folder, max_length=most + 1)
+
+
+@pytest.mark.parametrize("top", [1, 7, 60, 150])
+def test_top_keeps_the_largest_weights_in_order_of_terms(bert: Path, top: int) -> None:
+    everything, few = load(bert).encode_documents(TEXTS[:1]), load(bert, top=top).encode_documents(TEXTS[:1])
+    order = sorted(range(len(everything.terms)), key=lambda i: (-everything.weights()[i], everything.terms[i]))[:top]
+    assert len(set(everything.codes.tolist())) < len(everything.codes) - 20  # there are ties
+    np.testing.assert_array_equal(few.terms, everything.terms[sorted(order)])
+    np.testing.assert_array_equal(few.codes, everything.codes[sorted(order)])
+
+
+def test_prefixes_and_truncation(llama: Path) -> None:
+    plain_encoder = load(llama)
+    prefixed = load(llama, query_prefix="query: ", document_prefix="title: ")
+    for got, wanted in (
+        (prefixed.encode_queries(["Velm"]), plain_encoder.encode_queries(["query: Velm"])),
+        (prefixed.encode_documents(["Velm"]), plain_encoder.encode_documents(["title: Velm"])),
+        # one special token and three of the text
+        (load(llama, max_length=4).encode_queries(["????!!!!"]), plain_encoder.encode_queries(["???"])),
+    ):
+        np.testing.assert_array_equal(got.codes, wanted.codes)
+        np.testing.assert_array_equal(got.terms, wanted.terms)
+
+
+def test_what_is_cut_is_counted_and_a_query_that_is_cut_is_told_once(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A special token and one for each mark; a mark of two bytes is two."""
+    encoder = load(llama, max_length=6, document_prefix="!", query_prefix="??")
+    assert encoder.document_limit.over(["?!", "?!?!", "?!?!?!", "\u00a1?!?", ""]) == [0, 0, 2, 1, 0]
+    encoder.encode_queries(["?!?", "\ud800"])
+    encoder.encode_documents(["?!?!?!?!"])  # the builder counts these
+    assert not caplog.messages
+    encoder.encode_queries(["?", "?!?!?!"])
+    encoder.encode_queries(["?!?!?!"])
+    (message,) = caplog.messages
+    assert f"a query of 9 tokens was cut to the 6 that {llama} reads" in message and "max_length" in message
+
+
+def test_texts_without_tokens_no_texts_and_broken_unicode(tmp_path: Path) -> None:
+    folder = plain.save_llama(tmp_path)
+    plain.save_tokenizer(folder, "$A")
+    encoder = load(folder)
+    vectors = encoder.encode_queries(["", "Velm", ""])
+    assert vectors.offsets[0] == vectors.offsets[1] == 0 < vectors.offsets[2] == vectors.offsets[3]
+    assert len(encoder.encode_queries([])) == 0
+    assert len(encoder.encode_queries([""]).codes) == 0
+    np.testing.assert_array_equal(encoder.encode_queries(["a\ud800"]).codes, encoder.encode_queries(["a?"]).codes)
+
+
+def test_an_adapter_is_merged_alone_or_beside_the_weights(llama: Path, tmp_path: Path) -> None:
+    adapter = plain.save_adapter(tmp_path / "adapter", llama)
+    weights = plain.merged_weights(llama, adapter)
+    wanted = expected(llama, lambda ids: plain.llama_logits(llama, ids, weights), LION_SCALE)
+    alone = load(adapter)  # its adapter_config.json names the base, whose tokenizer it takes
+    assert_same(alone.encode_documents(TEXTS), wanted)
+    with pytest.raises(AssertionError):
+        assert_same(load(llama).encode_documents(TEXTS), wanted)
+
+    together = tmp_path / "together"
+    together.mkdir()
+    for source in (llama, adapter):
+        for file in source.iterdir():
+            (together / file.name).write_bytes(file.read_bytes())
+    assert_same(load(together).encode_documents(TEXTS), wanted)
+    assert load(together).digest == alone.digest != load(llama).digest
+
+    change_json(adapter / "adapter_config.json", base_model_name_or_path="someone/elsewhere")
+    assert_same(load(adapter, base=str(llama)).encode_documents(TEXTS), wanted)
+    assert_error("someone/elsewhere.*base", adapter)
+
+    save_file({"base_model.model.layers.0.x.lora_A.weight": torch.ones(1)}, adapter / "adapter_model.safetensors")
+    assert_error("does not fit the model.*lora_A", adapter, base=str(llama))
+    (adapter / "adapter_model.safetensors").unlink()
+    assert_error("adapter_model.safetensors", adapter, base=str(llama))
+
+
+def change_json(path: Path, **keys: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+def assert_error(match: str, path: Path, **keys: Any) -> None:
+    with pytest.raises(UserError, match=match):
+        load(path, **keys)
+
+
+def test_the_digest_follows_what_decides_the_vectors(llama: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in llama.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    wanted = load(llama).digest
+    assert load(copy, batch_tokens=7, logit_tokens=3).digest == wanted  # another place, other batches
+    assert load(llama, kind="lion", logit_scale=LION_SCALE).digest == wanted
+    keys: list[dict[str, Any]] = [{"max_length": 9}, {"query_prefix": "q "}, {"top": 3}, {"logit_scale": 1.0}]
+    assert len({wanted, *(load(llama, **key).digest for key in keys)}) == 5
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"] += 1e-3
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    changed = load(copy).digest
+    plain.save_tokenizer(copy, "$A")
+    assert len({wanted, changed, load(copy).digest}) == 3
+
+
+def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_path: Path) -> None:
+    assert_error("no such model folder", tmp_path / "nowhere")
+    assert_error("safetensors", tmp_path)
+    assert_error("kind splade wants a masked", llama, kind="splade")
+    assert_error("kind lion wants a Llama", bert, kind="lion")
+    assert_error("max_length: 2 leaves no room", bert, max_length=2)
+    assert_error("device: 'nonsense'", bert, device="nonsense")
+    assert_error("base is set", bert, base=str(llama))
+    if not torch.cuda.is_available():
+        assert_error("device: 'cuda' cannot be used here", bert, device="cuda")
+
+    (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert_error("may run code", tmp_path)
+    folder = plain.save_masked(tmp_path / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).rename(tmp_path / name)
+    assert_error("holds no tokenizer", folder)
+    (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
+    weights = load_file(folder / "model.safetensors")
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        weights[name] = weights[name][:300]
+    save_file(weights, folder / "model.safetensors")
+    assert_error("word_embeddings.weight' has another shape", folder)
+    change_json(folder / "config.json", vocab_size=300)
+    assert_error("its tokenizer has more tokens", folder)
+    change_json(folder / "config.json", model_type="gpt2")
+    assert_error("'gpt2'", folder)
+    (folder / "config.json").write_text("{")
+    assert_error("config.json", folder)
+
+
+def test_a_model_without_its_head_or_with_damaged_weights_is_refused(tmp_path: Path) -> None:
+    folder = plain.save_llama(tmp_path, tied=False)
+    weights = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if k != "lm_head.weight"}, folder / "model.safetensors")
+    assert_error("lack 1 .*'lm_head.weight'", folder)
+    weights["lm_head.weight"][3] = float("nan")
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(UserError, match="not finite"):
+        load(folder).encode_queries(["Velm"])
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9])
+    assert_error("cannot load the weights", folder)
+
+
+def test_weights_in_parts_are_read_and_a_missing_part_is_named(llama: Path, tmp_path: Path) -> None:
+    from transformers import LlamaForCausalLM
+
+    LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path, max_shard_size="40KB")
+    (tmp_path / "tokenizer.json").write_bytes((llama / "tokenizer.json").read_bytes())
+    parts = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(parts) > 1
+    np.testing.assert_array_equal(load(tmp_path).encode_queries(TEXTS).codes, load(llama).encode_queries(TEXTS).codes)
+    parts[0].unlink()
+    assert_error(parts[0].name, tmp_path)
+
+
+def test_weights_are_the_exact_float32_of_the_code() -> None:
+    logits = torch.tensor([1e-40, 0.01, 1.0, 2.5, 300.0, 3.3e38]).to(torch.bfloat16)
+    codes = logits.view(torch.int16).numpy().view(np.uint16)
+    vectors = SparseVectors(np.array([0, 6]), np.arange(6, dtype=np.uint32), codes)
+    weights = vectors.weights()
+    assert weights.dtype == np.float32
+    np.testing.assert_array_equal(weights, np.log1p(logits.double().numpy()).astype(np.float32))
+
+
+def test_saved_vectors_come_back_and_damaged_ones_do_not(bert: Path, tmp_path: Path) -> None:
+    vectors = load(bert).encode_documents(TEXTS)
+    path, other = tmp_path / "part.npz", tmp_path / "other.npz"
+    assert load_vectors(path) is None
+    save_vectors(path, vectors)
+    save_vectors(other, vectors)
+    data = path.read_bytes()
+    assert data == other.read_bytes()
+    back = load_vectors(path)
+    assert back is not None
+    for name in ("offsets", "terms", "codes"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
+        assert getattr(back, name).dtype == getattr(vectors, name).dtype
+    for at in range(0, len(data), 97):  # every stretch of the file, headers and data
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        found = load_vectors(path)
+        assert found is None or all(
+            np.array_equal(getattr(found, name), getattr(vectors, name)) for name in ("offsets", "terms", "codes")
+        )
+        path.write_bytes(data[:at])
+        assert load_vectors(path) is None
+    np.savez(path, offsets=vectors.offsets, terms=vectors.terms[1:], codes=vectors.codes)
+    assert load_vectors(path) is None
+    np.savez(path, offsets=np.array([{}], dtype=object), terms=vectors.terms, codes=vectors.codes)
+    assert load_vectors(path) is None

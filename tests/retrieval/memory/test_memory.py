@@ -1,0 +1,194 @@
+"""The evidence memory as systems use it: what is given to whom, in which order, and what is kept."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from retrieval.memory.records import entity_key
+from tests.helpers.remembering import leave, opened, passage, recalled
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Apple Inc.", "apple  inc"),
+        ("The Beatles", "Beatles"),
+        ("U.S.", "US"),
+        ("COVID-19", "covid 19"),
+        ("Ｖｅｌｍ", "velm"),
+        ("O’Neill", "O'Neill"),
+        ("STRASSE", "straße"),
+        ("“Velm”\n", "Velm"),
+        ("Velm\x00\u202e", "Velm"),
+    ],
+)
+def test_writings_of_one_name(one: str, other: str) -> None:
+    assert entity_key(one) == entity_key(other) != ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("C", "C++"), ("C", "C#"), ("3.5", "35"), ("Vitamin A", "Vitamin"), ("the", "a"), ("año", "ano")]
+)
+def test_other_names(one: str, other: str) -> None:
+    assert entity_key(one) != entity_key(other)
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "...", "\ud800", "—"])
+def test_what_is_no_entity_is_no_key(nothing: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    assert entity_key(nothing) == ""
+    assert leave(memory, nothing, "a fact") == 0
+    assert recalled(memory, nothing) == []
+    assert not memory.files.segments()
+
+
+def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
+    assert leave(opened(tmp_path), "Ada Torrin", "She built a harbour.", claim="Ada Torrin built Velm.") == 1
+    [evidence] = opened(tmp_path).recall(["ada torrin"], "Ada Torrin was an engineer.", "train", "q2")
+    assert evidence.passage == passage("She built a harbour.")
+    assert (evidence.entity, evidence.text, evidence.question_id) == ("ada torrin", "Ada Torrin built Velm.", "q1")
+    assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
+
+
+def test_nothing_is_made_before_the_first_piece(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "memory")
+    assert recalled(memory, "Velm") == []
+    assert not (tmp_path / "memory").exists()
+
+
+def test_the_folder_of_the_config_comes_first(tmp_path: Path) -> None:
+    leave(opened(tmp_path / "default", path=str(tmp_path / "mine")), "Velm", "a fact")
+    assert recalled(opened(tmp_path / "mine"), "Velm") == ["a fact"]
+    assert not (tmp_path / "default").exists()
+
+
+def test_scopes_never_leak(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    leave(memory, "Velm", "of training", scope="train")
+    leave(memory, "Velm", "of a test", scope="test/base/base")
+    assert recalled(memory, "Velm", scope="train") == ["of training"]
+    assert recalled(memory, "Velm", scope="test/base/base") == ["of a test"]
+    assert recalled(memory, "Velm", scope="test") == recalled(memory, "Velm", scope="test/base/p1") == []
+
+
+def test_across_scopes_only_when_told_to(tmp_path: Path) -> None:
+    leave(opened(tmp_path), "Velm", "of training", "of both", scope="train")
+    leave(opened(tmp_path), "Velm", "of both", "of a test", scope="test")
+    assert sorted(recalled(opened(tmp_path, across=True), "Velm", scope="dev")) == [
+        "of a test",
+        "of both",
+        "of training",
+    ]
+
+
+def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    leave(memory, "Velm", "a fact", "another", question="q1")
+    assert recalled(memory, "Velm", question="q1") == []
+    assert recalled(memory, "Velm", question="q2") == ["a fact", "another"]
+    leave(memory, "Velm", "another", question="q2", claim="what q2 asked")
+    [evidence] = memory.recall(["Velm"], "x", "train", "q1")
+    assert (evidence.passage.text, evidence.question_id, evidence.text) == ("another", "q2", "what q2 asked")
+    assert recalled(memory, "Velm", question="q2") == ["a fact", "another"], "in the order that q1 left them"
+    assert {e.question_id for e in memory.recall(["Velm"], "x", "train", "q3")} == {"q1"}, "who found it first"
+
+
+@pytest.mark.parametrize("limits", [{}, {"most": 2}, {"per_entity": 2}, {"pieces": 5}])
+def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, limits: dict[str, int]) -> None:
+    def given(folder: Path, own: bool) -> list[str]:
+        memory = opened(folder, **limits)
+
+        def leave_own() -> None:
+            if own:
+                memory.remember(["Velm", "Ada"], [passage("old"), passage("mine")], "x", "train", "q1")
+
+        leave_own()  # an earlier sample of the question
+        leave(memory, "Velm", "old", question="q2")
+        leave(memory, "Ada", "of Ada", question="q2")
+        leave(memory, "Velm", "new", "new, but second", question="q3")
+        leave(memory, "Velm", "old", question="q4")
+        leave_own()
+        leave(memory, "Ada", "of Ada, later", question="q5")
+        leave_own()
+        return recalled(memory, "Velm", "Ada", question="q1")
+
+    assert given(tmp_path / "own", own=True) == given(tmp_path / "without", own=False) != []
+
+
+def test_doing_a_job_twice_is_harmless(tmp_path: Path) -> None:
+    def job() -> int:
+        memory = opened(tmp_path)
+        new = sum(leave(memory, "Velm", "a fact", "another", question=q) for q in ("q1", "q2", "q3"))
+        memory.close()
+        return new
+
+    assert job() == 2
+    files = {path: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    found = recalled(opened(tmp_path), "Velm")
+    assert job() == 0
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == files
+    assert recalled(opened(tmp_path), "Velm") == found == ["a fact", "another"]
+
+
+def test_a_text_is_kept_once_and_its_best_place_counts(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    assert leave(memory, "Velm", "first", "second", "first", "  ") == 2
+    assert recalled(memory, "Velm") == ["first", "second"]
+
+
+def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_path: Path) -> None:
+    memory = opened(tmp_path, most=3)
+    memory.remember(["Velm", "Ada"], [passage("of both")], "x", "train", "q1")
+    leave(memory, "Velm", "older", question="q2")
+    leave(memory, "Ada", "newer", "newer, but second", question="q3")
+    assert recalled(memory, "Velm", "Ada", "Ada", "Nobody") == ["of both", "newer", "newer, but second"]
+    assert recalled(memory, "Velm") == ["older", "of both"]
+
+
+def test_the_oldest_pieces_go_and_come_back_when_found_again(tmp_path: Path) -> None:
+    memory = opened(tmp_path, per_entity=2, pieces=3)
+    for number in range(3):
+        leave(memory, "Velm", f"v{number}", question=f"q{number}")
+    assert recalled(memory, "Velm") == ["v2", "v1"]
+    leave(memory, "Ada", "a1", question="q1")
+    leave(memory, "Ada", "a2", question="q2")
+    assert recalled(memory, "Velm") == ["v2"]
+    assert recalled(memory, "Ada") == ["a2", "a1"]
+    leave(memory, "Velm", "of a test", question="q1", scope="test")
+    assert recalled(memory, "Velm") == ["v2"], "another scope pushes nothing out"
+    assert leave(memory, "Velm", "v0", question="q0") == 1
+    assert recalled(memory, "Velm") == recalled(opened(tmp_path, per_entity=2, pieces=3), "Velm") == ["v0"]
+    assert recalled(memory, "Ada") == ["a2", "a1"]
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    memory = opened(tmp_path, characters=10)
+    memory.remember(["Velm"], [passage("x" * 50, title="t" * 1000)], "c" * 50, "train", "q1")
+    [evidence] = memory.recall(["Velm"], "x", "train", "q2")
+    assert (len(evidence.passage.text), len(evidence.passage.title), len(evidence.text)) == (10, 300, 10)
+    assert leave(memory, "Velm", "x" * 60) == 0
+
+
+def test_text_that_no_file_can_hold_is_mended(tmp_path: Path) -> None:
+    leave(opened(tmp_path), "Velm", "a fact", claim="half a \ud83d face")
+    assert [e.text for e in opened(tmp_path).recall(["Velm"], "x", "train", "q2")] == ["half a ? face"]
+
+
+def test_threads_may_call_at_once(tmp_path: Path) -> None:
+    memory = opened(tmp_path, most=1000, per_entity=1000)
+
+    def work(number: int) -> int:
+        recalled(memory, "Velm")
+        return leave(memory, "Velm", f"fact {number % 40}", question=f"q{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, range(120))) == 40
+    assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, most=1000), "Velm")) == 40
+
+
+def test_the_digest_is_of_the_settings(tmp_path: Path) -> None:
+    assert opened(tmp_path).digest == opened(tmp_path / "elsewhere").digest
+    assert opened(tmp_path).digest != opened(tmp_path, similarity=0.6).digest

@@ -1,0 +1,105 @@
+"""Merging and eviction: a function of the set of records, against a slow one that is written as it is said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratchet.records import content_key
+from retrieval.memory.pieces import Pieces
+from retrieval.memory.records import Left
+from tests.helpers.remembering import passage
+
+RECORDS = st.lists(
+    st.builds(
+        Left,
+        scope=st.sampled_from(["train", "test"]),
+        entities=st.lists(st.sampled_from(["ada", "velm", "harbour"]), min_size=1, unique=True).map(tuple),
+        passage=st.sampled_from([passage(text) for text in "abcdef"]),
+        text=st.sampled_from(["one claim", "other claim"]),
+        question_id=st.sampled_from(["q1", "q2", "q3"]),
+        time=st.integers(0, 6).map(float),
+        place=st.integers(0, 2),
+        writer=st.sampled_from(["w1", "w2"]),
+    ),
+    max_size=25,
+)
+View = dict[tuple[str, str], list[tuple[str, list[Left]]]]
+
+
+def view(pieces: Pieces) -> View:
+    """What anybody could see: by scope and entity, the pieces in order and who left them."""
+    found = {
+        (scope, entity): [
+            (piece.key, [record.model_copy(update={"entities": ()}) for record in piece.records()])
+            for piece in pieces.under(scope, entity)
+        ]
+        for scope in pieces.scopes()
+        for entity in pieces.entities(scope)
+    }
+    return {where: group for where, group in found.items() if group}
+
+
+def folded(records: Sequence[Left], per_entity: int, most: int) -> Pieces:
+    pieces = Pieces(per_entity, most)
+    pieces.add(records)
+    return pieces
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 8), st.integers(0, 25))
+def test_neither_order_nor_repetition_nor_the_steps_of_reading_matter(
+    records: list[Left], random: object, per_entity: int, most: int, step: int
+) -> None:
+    expected = view(folded(records, per_entity, most))
+    again = [*records, *records[: step // 2]]
+    random.shuffle(again)  # type: ignore[attr-defined]
+    stepwise = folded(again[:step], per_entity, most)
+    view(stepwise)
+    stepwise.add(again[step:])
+    assert view(stepwise) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(1, 4), st.integers(1, 8))
+def test_the_newest_of_each_entity_and_of_these_the_newest_of_the_scope(
+    records: list[Left], per_entity: int, most: int
+) -> None:
+    newest: dict[tuple[str, str, str], tuple[float, int, str]] = {}
+    for record in records:
+        for entity in record.entities:
+            where, key = (record.scope, entity, record.passage.text), content_key(record.passage.text)
+            newest[where] = max(newest.get(where, (-1.0, 0, "")), (record.time, -record.place, key))
+    groups = defaultdict(list)
+    for (scope, entity, _), order in newest.items():
+        groups[scope, entity].append((order, entity))
+    scopes: dict[str, list[tuple[tuple[float, int, str], str]]] = defaultdict(list)
+    for (scope, _), group in groups.items():
+        scopes[scope] += sorted(group, reverse=True)[:per_entity]
+    expected = {(scope, entity, order[2]) for scope, all_ in scopes.items() for order, entity in sorted(all_)[-most:]}
+    found = view(folded(records, per_entity, most))
+    assert {(scope, entity, key) for (scope, entity), group in found.items() for key, _ in group} == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(1, 4), st.integers(1, 8))
+def test_a_question_sees_what_there_is_without_its_own_records(records: list[Left], per_entity: int, most: int) -> None:
+    pieces = folded(records, per_entity, most)
+    for question in ("q1", "q2", "q9"):
+        others = folded([record for record in records if record.question_id != question], per_entity, most)
+        for scope in pieces.scopes():
+            for entity in pieces.entities(scope):
+                assert pieces.seen_by(question, scope, entity) == others.seen_by(question, scope, entity)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(1, 4), st.integers(1, 8))
+def test_what_a_rewriting_keeps_is_what_was_seen(records: list[Left], per_entity: int, most: int) -> None:
+    pieces = folded(records, per_entity, most)
+    rewritten = folded(list(pieces.kept()), 1000, 1000)
+    assert view(rewritten) == view(pieces)
+    without = view(folded(list(pieces.kept({("train", "velm")})), 1000, 1000))
+    assert without == {where: group for where, group in view(pieces).items() if where != ("train", "velm")}

@@ -1,0 +1,117 @@
+"""A remote index over a real server: the same as the index itself, or a clear error."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.serving.client import RemoteIndex
+from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, serving
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving({"plain": Plain(), "filtering": Filtering("f"), "broken": Broken()}) as address:
+        yield address
+
+
+def test_a_remote_index_answers_as_the_index_itself(url: str) -> None:
+    local, remote = Filtering("f"), RemoteIndex(url, "filtering")
+    queries = ["harbour", "", 'ä🙂 \n"quoted"', "zzz", "harbour"] * 30
+    assert remote.digest == local.digest
+    for k, offset in ((1, 0), (5, 3), (1000, 0), (0, 0), (7, 59)):
+        assert remote.search(queries[2], k, offset) == local.search(queries[2], k, offset)
+        assert remote.search_batch(queries, k, offset) == local.search_batch(queries, k, offset)
+    some = {"d3", "d50", "unknown"}
+    assert remote.search("a", 9, 0, some) == local.search("a", 9, 0, some)
+    assert remote.search_batch(["a", "b"], 9, 1, some) == local.search_batch(["a", "b"], 9, 1, some)
+    assert remote.search_batch([], 3) == []
+    assert len(remote.search("half \ud800 a pair", 2)) == 2
+    with pytest.raises(ValueError, match="negative"):
+        remote.search("a", -1)
+
+
+@pytest.mark.parametrize("limits", [{"batch": 3}, {"batch_passages": 10}, {"body_bytes": 130}])
+def test_a_batch_is_cut_below_every_limit(limits: dict[str, int]) -> None:
+    queries = [f"ä query {i}" for i in range(20)]
+    with serving({"only": Plain()}, **limits) as url:
+        assert RemoteIndex(url).search_batch(queries, 4) == Plain().search_batch(queries, 4)
+        assert "errors_total{" not in httpx.get(f"{url}/metrics").text
+
+
+def test_answers_do_not_wait_for_acknowledgements(url: str) -> None:
+    remote = RemoteIndex(url, "plain")
+    times = []
+    for _ in range(41):
+        began = time.perf_counter()
+        remote.search("a", 1)
+        times.append(time.perf_counter() - began)
+    assert sorted(times)[20] < 0.03  # 0.044 s each where headers and body meet Nagle's algorithm
+
+
+def test_one_client_in_many_threads(url: str) -> None:
+    remote, local = RemoteIndex(url, "plain"), Plain()
+    queries = [f"{i} harbour {'xyz'[i % 3]}" for i in range(120)]
+    with ThreadPoolExecutor(12) as threads:
+        assert [*threads.map(lambda q: remote.search(q, 3), queries)] == [local.search(q, 3) for q in queries]
+
+
+def test_opening_fails_in_words(url: str) -> None:
+    with pytest.raises(UserError, match=r"serves 3 indexes: name one of plain, filtering, broken"):
+        RemoteIndex(url)
+    with pytest.raises(UserError, match=r"no index 'wiki'.*broken, filtering, plain"):
+        RemoteIndex(url, "wiki")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(UserError, match=rf"no server answers at {nobody}.*retrieval\.serving\.server"):
+        RemoteIndex(nobody, backoff=QUICK)
+    with pytest.raises(UserError, match=r"404.*Not Found"):
+        RemoteIndex(f"{url}/v1", "plain")
+    with pytest.raises(UserError, match="not the answer of a search server"):
+        RemoteIndex(f"{url}/health?", "plain")
+    for address in ("127.0.0.1:8088", "ftp://x", "http://", "http://x:y"):
+        with pytest.raises(UserError, match="is not an address"):
+            RemoteIndex(address)
+
+
+def test_what_the_server_refuses_is_a_clear_error(url: str) -> None:
+    with pytest.raises(UserError, match=r"422: k \+ offset is 2000, the limit is 1000"):
+        RemoteIndex(url, "plain").search("a", 2000)
+    with pytest.raises(UserError, match="cannot be searched by documents"):
+        RemoteIndex(url, "plain").search("a", 1, 0, ["d1"])
+
+
+def test_a_server_that_starts_again_is_waited_for() -> None:
+    with serving({"only": Plain()}) as url:
+        remote = RemoteIndex(url, backoff=QUICK)
+        assert remote.search("a", 1)
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(remote.search, "harbour", 4)
+        time.sleep(0.3)
+        assert not answer.done()
+        with serving({"only": Plain()}, port=httpx.URL(url).port or 0):
+            assert answer.result(20) == Plain().search("harbour", 4)
+
+
+def test_another_index_behind_the_same_name_is_refused() -> None:
+    with serving({"only": Plain("old")}) as url:
+        remote = RemoteIndex(url, backoff=QUICK)
+    with serving({"only": Plain("new")}, port=httpx.URL(url).port or 0):
+        for search in (lambda: remote.search("a", 1), lambda: remote.search_batch(["a"], 1)):
+            with pytest.raises(UserError, match=r"another index now \(digest new, it was old"):
+                search()
+
+
+def test_a_timeout_is_not_tried_again() -> None:
+    held = Held()
+    with serving({"held": held}) as url:
+        with pytest.raises(UserError, match=r"no answer within 0\.2 s"):
+            RemoteIndex(url, timeout=0.2).search("a", 1)
+        held.go.set()
+        assert held.begun == [1]

@@ -1,0 +1,194 @@
+"""`python -m retrieval mcp` as a process of its own, over stdin and stdout and over HTTP, and `python -m retrieval`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from mcp import Client, StdioServerParameters
+
+from ratchet.errors import UserError
+from ratchet.records import Passage
+from retrieval.__main__ import main
+from retrieval.opening import open_folder
+from retrieval.sources.mcp import McpConfig, McpSource
+from tests.helpers.tiny_index import tiny_index
+
+DOCUMENTS = [{"id": f"d{i}", "text": f"harbour number {i} of Velm", "title": "A port"} for i in range(30)]
+INITIALISE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mcp")
+    tiny_index(folder, DOCUMENTS)
+    split = {"path": "unused.jsonl"}
+    settings = {
+        "run": str(folder / "run"),
+        "models": {"agent": {"path": "unused"}},
+        "index": {"path": str(folder / "index")},
+        "sources": {"web": {"service": "tavily", "mode": "local"}},
+        "questions": {"train": split, "dev": split, "test": split},
+        "rewards": {"weights": {"f1": 1}},
+        "evaluation": {"scores": ["f1"]},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def command(config: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "retrieval", "mcp", "--config", str(config), *arguments]
+
+
+@pytest.fixture(scope="module")
+def http(config: Path) -> Iterator[str]:
+    line = command(config, "--http", "--port", "0")
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "in place of tavily" in process.stderr.readline(), "an offline source says so, and not on stdout"
+        said = process.stderr.readline()
+        assert said.startswith("serving MCP on http://127.0.0.1:"), said + process.stderr.read()
+        yield said.split()[-1]
+        process.send_signal(signal.SIGTERM)
+        out, log = process.communicate(timeout=20)
+        assert (process.returncode, out) == (0, "") and "Traceback" not in log
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def check(client: Client, config: Path) -> None:
+    """What the SDK's own client gets is what the index gives."""
+    assert [tool.name for tool in (await client.list_tools()).tools] == ["search", "fetch", "web"]
+    wanted = [p.text for p in open_folder(config.parent / "index").search("harbour Velm", 3)]
+    for tool in ("search", "web"):
+        result = await client.call_tool(tool, {"query": "harbour Velm", "k": 3})
+        assert result.structured_content is not None
+        assert [found["text"] for found in result.structured_content["results"]] == wanted
+    refused = await client.call_tool("search", {"query": "harbour", "k": 99})
+    assert refused.is_error
+
+
+async def check_source(settings: McpConfig, config: Path) -> None:
+    """Our own client: the index as a source, at any depth."""
+    index, source = open_folder(config.parent / "index"), McpSource("far", settings)
+    try:
+        for k, offset in ((3, 0), (25, 0), (5, 22), (50, 0), (1, 29), (3, 30)):
+            wanted = [
+                Passage(id=f"far:{p.id}", document_id=p.document_id, title=p.title, text=p.text, score=p.score)
+                for p in index.search("harbour Velm", k, offset)
+            ]
+            assert await source.search("harbour Velm", k, offset) == wanted
+        (one,) = (await source.call("fetch", {"id": "d7"}, 5)).passages
+        assert one.text == "harbour number 7 of Velm"
+    finally:
+        await source.close()
+
+
+async def test_over_stdin_and_stdout(config: Path) -> None:
+    program, *arguments = command(config)
+    async with Client(StdioServerParameters(command=program, args=arguments)) as client:
+        await check(client, config)
+    await check_source(McpConfig(command=tuple(command(config))), config)
+
+
+async def test_over_http(http: str, config: Path) -> None:
+    async with Client(http) as client:
+        await check(client, config)
+    async with Client(http, mode="legacy") as client:
+        await check(client, config)
+    await check_source(McpConfig(url=http), config)
+
+
+def test_http_answers_no_page_of_another_site(http: str) -> None:
+    headers = {"accept": "application/json, text/event-stream"}
+    assert httpx.post(http, json=INITIALISE, headers=headers).status_code == 200
+    for name, value, status in (("host", "evil.example", 421), ("origin", "http://evil.example", 403)):
+        assert httpx.post(http, json=INITIALISE, headers={**headers, name: value}).status_code == status
+
+
+def test_stdout_holds_the_protocol_and_both_ends_can_end_it(config: Path) -> None:
+    processes = [
+        subprocess.Popen(command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for process, end in zip(processes, ("stdin", "signal"), strict=True):
+            assert process.stdin and process.stdout
+            process.stdin.write(json.dumps(INITIALISE).encode() + b"\nno protocol\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert answer["id"] == 1 and answer["result"]["serverInfo"]["name"] == "ratchet"
+            if end == "signal":
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=20) == 0
+            out, log = process.communicate(timeout=20)
+            assert process.returncode == 0 and b"Traceback" not in log
+            assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+# In this process
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["retrieval", *map(str, arguments)])
+    main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--http", "--port", "70000"], "a port is a number"),
+        (["--http", "--host", "no.such.host.invalid"], "cannot listen"),
+        (["--set", "index.path=nowhere"], "nowhere"),
+        (["--set", "sources={search: {service: mcp, command: [python]}}"], r"sources\.search"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    config: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        run(monkeypatch, "mcp", "--config", config, *arguments)
+
+
+def test_a_query_may_be_a_subcommands_name(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "--config", config, "mcp")
+    assert "no passage matches" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--help")
+    assert "give the options first" in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+def test_a_source_of_the_config_is_searched(
+    http: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = f"sources={{far: {{service: mcp, url: '{http}'}}, gone: {{service: mcp, url: 'http://127.0.0.1:9/mcp'}}}}"
+    run(monkeypatch, "harbour Velm", "--source", "far", "-k", 2, "--offset", 1, "--config", config, "--set", sources)
+    heads = re.findall(r"^ +(\d+)  [\d.]+  (\S+)", capsys.readouterr().out, re.MULTILINE)
+    wanted = open_folder(config.parent / "index").search("harbour Velm", 2, 1)
+    assert heads == [(str(rank), f"far:{passage.id}") for rank, passage in enumerate(wanted, 2)]
+    with pytest.raises(UserError, match=r"--source fat: .*did you mean 'far'"):
+        run(monkeypatch, "harbour", "--source", "fat", "--config", config, "--set", sources)
+    with pytest.raises(UserError, match=r"--source gone: .*no MCP server answers"):
+        run(monkeypatch, "harbour", "--source", "gone", "--config", config, "--set", sources)

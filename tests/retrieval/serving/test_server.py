@@ -1,0 +1,213 @@
+"""The search server over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from ratchet.errors import UserError
+from ratchet.records import Passage
+from retrieval.serving import admission as gate
+from retrieval.serving.app import FIRST_SLICE
+from retrieval.serving.client import RemoteIndex
+from retrieval.serving.protocol import Limits
+from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, post, refusal, serving, wait_for
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving({"plain": Plain(), "filtering": Filtering("f"), "broken": Broken()}) as address:
+        yield address
+
+
+def test_tells_health_and_indexes(url: str) -> None:
+    assert httpx.get(f"{url}/health").json()["ready"] is True
+    told = httpx.get(f"{url}/indexes").json()
+    assert {"name": "plain", "digest": "plain", "chunks": None, "takes_documents": False} in told["indexes"]
+    assert {"name": "filtering", "digest": "f", "chunks": 60, "takes_documents": True} in told["indexes"]
+    assert told["limits"] == Limits().model_dump()
+
+
+def test_answers_name_the_index_that_gave_them(url: str) -> None:
+    one = post(url, query="harbour", k=2, offset=1).json()
+    assert one["digest"] == "plain"
+    assert [Passage(**p) for p in one["passages"]] == Plain().search("harbour", 2, 1)
+    two = post(url, "filtering", "search_batch", queries=["a", "b"], k=3, documents=["d7"]).json()
+    assert two["digest"] == "f"
+    assert [[p["document_id"] for p in result] for result in two["results"]] == [["d7"], ["d7"]]
+
+
+@pytest.mark.parametrize(
+    ("index", "call", "body", "status", "words"),
+    [
+        ("plane", "search", {"query": "a", "k": 1}, 404, "did you mean 'plain'"),
+        ("plain", "serch", {"query": "a", "k": 1}, 404, "Not Found"),
+        ("plain", "search", {"query": "a"}, 422, "k: Field required"),
+        ("plain", "search", {"query": "a", "k": -1}, 422, "k: "),
+        ("plain", "search", {"query": "a", "k": 1, "offset": -1}, 422, "offset: "),
+        ("plain", "search", {"query": "a", "k": "1"}, 422, "k: Input should be a valid integer"),
+        ("plain", "search", {"query": "a", "k": 1, "top": 2}, 422, "unknown key 'top' (known: "),
+        ("plain", "search", {"query": ["a"], "k": 1}, 422, "query: "),
+        ("plain", "search", {"query": "a", "k": 900, "offset": 101}, 422, "k + offset is 1001, the limit is 1000"),
+        ("plain", "search", {"query": "a", "k": 1, "documents": ["d1"]}, 422, "cannot be searched by documents"),
+        ("plain", "search", {"query": "a" * 131_073, "k": 1}, 422, "131073 characters, the limit is 131072"),
+        ("plain", "search_batch", {"queries": ["a"] * 1025, "k": 1}, 422, "1025 queries in a batch, the limit is 1024"),
+        ("plain", "search_batch", {"queries": ["a"] * 1000, "k": 21}, 422, "21000 passages, the limit is 20000"),
+        ("plain", "search_batch", {"queries": "a", "k": 1}, 422, "queries: "),
+        ("broken", "search", {"query": "user", "k": 1}, 500, "shard 3 is damaged; build it anew"),
+    ],
+)
+def test_refuses_in_words(url: str, index: str, call: str, body: dict[str, Any], status: int, words: str) -> None:
+    found, error = refusal(post(url, index, call, **body))
+    assert found == status and words in error
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b'{"query": "\\ud800", "k": 1}', b'{"query": "\xff"}'])
+def test_a_body_that_is_no_request_is_refused(url: str, content: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    status, _ = refusal(httpx.post(f"{url}/indexes/plain/search", content=content, headers=headers))
+    assert status in (400, 422)
+
+
+def test_a_web_page_cannot_post_plain_text(url: str) -> None:
+    content = b'{"query": "a", "k": 1}'
+    headers = {"Content-Type": "text/plain"}
+    assert refusal(httpx.post(f"{url}/indexes/plain/search", content=content, headers=headers))[0] == 422
+
+
+@pytest.mark.parametrize("body", [{"queries": [1] * 2_000_000}, {f"{i}": 1 for i in range(500_000)}])
+def test_a_body_of_many_faults_is_refused_at_the_first(url: str, body: dict[str, Any]) -> None:
+    began = time.monotonic()
+    status, error = refusal(post(url, "plain", "search_batch", k=1, **body))
+    assert status == 422 and len(error) < 200 and time.monotonic() - began < 5
+
+
+def test_a_fault_in_a_batch_ends_it(url: str) -> None:
+    assert refusal(post(url, "broken", "search_batch", queries=["user"] * 100, k=1))[0] == 500
+    assert post(url, query="a", k=1).status_code == 200
+
+
+def test_faults_tell_clients_nothing_of_the_inside(url: str) -> None:
+    response = post(url, "broken", query="a", k=1)
+    assert refusal(response) == (500, "the server failed; its log says why")
+
+
+def send_raw(url: str, head: str, *pieces: bytes) -> tuple[int, str]:
+    """What the server answers to a request whose body goes on, if need be, while it answers."""
+    address = httpx.URL(url)
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as connection:
+        begin = f"POST /indexes/plain/search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n\r\n"
+        connection.sendall(begin.encode())
+        for piece in pieces:
+            connection.sendall(piece)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response.status, response.read().decode()
+
+
+def test_a_large_body_is_refused_before_it_is_read() -> None:
+    with serving({"plain": Plain()}, body_bytes=1000) as url:
+        status, text = send_raw(url, "Content-Length: 100000000000")
+        assert status == 413 and "larger than 1000 bytes" in text
+        # Chunked: refused at the first byte over the limit, while the body would go on for ever.
+        status, text = send_raw(url, "Transfer-Encoding: chunked", *[b"100\r\n" + b" " * 256 + b"\r\n"] * 4)
+        assert status == 413 and "larger than 1000 bytes" in text
+        body = json.dumps({"query": "a", "k": 0}).ljust(1000)
+        assert send_raw(url, "Content-Length: 1000", body.encode()) == (200, '{"digest":"plain","passages":[]}')
+
+
+def test_a_body_that_does_not_arrive_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "BODY_SECONDS", 0.2)
+    with serving({"plain": Plain()}, concurrent=1) as url:
+        assert send_raw(url, "Content-Length: 100", b"{")[0] == 408
+        assert post(url, query="a", k=1).status_code == 200
+
+
+def test_more_requests_than_places_are_sent_away_and_come_again() -> None:
+    held = Held()
+    with serving({"held": held}, threads=1, concurrent=2) as url, ThreadPoolExecutor(2) as clients:
+        remote = RemoteIndex(url, backoff=QUICK)
+        inside = [clients.submit(post, url, "held", query="a", k=1) for _ in range(2)]
+        wait_for(lambda: 'in_flight{index="held"} 2.0' in httpx.get(f"{url}/metrics").text)
+        response = post(url, "held", query="a", k=1)
+        assert response.headers["Retry-After"] == "1"
+        status, error = refusal(response)
+        assert status == 503 and "--concurrent" in error
+        threading.Timer(0.1, held.go.set).start()
+        assert remote.search("x", 2) == Plain().search("x", 2)
+        assert [future.result().status_code for future in inside] == [200, 200]
+
+
+def test_searches_run_on_so_many_threads_and_never_on_the_loop() -> None:
+    held = Held()
+    with serving({"held": held}, threads=2) as url, ThreadPoolExecutor(6) as clients:
+        futures = [clients.submit(post, url, "held", query="a", k=1) for _ in range(6)]
+        wait_for(lambda: held.running == 2)
+        assert httpx.get(f"{url}/health").status_code == 200
+        held.go.set()
+        assert [future.result().status_code for future in futures] == [200] * 6
+        assert held.most == 2
+
+
+def test_a_single_query_waits_for_slices_and_not_for_batches() -> None:
+    held = Held()
+    with serving({"held": held}, threads=1) as url, ThreadPoolExecutor(3) as clients:
+        batches = [clients.submit(post, url, "held", "search_batch", queries=["q"] * 160, k=1) for _ in range(2)]
+        wait_for(lambda: held.begun == [FIRST_SLICE])
+        single = clients.submit(post, url, "held", query="a", k=1)
+        wait_for(lambda: 'in_flight{index="held"} 3.0' in httpx.get(f"{url}/metrics").text)
+        time.sleep(0.05)
+        held.go.set()
+        assert single.result().status_code == 200
+        assert [len(future.result().json()["results"]) for future in batches] == [160, 160]
+        assert held.begun.index(1) == 1 and sum(held.begun) == 321
+
+
+def test_a_batch_whose_client_has_gone_is_given_up() -> None:
+    held = Held()
+    with serving({"held": held}, threads=1) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/indexes/held/search_batch", json={"queries": ["q"] * 160, "k": 1}, timeout=0.2)
+        held.go.set()
+        wait_for(lambda: 'requests_total{call="search_batch",index="held"} 1.0' in httpx.get(f"{url}/metrics").text)
+        assert len(held.begun) <= 2
+
+
+def test_seconds_of_a_request() -> None:
+    held = Held()
+    with serving({"held": held}, threads=1, seconds=0.1) as url:
+        for call, body in (("search", {"query": "a"}), ("search_batch", {"queries": ["a"] * 99})):
+            status, error = refusal(post(url, "held", call, k=1, **body))
+            assert status == 504 and "0.1 s" in error
+        with pytest.raises(UserError, match=r"504.*0\.1 s"):
+            RemoteIndex(url).search("a", 1)
+        held.go.set()
+        wait_for(lambda: post(url, "held", query="a", k=1).status_code == 200)
+
+
+def test_metrics_count_by_index() -> None:
+    with serving({"one": Plain(), "two": Plain()}) as url:
+        post(url, "one", query="a", k=1)
+        post(url, "one", "search_batch", queries=["a", "b", "c"], k=1)
+        post(url, "two", query="a", k=1001)
+        post(url, "made-up", "made-up", query="a", k=1)
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+    for line in (
+        'ratchet_search_requests_total{call="search",index="one"} 1.0',
+        'ratchet_search_queries_total{index="one"} 4.0',
+        'ratchet_search_errors_total{call="search",index="two",status="422"} 1.0',
+        'ratchet_search_errors_total{call="",index="",status="404"} 1.0',
+        'ratchet_search_seconds_count{call="search_batch",index="one"} 1.0',
+        'ratchet_search_in_flight{index="one"} 0.0',
+    ):
+        assert line in lines
+    assert "made-up" not in "".join(lines)

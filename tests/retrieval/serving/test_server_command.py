@@ -1,0 +1,101 @@
+"""`python -m retrieval.serving.server` with an index on disk."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.opening import open_folder
+from retrieval.serving.client import RemoteIndex
+from retrieval.serving.server import main
+from tests.helpers.served import TEXTS
+from tests.helpers.tiny_index import tiny_index
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served")
+    tiny_index(path, [{"id": name, "text": text} for name, text in TEXTS.items()])
+    return path / "index"
+
+
+def command(*arguments: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "retrieval.serving.server", *map(str, arguments)]
+    return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+@pytest.mark.slow
+def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
+    process = command(
+        "--index", f"one={folder}", "--index", f"two={folder}", "--port", 0, "--threads", 2, "--depth", 50
+    )
+    try:
+        line = first_line(process)
+        assert line.startswith("serving one (") and ", two (" in line
+        url = line.split()[-1]
+        local, remote = open_folder(folder), RemoteIndex(url, "two")
+        assert remote.digest == local.digest
+        queries = ["harbour of Velm", "number 7", "", "unknown"] * 20
+        assert remote.search_batch(queries, 6, 2) == local.search_batch(queries, 6, 2)
+        assert remote.search("number 7", 5, 0, ["d7", "d8"]) == local.search("number 7", 5, 0, ["d7", "d8"])
+        assert httpx.get(f"{url}/indexes").json()["indexes"][0]["chunks"] == len(local) == 60
+        with pytest.raises(UserError, match="the limit is 50"):
+            remote.search("a", 51)
+        again = command("--index", f"one={folder}", "--port", httpx.URL(url).port)
+        assert again.wait(30) == 2 and "is in use" in first_line(again)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert "Traceback" not in process.communicate()[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_the_command_warns_beyond_this_machine(folder: Path) -> None:
+    process = command("--index", f"one={folder}", "--port", 0, "--host", "0.0.0.0")
+    try:
+        assert "no authentication" in first_line(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "either --config X.yaml or --index"),
+        (["--index", "nowhere"], "expected NAME=FOLDER"),
+        (["--index", "a/b=x"], "expected NAME=FOLDER"),
+        (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
+        (["--index", "a={}", "--port", "99999"], "from 0 to 65535"),
+        (["--index", "a={}", "--host", "no.such.host.invalid"], "cannot listen on --host no.such.host.invalid"),
+        (["--index", "a={}", "--threads", "0"], "--threads must be at least 1"),
+        (["--index", "a={}", "--depth", "0"], "limits: depth"),
+        (["--index", "a={}", "--seconds", "soon"], "limits: seconds"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["server", *[argument.format(folder) for argument in arguments]])
+    with pytest.raises(UserError, match=words):
+        main()
+
+
+def test_missing_uvicorn_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["server", "--index", f"one={folder}"])
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(UserError, match=r"needs uvicorn: pip install 'ratchet\[server\]'"):
+        main()

@@ -1,0 +1,147 @@
+"""Odd answers of search servers, web services and MCP servers: each is the failure of one search, and no more is read
+than an answer can be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.http.retry import Backoff
+from retrieval.serving import client
+from retrieval.serving.client import RemoteIndex
+from retrieval.sources import mcp as mcp_client
+from retrieval.sources.mcp import McpConfig, McpSource
+from retrieval.sources.source import SourceError
+from retrieval.sources.web import client as web_client
+from tests.helpers.odd_answers import DEEP, ODD, bomb, flood, send, wire
+from tests.helpers.served import QUICK
+from tests.helpers.web_upstream import KEY, opened
+
+FAST = Backoff(tries=2, first=0.01, longest=0.02)
+PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}
+GOOD = wire(json.dumps({"digest": "x", "passages": [PASSAGE]}).encode())
+INDEXES = {
+    "indexes": [{"name": "only", "digest": "x", "chunks": 1, "takes_documents": False}],
+    "limits": {},
+}
+
+
+class Odd(ThreadingHTTPServer):
+    """Answers GET with `listed`, and POST with `answers` in their order, then with the last one."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.answers: list[bytes | int] = []
+        self.flooded = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Odd
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        send(self.connection, wire(json.dumps(INDEXES).encode()))
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        answers = self.server.answers
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, int):
+            self.server.flooded += flood(self.connection, answer)
+        else:
+            send(self.connection, answer)
+
+
+@contextmanager
+def running() -> Iterator[Odd]:
+    server = Odd()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+@pytest.fixture
+def odd() -> Iterator[Odd]:
+    with running() as server:
+        yield server
+
+
+STRANGE = ODD | {
+    "a score that is no number": wire(json.dumps({"digest": "x", "passages": [PASSAGE | {"score": 1e999}]}).encode()),
+    "half a surrogate pair": wire(json.dumps({"digest": "x", "passages": [PASSAGE | {"text": "\ud800"}]}).encode()),
+    "texts of another type": wire(json.dumps({"digest": "x", "passages": [PASSAGE | {"text": 7}]}).encode()),
+    "nothing there": wire(DEEP, 404),
+}
+
+
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
+def test_an_odd_answer_of_a_search_server_fails_one_search(answer: bytes, odd: Odd) -> None:
+    remote = RemoteIndex(odd.url, backoff=FAST)
+    odd.answers = [answer, GOOD]
+    with pytest.raises(SourceError) as caught:  # which fails a trajectory; UserError would end the command
+        remote.search("harbour", 1)
+    assert len(str(caught.value)) < 600
+    assert [passage.id for passage in remote.search("harbour", 1)] == ["d:0"]
+    remote.close()
+
+
+@pytest.mark.parametrize("answer", ODD.values(), ids=ODD)
+async def test_an_odd_answer_of_a_web_service_fails_one_search(
+    answer: bytes, odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", KEY)
+    source = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]
+    odd.answers = [answer]
+    with pytest.raises(SourceError) as caught:
+        await source.search("tide", 3)
+    assert len(str(caught.value)) < 600
+    odd.answers = [wire(b'{"results": [{"title": "\\ud800", "content": "half \\udfff a pair", "score": NaN}]}')]
+    (passage,) = await source.search("tides", 3)
+    passage.model_dump_json()
+    await source.close()
+
+
+async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", KEY)
+    for module in (client, web_client, mcp_client):
+        monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
+    remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
+    web = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]
+    tracemalloc.start()
+    try:
+        for answer in (packed, 1 << 30):
+            odd.answers = [answer]
+            tracemalloc.reset_peak()
+            with pytest.raises(SourceError, match="more than 1 MiB is not read"):
+                await asyncio.to_thread(remote.search, "harbour", 1)
+            with pytest.raises(SourceError, match="more than 1 MiB is not read"):
+                await web.search("harbour", 1)
+            mcp = McpSource("other", McpConfig(url=odd.url, timeout=5))
+            with pytest.raises(SourceError, match=r"more than 1 MiB is not read|is packed"):
+                await mcp.tools()
+            await mcp.close()
+            assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert odd.flooded < 32 << 20
+    remote.close()
+    await web.close()

@@ -1,0 +1,97 @@
+"""What a config says under `sources`: checked strictly, opened without a connection, and honest about stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.sources.opening import SERVICES, open_sources
+from retrieval.sources.source import ToolFault
+from tests.helpers.served import Plain
+from tests.helpers.tiny_index import tiny_index
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in SERVICES.values():
+        if kind.key_env:
+            monkeypatch.delenv(kind.key_env, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "problem"),
+    [
+        ("index", {"service": "arxiv"}, "the config's own index; choose another"),
+        ("my web", {"service": "arxiv"}, "cannot be a tool's name"),
+        ("web", {}, r"sources\.web: service: Field required"),
+        ("web", {"service": "bing"}, r"sources\.web: service: .*tavily.*got 'bing'"),
+        ("web", {"service": "arxiv", "time_out": 3}, "time_out: unknown key .did you mean 'timeout'"),
+        ("web", {"service": "arxiv", "mode": "offline"}, "mode: .*local"),
+        ("web", {"service": "arxiv", "per_second": 0}, "per_second"),
+        ("web", {"service": "arxiv", "url": "export.arxiv.org"}, "url: .*expected an address"),
+        ("web", {"service": "arxiv", "url": "https://me:secret@x"}, "url: .*expected an address"),
+        ("web", {"service": "arxiv", "contact": "me\r\nX-Evil: 1"}, r"web\.contact holds characters"),
+        ("web", {"service": "tavily"}, "needs a key in the environment variable TAVILY_API_KEY; .*mode: local"),
+        ("web", {"service": "serper", "key_env": "MINE"}, "needs a key in the environment variable MINE"),
+        ("web", {"service": "tavily", "mode": "local", "index": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(name: str, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        open_sources({name: settings}, Plain())
+
+
+def test_services_without_a_need_for_keys_open_without_one() -> None:
+    free = [name for name, kind in SERVICES.items() if not kind.key_needed]
+    assert sorted(free) == ["arxiv", "openalex", "pubmed", "semantic_scholar", "wikipedia"]
+    assert list(open_sources({name: {"service": name} for name in free}, Plain())) == free
+    assert open_sources({}, Plain()) == {}
+
+
+def test_the_digest_is_of_what_changes_results() -> None:
+    def digest(**settings: Any) -> str:
+        return open_sources({"web": {"service": "openalex", **settings}}, Plain())["web"].digest
+
+    assert digest() == digest(mode="replay") == digest(timeout=3, cache="elsewhere", contact="me", per_second=1)
+    others = [
+        digest(),
+        digest(service="arxiv"),
+        digest(url="http://127.0.0.1:1"),
+        digest(keywords=True),
+        digest(summarise=2),
+        digest(summarise=3),
+        digest(max_characters=10),
+        digest(mode="local"),
+    ]
+    assert len(set(others)) == len(others)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_the_index_stands_in_for_every_service_and_says_so(
+    service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = open_sources({"web": {"service": service, "mode": "local"}}, Plain())["web"]
+    assert f"sources.web: mode: local, the config's index answers in place of {service}" in capsys.readouterr().err
+    assert await source.search("harbour", 4, 2) == Plain().search("harbour", 4, 2)
+    (spec,) = await source.tools()
+    assert spec.name == "web" and f"local stand-in for {service}" in spec.about
+    found = await source.call("web", {"query": "harbour"}, 3)
+    assert list(found.passages) == Plain().search("harbour", 3)
+    for wrong in ({}, {"query": 3}, {"query": " "}, {"query": "a", "k": 5}):
+        with pytest.raises(ToolFault, match='"query"'):
+            await source.call("web", wrong, 3)
+    assert await source.search(" ", 3) == []
+    with pytest.raises(ValueError, match="negative"):
+        await source.search("a", -1)
+
+
+async def test_another_index_may_stand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_index(tmp_path, [{"id": "v", "title": "Velm", "text": "The harbour of Velm froze."}])
+    settings = {"service": "pubmed", "mode": "local", "index": str(tmp_path / "index"), "keywords": True}
+    source = open_sources({"papers": settings}, Plain())["papers"]
+    assert f"{tmp_path / 'index'} answers in place of pubmed" in capsys.readouterr().err
+    assert [passage.document_id for passage in await source.search("Did the harbour freeze?", 3)] == ["v"]
+    assert await source.search("mooring", 3) == []

@@ -1,0 +1,106 @@
+"""The cache of responses: what was asked once is answered from the disk, and replay never asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retrieval.sources.source import SourceError
+from tests.helpers.served import wait_for
+from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, stored, upstream
+
+
+@pytest.fixture
+def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
+    monkeypatch.setenv("TAVILY_API_KEY", KEY)
+    with upstream() as state:
+        yield state
+
+
+async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    found = await asyncio.gather(*(source.search("tide", 3) for _ in range(8)))
+    assert len(up.asked) == 1 and found == [found[0]] * 8
+    again = opened(up, "tavily", tmp_path, contact="somebody@else.example")
+    assert await again.search("tide", 3) == found[0] and len(up.asked) == 1
+    await again.search("tide", 4)
+    await again.search("tide", 1, 2)  # the first three, which are there
+    assert len(up.asked) == 2
+    assert again.digest == source.digest
+    await source.close()
+    await again.close()
+
+
+async def test_replay_never_connects_and_needs_no_key(
+    up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = opened(up, "tavily", tmp_path)
+    found = await live.search("tide", 3)
+    await live.close()
+    monkeypatch.delenv("TAVILY_API_KEY")
+    replay = opened(up, "tavily", tmp_path, mode="replay")
+    assert await replay.search("tide", 3) == found and replay.digest == live.digest
+    with pytest.raises(SourceError, match=r"no stored answer for 'ebb' \(.*is not there\); mode: live would fetch"):
+        await replay.search("ebb", 3)
+    (file,) = stored(tmp_path)
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(SourceError, match=rf"{file.name} is damaged"):
+        await replay.search("tide", 3)
+    assert len(up.asked) == 1
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"response": 3}', '{"request": {}, "response": "{}"}', "\udcff"])
+async def test_a_damaged_file_is_fetched_again(damage: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    found = await source.search("tide", 3)
+    (file,) = stored(tmp_path)
+    before = file.read_text()
+    file.write_bytes(damage.encode(errors="surrogateescape"))
+    assert await source.search("tide", 3) == found
+    assert len(up.asked) == 2
+    assert json.loads(file.read_text())["response"] == json.loads(before)["response"]
+    await source.close()
+
+
+async def test_record_fetches_anew_and_once(up: Upstream, tmp_path: Path) -> None:
+    live = opened(up, "tavily", tmp_path)
+    await live.search("tide", 1)
+    record = opened(up, "tavily", tmp_path, mode="record")
+    changed = {"results": [{"title": "New", "url": "https://velm.example/new", "content": "It changed."}]}
+    up.faults.append(Reply(body=json.dumps(changed)))
+    found = [await record.search("tide", 1) for _ in range(3)]
+    assert [passages[0].text for passages in found] == ["It changed."] * 3 and len(up.asked) == 2
+    assert await live.search("tide", 1) == found[0]
+    await live.close()
+    await record.close()
+
+
+async def test_failures_and_other_addresses_are_not_answers(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    up.faults.append(Reply(400, "bad"))
+    with pytest.raises(SourceError):
+        await source.search("tide", 1)
+    assert not stored(tmp_path)
+    assert (await source.search("tide", 1))[0].title == PAPERS[0].title
+    proxy = opened(up, "tavily", tmp_path, url=f"{up.url}/proxy")
+    with pytest.raises(SourceError, match="404"):
+        await proxy.search("tide", 1)
+    assert up.asked[-1].path == "/proxy/search"
+    await source.close()
+    await proxy.close()
+
+
+async def test_a_search_that_is_given_up_leaves_the_others(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    up.faults.append(Reply(delay=0.3, body="{}"))
+    first = asyncio.create_task(source.search("tide", 3))
+    await asyncio.to_thread(wait_for, lambda: bool(up.asked))
+    second = asyncio.create_task(source.search("tide", 3))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert len(await second) == 3
+    await source.close()

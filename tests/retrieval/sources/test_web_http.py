@@ -1,0 +1,174 @@
+"""The client of the search services: patient with what is transient, quick about what is not, and discreet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.sources.source import SourceError
+from retrieval.sources.web import client
+from tests.helpers.served import wait_for
+from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored, upstream
+
+
+@pytest.fixture
+def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
+    monkeypatch.setenv("TAVILY_API_KEY", f"{KEY}\n")
+    monkeypatch.setenv("NCBI_API_KEY", KEY)
+    with upstream() as state:
+        yield state
+
+
+async def test_what_is_transient_is_tried_again(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path, tries=6)
+    up.faults += [
+        Reply(500, "oops"),
+        Reply(429, "slow down"),
+        Reply(503),
+        Reply(body="{" * 99, broken=True),
+        Reply(body=b"\x1f\x8bno", headers={"Content-Encoding": "gzip"}),
+    ]
+    assert len(await source.search("tide", 3)) == 3
+    assert len(up.asked) == 6
+    await source.close()
+
+
+async def test_retry_after_is_kept_to_by_all_searches(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    up.faults.append(Reply(429, headers={"Retry-After": "0.3"}))
+    first = asyncio.create_task(source.search("tide", 3))
+    await asyncio.to_thread(wait_for, lambda: bool(up.asked))
+    await asyncio.sleep(0.05)
+    await asyncio.gather(first, source.search("harbour", 1))
+    times = [asked.at for asked in up.asked]
+    assert len(times) == 3 and min(times[1:]) - times[0] >= 0.3
+    await source.close()
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+async def test_a_service_that_wants_hours_of_peace_gets_them(form: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    later = "3600" if form == "seconds" else formatdate(time.time() + 3600, usegmt=True)
+    up.faults.append(Reply(429, "used up", {"Retry-After": later}))
+    with pytest.raises(SourceError, match=r"answered 429: used up; it wants to be left alone for .* mode: replay"):
+        await source.search("tide", 3)
+    assert len(up.asked) == 1
+    await source.close()
+
+
+async def test_patience_ends(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path, tries=3)
+    up.faults += [Reply(500, "oops")] * 9
+    with pytest.raises(SourceError, match=r"tavily answered 500: oops \(after 3 tries\); run the same command again"):
+        await source.search("tide", 3)
+    assert len(up.asked) == 3
+    await source.close()
+    hurried = opened(up, "tavily", tmp_path, wait=60, deadline=0.001)
+    with pytest.raises(SourceError, match=r"after 1 tries"):
+        await hurried.search("tides", 3)
+    await hurried.close()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 432])
+async def test_what_is_wrong_for_good_is_not_tried_again(status: int, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    up.faults.append(Reply(status, f"no: \x1b[31m{KEY}\n is wrong" + "x" * 1000))
+    with pytest.raises(SourceError, match=rf"tavily answered {status}: no: \*\*\* is wrongx+\.\.\.; ") as caught:
+        await source.search("tide", 3)
+    assert KEY not in str(caught.value) and len(up.asked) == 1
+    assert ("TAVILY_API_KEY" in str(caught.value)) == (status in (401, 403))
+    await source.close()
+
+
+@pytest.mark.parametrize("slow", [Reply(delay=2), Reply(body="x" * 500, drip=0.01)])
+async def test_slow_answers_are_given_up_and_tried_again(slow: Reply, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path, timeout=0.6)
+    up.faults.append(slow)
+    assert len(await source.search("tide", 3)) == 3
+    await source.close()
+    hurried = opened(up, "tavily", tmp_path, timeout=0.1, tries=2)
+    up.faults += [slow, slow]
+    with pytest.raises(SourceError, match=r"no whole answer within 0.1 s \(after 2 tries\)"):
+        await hurried.search("tides", 3)
+    await hurried.close()
+
+
+async def test_a_service_that_is_not_there(up: Upstream, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    source = opened(up, "tavily", tmp_path, url=nobody, tries=2)
+    with pytest.raises(SourceError, match=rf"tavily: cannot talk to {nobody} .*after 2 tries"):
+        await source.search("tide", 3)
+    await source.close()
+
+
+async def test_redirects_and_floods_are_refused(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = opened(up, "tavily", tmp_path)
+    up.faults.append(Reply(302, headers={"Location": f"{up.url}/w/api.php"}))
+    with pytest.raises(SourceError, match=r"302.*sends us on to .*/w/api\.php, which is not followed"):
+        await source.search("tide", 3)
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+    up.faults.append(Reply(body=b" " * ((1 << 20) + 1)))
+    with pytest.raises(SourceError, match="more than 1 MiB"):
+        await source.search("tide", 3)
+    assert len(up.asked) == 2
+    await source.close()
+
+
+async def test_the_pace_holds_for_all_sources_of_a_host(up: Upstream, tmp_path: Path) -> None:
+    one, two = (opened(up, service, tmp_path, per_second=25) for service in ("tavily", "pubmed"))
+    began = time.monotonic()
+    await asyncio.gather(*(source.search(f"tide {i}", 2) for i in range(3) for source in (one, two)))
+    waits = sorted(asked.at - began for asked in up.asked)
+    assert len(waits) == 7 and all(wait >= number * 0.04 for number, wait in enumerate(waits))
+    await one.close()
+    await two.close()
+
+
+def test_turns_are_given_out_one_by_one_for_each_host() -> None:
+    pace = client.Pace()
+    assert [round(pace.turn("a", 10)) for _ in range(3)] == [0, 10, 20]
+    assert round(pace.turn("b", 10)) == 0
+    pace.hold("b", 60)
+    pace.hold("a", 5)
+    assert [round(pace.turn(host, 10)) for host in "bab"] == [60, 30, 70]
+
+
+async def test_keys_are_told_to_nobody_else(
+    up: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for service in ("tavily", "pubmed"):
+        source = opened(up, service, tmp_path)
+        up.faults.append(Reply(500, f"key {KEY}"))
+        await source.search("tide", 2)
+        await source.close()
+        assert KEY not in source.digest + repr(source) + repr(vars(source))
+    texts = [path.read_text() for path in stored(tmp_path)]
+    assert len(texts) == 3 and "me@velm.example" not in "".join(texts)
+    assert KEY not in "".join([*texts, caplog.text, *capfd.readouterr()])
+    assert "tavily answered 500: key ***" in caplog.text
+
+
+def test_a_source_outlives_an_event_loop(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    for query in ("tide", "harbour"):
+        assert len(asyncio.run(source.search(query, 1))) == 1
+    asyncio.run(source.close())
+
+
+def test_a_key_that_no_header_can_hold_is_named_but_not_shown(
+    up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_KEY", "gehëim\u2028")
+    with pytest.raises(UserError, match="variable OTHER_KEY holds characters") as caught:
+        opened(up, "tavily", tmp_path, key_env="OTHER_KEY")
+    assert "geh" not in str(caught.value)

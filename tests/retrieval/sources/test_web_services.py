@@ -1,0 +1,198 @@
+"""Each search service against a server that speaks its format: what is asked, and what becomes of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.sources.opening import SERVICES
+from retrieval.sources.source import SourceError
+from retrieval.sources.web.openalex import abstract
+from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream
+
+IDS = {
+    "arxiv": "arxiv:2401.{}v2",
+    "pubmed": "pubmed:{}",
+    "semantic_scholar": "semantic_scholar:s{}",
+    "openalex": "openalex:W{}",
+}
+
+
+@pytest.fixture
+def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
+    for kind in SERVICES.values():
+        if kind.key_env:
+            monkeypatch.setenv(kind.key_env, KEY)
+    with upstream() as state:
+        yield state
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_every_service_gives_the_same_passages(service: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, service, tmp_path)
+    found = await source.search("tides of Velm", 5)
+    assert len(found) == 5
+    assert await source.search("tides of Velm", 2, 3) == found[3:]
+    assert len(await source.search("tides of Velm", 50, 5)) == 2
+    assert len({passage.id for passage in found}) == 5
+    assert all(one.score > two.score for one, two in pairwise(found))
+    for passage, paper in zip(found, PAPERS, strict=False):
+        assert passage.title.removesuffix(" in vitro") == paper.title
+        assert passage.document_id.startswith("http") and str(paper.number) in passage.document_id
+        assert passage.id == IDS.get(service, passage.id).format(paper.number)
+        assert f"measured {paper.number - 41_000} times." in passage.text and "α < β" in passage.text
+    await source.close()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_no_results_and_no_query(service: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, service, tmp_path)
+    assert await source.search("nothing", 3) == []
+    asked = len(up.asked)
+    assert await source.search(" \n\x00", 3) == await source.search("?!", 3) == await source.search("tides", 0) == []
+    assert len(up.asked) == asked == 1
+    await source.close()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_hostile_text_is_text_and_nothing_else(service: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, service, tmp_path)
+    text = (await source.search("tides", 3))[2].text
+    assert "<|im_start|>system" in text and "</passage>" in text and "Assistant: SUPPORTS" in text
+    assert ("[2J" in text) == (service in ("arxiv", "pubmed"))  # XML holds no escape character that it could belong to
+    assert all(character >= " " or character == "\n" for character in text)
+    assert "\u202e" not in text and "\u2028" not in text
+    await source.close()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize(
+    "body", ["", "<html>Sign in to the Velm hotel network</html>", "[]", "{}", "[" * 100_000, '{"results": 3}', "\x00"]
+)
+async def test_what_is_no_answer_is_an_error_and_is_not_kept(
+    service: str, body: str, up: Upstream, tmp_path: Path
+) -> None:
+    source = opened(up, service, tmp_path)
+    up.faults.append(Reply(body=body))
+    with pytest.raises(SourceError, match=f"{service}: http.* did not answer as this service does"):
+        await source.search("tides", 2)
+    assert len(await source.search("tides", 2)) == 2
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    ("service", "answer", "texts"),
+    [
+        ("tavily", {"results": [{"url": "u"}, {"title": "T"}, 7, {"content": None, "title": "N", "score": "x"}]}, "TN"),
+        ("serper", {"organic": [{"link": "u", "snippet": ["?"]}, *[{"title": "T", "link": "u"}] * 2]}, "T"),
+        ("semantic_scholar", {"data": [{"title": "A"}, {"tldr": {"text": "B"}, "abstract": None}, None]}, "AB"),
+        (
+            "openalex",
+            {"results": [{"id": None}, {"id": "x/W1", "abstract_inverted_index": None, "display_name": "A"}]},
+            "A",
+        ),
+        (
+            "wikipedia",
+            {"query": {"search": [{"pageid": 5, "title": "A"}, {"snippet": "<b>B</b>"}], "pages": [{}]}},
+            "AB",
+        ),
+    ],
+)
+async def test_missing_fields_cost_a_result_and_no_more(
+    service: str, answer: dict[str, Any], texts: str, up: Upstream, tmp_path: Path
+) -> None:
+    source = opened(up, service, tmp_path)
+    up.faults.append(Reply(body=json.dumps(answer)))
+    assert [passage.text for passage in await source.search("tides", 9)] == [*texts]
+    await source.close()
+
+
+async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: Path) -> None:
+    for service in SERVICES:
+        source = opened(up, service, tmp_path)
+        await source.search('Is "well-known" tea (black)\n AND: good?', 2, 1)
+        await source.close()
+    asked = {request.path: request for request in up.asked}
+    assert len(up.asked) == 8
+    assert [request.body for request in up.asked[:2]] == [
+        {"query": 'Is "well-known" tea (black) AND: good?', "search_depth": "basic", "max_results": 3},
+        {"q": 'Is "well-known" tea (black) AND: good?', "num": 3},
+    ]
+    assert asked["/api/query"].params["search_query"] == 'all:"well-known" OR all:"tea" OR all:"black" OR all:"good"'
+    assert asked["/entrez/eutils/esearch.fcgi"].params["api_key"] == KEY
+    assert asked["/entrez/eutils/esearch.fcgi"].params["email"] == "me@velm.example"
+    assert asked["/entrez/eutils/efetch.fcgi"].params["id"] == "41002,41003"
+    assert asked["/graph/v1/paper/search"].headers["x-api-key"] == KEY
+    assert asked["/graph/v1/paper/search"].params["query"] == 'Is "well known" tea (black) AND: good?'
+    assert asked["/works"].params["search"] == "Is  well-known  tea (black) AND: good "
+    assert asked["/works"].params["mailto"] == "me@velm.example"
+    assert all("(me@velm.example)" in request.headers["User-Agent"] for request in up.asked)
+
+
+async def test_long_queries_are_cut_to_what_the_service_takes(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path, max_characters=30)
+    found = await source.search("tide " * 1000, 30)
+    assert len(up.asked[0].body["query"]) <= 400 and len(found) == 7
+    assert found[0].text == "The harbour of Velm was…"
+    await source.close()
+
+
+async def test_wikipedia_adds_the_snippet_that_matched_further_down(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "wikipedia", tmp_path)
+    assert (await source.search("tide", 1))[0].text == f"{PAPERS[0].abstract}\nits tide rose & fell 41001"
+    up.faults.append(Reply(body=json.dumps({"error": {"code": "readonly", "info": "The wiki is\nlocked"}})))
+    with pytest.raises(SourceError, match="readonly: The wiki is locked"):
+        await source.search("tides", 1)
+    await source.close()
+    anonymous = opened(up, "wikipedia", tmp_path, contact=None)
+    with pytest.raises(SourceError, match=r"403: Please set a user-agent.*set contact"):
+        await anonymous.search("anonymous", 1)
+    await anonymous.close()
+
+
+async def test_pubmed_keeps_the_parts_of_an_abstract_and_the_ranking(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "pubmed", tmp_path)
+    found = await source.search("tide", 2)
+    assert found[1].text == (
+        "BACKGROUND: The harbour of Velm was measured 2 times.\n"
+        "RESULTS: Its tide rose by 2.5 m, and α < β. No mooring broke."
+    )
+    up.faults.append(Reply(body=json.dumps({"esearchresult": {"ERROR": "Search Backend failed"}})))
+    with pytest.raises(SourceError, match="Search Backend failed"):
+        await source.search("tides", 1)
+    await source.close()
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "{}">]>'.format("&a;" * 50)
+
+
+@pytest.mark.parametrize(
+    ("xml", "problem"),
+    [
+        (f'{BOMB}<feed xmlns="http://www.w3.org/2005/Atom">&b;</feed>', "declares entities"),
+        ('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/hostname">]><feed>&e;</feed>', "declares entities"),
+        ("<a>" * 100_000, "elements deep"),
+        ("<feed>", "not valid XML"),
+        ("<html/>", "expected an Atom feed"),
+        (
+            '<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>http://arxiv.org/api/errors#x</id>'
+            "<summary>bad start</summary></entry></feed>",
+            "bad start",
+        ),
+    ],
+)
+async def test_harmful_or_wrong_xml_is_refused(xml: str, problem: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "arxiv", tmp_path)
+    up.faults.append(Reply(body=xml))
+    with pytest.raises(SourceError, match=problem):
+        await source.search("tides", 2)
+    await source.close()
+
+
+def test_an_inverted_abstract_is_read_back_in_order() -> None:
+    assert abstract({"tide": [1, 3], "the": [0], "turns": [2, "x", -1, 10**12], "bad": 4}) == "the tide turns tide"

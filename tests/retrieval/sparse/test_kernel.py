@@ -1,0 +1,197 @@
+"""What the kernel rests on: codes that bound weights and give them back, blocks that are found again, the heap."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from retrieval.encoders.vectors import WEIGHTS
+from retrieval.sparse.engine import Bm25, Postings
+from retrieval.sparse.heap import offer
+from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry, list_size
+from retrieval.sparse.quantisation import (
+    STEPS,
+    bfloat16_values,
+    frequency_code,
+    length_norm,
+    smallest_frequency,
+    value_codes,
+    weight_code,
+)
+from retrieval.sparse.selection import kth_largest
+from retrieval.sparse.shards import NOT_THERE, Shard
+from tests.helpers.postings_oracle import Corpus
+
+NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), st.floats(0, 1e6, allow_subnormal=False))
+
+# Codes
+
+
+@settings(deadline=None)
+@given(st.floats(1e-40, 100), st.floats(1e-40, 100))
+def test_a_weight_code_is_the_smallest_that_bounds_the_weight(weight: float, top: float) -> None:
+    assume(weight <= top)
+    code = weight_code(weight, top)
+    assert 1 <= code <= STEPS
+    # Rounding may put a weight on the wrong side of an edge by a few units in the last place of a float64.
+    assert weight <= top * (code / STEPS) ** 2 * (1 + 1e-14)
+    assert code == 1 or weight >= top * ((code - 1) / STEPS) ** 2 * (1 - 1e-14)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.one_of(st.integers(1, 60), st.integers(1, 100_000)), NORMS)
+def test_a_frequency_comes_back_from_its_code(frequency: int, norm: float) -> None:
+    code = frequency_code(frequency, norm)
+    smallest = smallest_frequency(code, norm)
+    assert smallest <= frequency
+    assert frequency_code(smallest, norm) == code
+    assert smallest == 1 or frequency_code(smallest - 1, norm) < code
+
+
+@settings(deadline=None)
+@given(NORMS)
+def test_every_code_has_the_frequencies_that_a_plain_search_finds(norm: float) -> None:
+    codes = [frequency_code(frequency, norm) for frequency in range(1, 400)]
+    assert codes == sorted(codes)
+    for code in range(1, STEPS + 1):
+        if code in codes:
+            assert smallest_frequency(code, norm) == 1 + codes.index(code)
+        elif code < codes[-1]:
+            assert smallest_frequency(code, norm) == 0
+
+
+def test_length_norm() -> None:
+    assert length_norm(10, 0.9, 0.0, 5.0) == 0.9
+    assert length_norm(10, 0.9, 1.0, 5.0) == pytest.approx(1.8)
+    assert length_norm(0, 0.9, 1.0, 5.0) == 0.0
+    assert length_norm(10, 0.0, 0.4, 5.0) == 0.0
+
+
+@pytest.mark.parametrize("largest", [1, 2, 100, 0x3F80, 0x4000, len(WEIGHTS) - 1])
+def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
+    values = WEIGHTS[: largest + 1]
+    codes, firsts = value_codes(values)
+    assert codes[0] == 0 and (codes[1:] > 0).all() and codes[-1] == STEPS
+    numbers = np.arange(len(values))
+    places = numbers - firsts[codes]
+    assert (places >= 0).all()
+    assert np.array_equal(firsts[codes] + places, numbers)
+    # The first number of a code is indeed the first that has it.
+    assert np.array_equal(firsts[codes], np.searchsorted(codes, codes))
+    bounds = float(values[-1]) * (codes.astype(np.float64) / STEPS) ** 2
+    assert (values <= bounds * (1 + 1e-14)).all()
+    below = float(values[-1]) * ((codes.astype(np.float64) - 1) / STEPS) ** 2
+    assert (values[codes > 1] >= below[codes > 1] * (1 - 1e-14)).all()
+
+
+def test_bfloat16_values() -> None:
+    assert bfloat16_values([0x3F80, 0x4000, 0x3F81]).tolist() == [1.0, 2.0, 1.0078125]
+    assert WEIGHTS[0x3F80] == np.float32(math.log(2.0))
+    assert (np.diff(WEIGHTS) > 0).all(), "value numbers ascend as their weights do"
+
+
+# Blocks
+
+CHUNKS = 2 * WINDOW + 1001
+LISTS: dict[str, np.ndarray] = {
+    "everywhere": np.arange(CHUNKS),
+    "a third": np.arange(1, CHUNKS, 3),
+    "a hundredth": np.arange(7, CHUNKS, 100),
+    "with bridges": np.concatenate([np.arange(n, n + 20) for n in range(300, CHUNKS - 20, 1800)]),
+    "far apart": np.arange(5, CHUNKS, 900),
+    "a few": np.array([0, WINDOW - 1, WINDOW, CHUNKS - 1]),
+    "one": np.array([CHUNKS - 1]),
+    "one window": np.arange(WINDOW, 2 * WINDOW, 2),
+    "first and last": np.concatenate([np.arange(0, 900, 4), np.arange(CHUNKS - 900, CHUNKS, 4)]),
+}
+KINDS = {"everywhere": {DENSE}, "a third": {DENSE}, "a hundredth": {GAPS}, "with bridges": {GAPS}, "a few": {SHORT}}
+KINDS |= {"far apart": {SPARSE}, "one": {SHORT}, "one window": {DENSE}}
+
+
+@pytest.fixture(scope="module", params=[Bm25(0.9, 0.4), None], ids=["bm25", "sparse"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Postings]:
+    folder = tmp_path_factory.mktemp("shard")
+    lists = {i: (chunks, 1 + chunks % 5) for i, chunks in enumerate(LISTS.values())}
+    corpus = Corpus(CHUNKS, lists, request.param)
+    return corpus, Postings(Shard(folder, corpus.write(folder)), request.param is not None)
+
+
+def region_of(postings: Postings, term: int) -> int:
+    if len(postings.hashes):  # BM25's terms stand in the order of their hashes
+        names = [postings.shard.terms[i] for i in range(len(postings.regions))]
+        term = names.index(f"t{term}")
+    assert postings.regions[term] != NOT_THERE
+    return int(postings.regions[term])
+
+
+def blocks_of(postings: Postings, term: int) -> list[tuple[int, int, int, int]]:
+    """(kind, window, first byte, entries) of every block, read as sparse/postings.py says; -1: all windows."""
+    words, region = postings.words, region_of(postings, term)
+    head = int(words[region])
+    if head < BLOCKS:
+        return [(SHORT, -1, 4 * (region + 1), head)]
+    count = head - BLOCKS
+    blocks, at = [], 4 * (region + 2 + count)
+    for record in words[region + 2 : region + 2 + count].tolist():
+        kind, window, entries = record >> 30, (record >> 16) & 0x3FFF, (record & 0xFFFF) + 1
+        blocks.append((kind, window, at, entries))
+        at += block_bytes(kind, entries, min(WINDOW, CHUNKS - window * WINDOW), not len(postings.hashes))
+    return blocks
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_stored_as_the_smallest_kind_and_every_posting_is_found(
+    written: tuple[Corpus, Postings], name: str
+) -> None:
+    _, postings = written
+    term = list(LISTS).index(name)
+    blocks = blocks_of(postings, term)
+    assert list_size(postings.words, region_of(postings, term)) == len(LISTS[name])
+    if name in KINDS:
+        full = [kind for kind, window, _, _ in blocks if window < CHUNKS // WINDOW]
+        assert set(full) == KINDS[name]
+    placed = not len(postings.hashes)
+    found: list[int] = []
+    for kind, window, at, entries in blocks:
+        first, size = (0, CHUNKS) if kind == SHORT else (window * WINDOW, min(WINDOW, CHUNKS - window * WINDOW))
+        wanted = np.flatnonzero(np.isin(np.arange(first, first + size), LISTS[name]))
+        others = np.random.default_rng(term).integers(0, size, 500)
+        order = {chunk: i for i, chunk in enumerate(wanted.tolist())}
+        for chunk in {*wanted[:300].tolist(), *wanted[-300:].tolist(), *others.tolist(), 0, size - 1}:
+            code, entry = find_entry(postings.files, kind, at, entries, min(size, WINDOW), chunk, placed)
+            assert (code > 0) == (chunk in order)
+            if placed and code and kind != GAPS:  # the bridges of GAPS are entries too
+                assert entry == order[chunk]
+        found += (first + wanted).tolist()
+    assert found == LISTS[name].tolist()
+
+
+# Selection
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.0, 3.5, 1e30]), min_size=1, max_size=60), st.data())
+def test_kth_largest(values: list[float], data: Any) -> None:
+    k = data.draw(st.integers(1, len(values)))
+    padded = np.array([*values, 1e38], np.float32)  # what is beyond `count` does not count
+    assert kth_largest(padded, len(values), k) == np.float32(sorted(values, reverse=True)[k - 1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0.25, 1.0, 1.0, 2.0]), st.integers(0, 99)), max_size=60), st.integers(1, 20))
+def test_the_heap_keeps_the_best_whatever_the_order(hits: list[tuple[float, int]], k: int) -> None:
+    hits = list(dict.fromkeys(hits))
+    scores, chunks = np.zeros(k), np.zeros(k, np.int64)
+    held = 0
+    for score, chunk in hits:
+        held = offer(scores, chunks, held, score, chunk)
+        if held:
+            kept = list(zip(scores[:held].tolist(), chunks[:held].tolist(), strict=True))
+            assert kept[0] == max(kept, key=lambda hit: (-hit[0], hit[1])), "the worst stands at the root"
+    best = sorted(hits, key=lambda hit: (-hit[0], hit[1]))[:k]
+    assert sorted(zip(scores[:held].tolist(), chunks[:held].tolist(), strict=True)) == sorted(best)
