@@ -70,7 +70,7 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
             usable[trajectory.question_id].append((right, final or 0.0))
     if len(names) < 2 or not usable:
         return None
-    weights: dict[tuple[str, ...], float] = {right: 0.0 for right in _subsets(names)} if len(names) <= 3 else {}
+    weights: dict[tuple[str, ...], float] = dict.fromkeys(_subsets(names), 0.0) if len(names) <= 3 else {}
     finals: dict[tuple[str, ...], float] = defaultdict(float)
     for samples in usable.values():
         for right, final in samples:

@@ -190,9 +190,13 @@ def test_changed_content_is_noticed_by_the_next_build(tmp_path: Path, then: str)
     if then == "added":
         more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
         config = config.model_copy(update={"documents": (*config.documents, str(more))})
-    with pytest.raises(UserError, match=r"00000: .*content of postings has changed.*Delete 00000 and run"):
+
+    def build_and_open() -> None:
         build(config)
         open_folder(config.path)
+
+    with pytest.raises(UserError, match=r"00000: .*content of postings has changed.*Delete 00000 and run"):
+        build_and_open()
     shutil.rmtree(path.parent)
     build(config)
     assert open_folder(config.path).search("Torrin", 1)[0].document_id == "d0"

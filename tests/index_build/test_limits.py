@@ -235,9 +235,9 @@ def test_parts_that_could_not_be_fused_are_refused_before_they_are_built(
         command(monkeypatch, "--config", hybrid(tmp_path / "a", {}, {**sparse, "chunk_tokens": 100}))
     with pytest.raises(UserError, match=r"part1.*chunk_overlap.*same chunks"):
         command(monkeypatch, "--config", hybrid(tmp_path / "a", {"chunk_overlap": 0}, sparse))
+    tokenizers = [str(save_tiny_tokenizer(tmp_path / style, style)) for style in ("falcon3", "llama3")]
+    parts = [{**part, "tokenizer": name} for part, name in zip(({}, sparse), tokenizers, strict=True)]
     with pytest.raises(UserError, match=r"part1.*tokenizer.*same chunks"):
-        tokenizers = [str(save_tiny_tokenizer(tmp_path / style, style)) for style in ("falcon3", "llama3")]
-        parts = [{**part, "tokenizer": name} for part, name in zip(({}, sparse), tokenizers, strict=True)]
         command(monkeypatch, "--config", hybrid(tmp_path / "b", *parts))
     assert not (tmp_path / "a" / "part0").exists() and not (tmp_path / "b" / "part0").exists()
 

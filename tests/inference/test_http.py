@@ -104,8 +104,8 @@ async def test_cut_off_by_max_tokens_or_by_the_window(world: World) -> None:
     full = await other.ask()
     assert (full.finish_reason, len(full.ids)) == ("context", 4)
     assert other.engine.max_context == world.server.window
+    other.engine.max_context = 5
     with pytest.raises(EngineError, match=rf"{len(world.dialogue.ids)} tokens.*context holds 5"):
-        other.engine.max_context = 5
         await other.ask()
 
 

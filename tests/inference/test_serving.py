@@ -128,9 +128,9 @@ async def test_an_adapter_that_the_server_ignores_is_found_out(fake: FakeVllm, t
 
 
 async def test_a_program_that_is_not_there(fake: FakeVllm, tmp_path: Path) -> None:
+    made = server(fake, tmp_path)
+    made.command = ["/no/such/python"]
     with pytest.raises(UserError, match=r"/no/such/python: No such file"):
-        made = server(fake, tmp_path)
-        made.command = ["/no/such/python"]
         await run(made, "true")
     with pytest.raises(UserError, match="no-such-command: cannot run"):
         await run(server(fake, tmp_path), "no-such-command")

@@ -182,7 +182,9 @@ def test_modules_and_set_up_come_before_the_command(world: World) -> None:
     assert world.requeued() == ["module load cuda/12", "module load gcc"]
 
 
-@pytest.mark.parametrize("name, text", [("RATCHET_SETUP", "source /nowhere/activate"), ("RATCHET_MODULES", "cuda/12")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("RATCHET_SETUP", "source /nowhere/activate"), ("RATCHET_MODULES", "cuda/12")]
+)
 def test_a_set_up_that_fails_says_so_and_runs_nothing(world: World, name: str, text: str) -> None:
     module = {"BASH_FUNC_module%%": "() { return 1; }"}
     status, out = world.run("echo", "must not run", **{name: text}, **module)

@@ -11,7 +11,7 @@ from slurm.site import Resources, Site, load_site, resources_of
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    ("text", "message"),
     [
         ("partiton: gpu", "partiton: unknown key (did you mean 'partition'?)"),
         ("jobs: {trian: {}}", "jobs.trian: unknown key (did you mean 'train'?)"),
@@ -48,7 +48,7 @@ def test_a_jobs_resources_are_its_own_then_the_sites_then_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, seconds",
+    ("text", "seconds"),
     [
         ("90", 5400),
         ("90:30", 5430),

@@ -170,7 +170,7 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
 
 
 @pytest.mark.parametrize(
-    "job, sections, message",
+    ("job", "sections", "message"),
     [
         ("sample", {}, "the index is not built; `python -m slurm index --config"),
         ("rewards", {}, "no trajectories; `python -m slurm sample --config"),

@@ -70,7 +70,7 @@ def test_check_rows_notices_a_changed_label_or_mask() -> None:
     wrong_id = row.model_copy(update={"ids": (*row.ids[:-1], row.ids[-1] + 1)})
     more = row.model_copy(update={"loss_mask": (0, *[1] * (len(row.ids) - 1))})
     for bad in (wrong_id, more):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"differs? from|no loss token"):
             check_rows([bad], {"t": one})
 
 

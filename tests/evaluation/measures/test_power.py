@@ -41,7 +41,7 @@ def test_simulated_evaluations_find_the_gain_as_often_as_planned(kind: str) -> N
 
 def test_what_plans_nothing_is_refused() -> None:
     for bad in ({"sd": 0.0}, {"sd": float("nan")}, {"gain": 0.0}, {"gain": -0.1}, {"power": 1.0}, {"alpha": 0.0}):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"gain is|sd is|power .* and alpha"):
             questions_needed(**{"sd": 1.0, "gain": 0.1, **bad})
     with pytest.raises(ValueError, match="one question"):
         smallest_gain(1.0, 1)

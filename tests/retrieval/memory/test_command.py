@@ -58,7 +58,7 @@ def test_stats_by_scope(command: Command, folder: Path) -> None:
     out = command("stats")
     size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
     assert out.startswith(f"{folder}: 1 segment(s), {size} bytes\n")
-    rows = {cells[0]: cells[1:6] for cells in map(lambda row: row.replace("│", " ").split(), out.splitlines()) if cells}
+    rows = {cells[0]: cells[1:6] for row in out.splitlines() if (cells := row.replace("│", " ").split())}
     # entities, pieces, left out, questions, characters
     assert rows["train"] == ["2", "3", "1", "2", str(12 + len("She was an engineer.") + len("\x1b]0;x"))]
     assert rows["test/base/base"] == ["1", "1", "0", "1", "8"]

@@ -328,7 +328,7 @@ def test_a_score_of_exactly_nothing_is_no_hit(tmp_path: Path) -> None:
 
 def test_what_the_rounding_of_bounds_loses_is_allowed_for(tmp_path: Path) -> None:
     """A chunk whose thirty small weights sum to barely more than another's single one, bounds as tight as can be."""
-    every = corpus([{0: ONE}, {term: ONE for term in range(1, 31)}])
+    every = corpus([{0: ONE}, dict.fromkeys(range(1, 31), ONE)])
     engine = every.engine(tmp_path)
     random = np.random.default_rng(5)
     queries: list[Query] = []
