@@ -89,6 +89,8 @@ def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; what stands against it is a UserError."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port {port}: a port is a number from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)
@@ -100,8 +102,6 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} of {host} is in use; stop what uses it, or choose another --port") from error
         raise UserError(f"cannot listen on --host {host} --port {port} ({error.strerror or error})") from error
-    except OverflowError as error:
-        raise UserError(f"--port {port}: a port is a number from 0 to 65535") from error
 
 
 def _is_loopback(host: str) -> bool:
