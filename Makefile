@@ -19,7 +19,7 @@ LOCK := requirements.lock
 DEMO := dev,gguf
 ENGINES := server,lucene,dense,milvus,mcp,benchmark
 
-.PHONY: demo test test-oldest check extras lock model vllm slurm clean
+.PHONY: demo test test-fast test-oldest check extras lock model vllm slurm clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -69,6 +69,11 @@ slurm:
 # Three processes, since many tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# What needs neither a model nor servers, of the tests that take seconds: to be run while writing code.
+test-fast: $(VENV)/engines
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system
 
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 	$(PYTHON) -m venv $(OLDEST)

@@ -358,6 +358,7 @@ def test_a_hybrid_of_words_and_dense_vectors(tmp_path: Path, minilm: Settings) -
     assert hybrid.search("sand", 1)[0].document_id == "b"
 
 
+@pytest.mark.server
 def test_a_served_index_answers_as_it_does_here(tmp_path: Path) -> None:
     from tests.helpers import served
 

@@ -104,6 +104,7 @@ def assert_same(whole: IndexConfig, resumed: IndexConfig) -> None:
     assert results(resumed.path, queries(5)) == results(whole.path, queries(5))
 
 
+@pytest.mark.slow
 def test_50_sigkills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
     whole, config = pair(tmp_path, 700, shard_documents=7)
     assert zygote.build(whole, "never")[0] == 0
@@ -124,6 +125,7 @@ def test_50_sigkills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
     assert_same(whole, config)
 
 
+@pytest.mark.slow
 def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
     """Before each opening, renaming or removing of a file; so no moment is missed by chance."""
     whole, config = pair(tmp_path, 6)
@@ -140,6 +142,7 @@ def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
         assert tree(Path(here.path)) == wanted, step
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> None:
     """The index stays what it was until it is the new one."""

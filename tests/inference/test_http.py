@@ -16,6 +16,8 @@ from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from tests.helpers.wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter
 
+pytestmark = pytest.mark.server
+
 # vLLM: ids both ways
 
 

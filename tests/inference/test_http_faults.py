@@ -20,6 +20,8 @@ from ratchet.http.retry import Backoff, parse_retry_after
 from tests.helpers.odd_answers import wire
 from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
+pytestmark = pytest.mark.server
+
 KEY = "sk-very-secret"
 
 # Faults

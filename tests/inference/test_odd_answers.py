@@ -22,6 +22,8 @@ from sampling.pool import Task, plan_jobs, run_pool
 from tests.helpers.odd_answers import ODD, bomb, wire
 from tests.helpers.wire_server import Fault, Server, World, adapter
 
+pytestmark = pytest.mark.server
+
 HUGE = 10**4000
 
 

@@ -26,6 +26,8 @@ from ratchet.records import Question
 from tests.helpers.tiny_index import tiny_index
 from tests.helpers.wire_server import FAST, GREEDY, Server, adapter, running
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def servers() -> Iterator[list[Server]]:

@@ -22,6 +22,8 @@ from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers, until
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
 
+pytestmark = pytest.mark.server
+
 ASK = """
 import json, os, sys, urllib.request
 url = os.environ["RATCHET_URL_AGENT"]

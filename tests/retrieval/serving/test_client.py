@@ -14,6 +14,8 @@ from ratchet.errors import UserError
 from retrieval.serving.client import RemoteIndex
 from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, serving
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:

@@ -22,6 +22,8 @@ from retrieval.opening import open_folder
 from retrieval.sources.mcp import McpConfig, McpSource
 from tests.helpers.tiny_index import tiny_index
 
+pytestmark = pytest.mark.server
+
 DOCUMENTS = [{"id": f"d{i}", "text": f"harbour number {i} of Velm", "title": "A port"} for i in range(30)]
 INITIALISE = {
     "jsonrpc": "2.0",

@@ -22,6 +22,8 @@ from retrieval.serving.client import RemoteIndex
 from retrieval.serving.protocol import Limits
 from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, post, refusal, serving, wait_for
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:

@@ -17,6 +17,8 @@ from retrieval.serving.server import main
 from tests.helpers.served import TEXTS
 from tests.helpers.tiny_index import tiny_index
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

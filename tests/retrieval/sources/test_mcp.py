@@ -21,6 +21,8 @@ from retrieval.sources.mcp import McpConfig, McpSource
 from retrieval.sources.source import SourceError, ToolFault
 from tests.helpers import mcp_foreign
 
+pytestmark = pytest.mark.server
+
 COMMAND = [sys.executable, mcp_foreign.__file__]
 
 

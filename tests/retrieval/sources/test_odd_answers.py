@@ -26,6 +26,8 @@ from tests.helpers.odd_answers import DEEP, ODD, bomb, flood, send, wire
 from tests.helpers.served import QUICK
 from tests.helpers.web_upstream import KEY, opened
 
+pytestmark = pytest.mark.server
+
 FAST = Backoff(tries=2, first=0.01, longest=0.02)
 PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}
 GOOD = wire(json.dumps({"digest": "x", "passages": [PASSAGE]}).encode())

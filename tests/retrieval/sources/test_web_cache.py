@@ -13,6 +13,8 @@ from retrieval.sources.source import SourceError
 from tests.helpers.served import wait_for
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, stored, upstream
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:

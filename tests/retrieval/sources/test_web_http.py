@@ -18,6 +18,8 @@ from retrieval.sources.web import client
 from tests.helpers.served import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored, upstream
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:

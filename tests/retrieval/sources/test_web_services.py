@@ -15,6 +15,8 @@ from retrieval.sources.source import SourceError
 from retrieval.sources.web.openalex import abstract
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream
 
+pytestmark = pytest.mark.server
+
 IDS = {
     "arxiv": "arxiv:2401.{}v2",
     "pubmed": "pubmed:{}",
