@@ -107,11 +107,9 @@ def help_of(target: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: py
     words = target[1:] if module else target
     monkeypatch.setattr(sys, "argv", [*words, "--help"])
     monkeypatch.syspath_prepend(str(ROOT))
+    run = runpy.run_module if module else runpy.run_path
     with pytest.raises(SystemExit) as ended:
-        if module:
-            runpy.run_module(words[0], run_name="__main__")
-        else:
-            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+        run(words[0] if module else str(ROOT / words[0]), run_name="__main__")
     assert not ended.value.code, f"{words}: --help ended with {ended.value.code}"
     return capsys.readouterr().out
 
