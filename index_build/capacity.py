@@ -259,8 +259,8 @@ def report(
     needed, room = found.search_bytes + process, memory - process
     on_disk = sample.text_bytes + sample.search_bytes
     lines = [
-        f"Sample: {sample.documents:,} documents, {sample.documents / sample.seconds:,.0f} a second in one process, "
-        f"{sample.chunks / sample.documents:.2f} chunks and {on_disk / sample.documents:,.0f} bytes on disk a document",
+        f"Sample: {sample.documents:,} documents, {sample.documents / sample.seconds:,.0f} a second in one process",
+        f"A document: {sample.chunks / sample.documents:.2f} chunks, {on_disk / sample.documents:,.0f} bytes on disk",
         f"Whole: {found.chunks:,.0f} chunks, {found.shards:,} shards",
         f"Build: {duration(found.build_seconds)} of one process, or {jobs:,} jobs with `--workers {workers} "
         f"--job K/{jobs}`, the busiest {duration(busiest)} (asked for: {hours:g} hours)",
@@ -292,7 +292,7 @@ def report(
     if math.isnan(found.per_chunk):
         latency = (
             f"Latency: {1000 * sample.answering:,.2f} ms a query on the sample, which is too small to tell how it "
-            "grows: give more documents, or a higher --sample"
+            "grows: raise --sample"
         )
     lines += [latency, "Assumptions:"]
     for assumption in (

@@ -9,7 +9,9 @@ import yaml
 from rounds.records import Entry
 from rounds.stages import Experiment
 from rounds.status import progress, summary
+from sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan
+from tests.helpers.stored import store
 
 
 def done(**facts: object) -> str:
@@ -41,7 +43,6 @@ def test_the_progress_of_a_members_sampling_is_of_the_member(tmp_path: Path) -> 
     [sample] = [stage for stage in plan(shared) if stage.id == "sample"]
     assert (sample.member, sample.title) == ("m", "m: sample")
     assert progress(shared, sample) == ""
-    folder = tmp_path / "run" / "round-1" / "trajectories"
-    folder.mkdir(parents=True)
-    (folder / "part-0.jsonl").write_text("{}\n{}\n")
+    made = store(tmp_path / "run" / "round-1" / "trajectories", (), missing=3)
+    (made.folder / FIRST_SEGMENT).write_text("{}\n{}\n")
     assert progress(shared, sample) == "2 of 3 trajectories"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import runpy
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import PAGES, README, ROOT, blocks, commands
 
 import agents
 import questions.benchmarks
@@ -18,21 +18,24 @@ from evaluation.__main__ import main
 from evaluation.sweep.settings import sweep_of
 from ratchet.config import Config
 from ratchet.records import Question
+from tests.helpers.pages import PAGES, README, ROOT, blocks, commands
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-SUBCOMMANDS = {
-    "index_build": ("add", "remove", "inspect", "capacity"),
-    "retrieval": ("mcp", "memory"),
-    "rewards": ("whatif",),
-    "training": ("show", "rows"),
-    "evaluation": ("sweep", "leaderboard"),
-    "rounds": ("promote", "trace"),
-    "questions": ("evidence",),
-    "inference": ("model", "serve"),
-}
+PACKAGES = [
+    "index_build",
+    "retrieval",
+    "rewards",
+    "training",
+    "evaluation",
+    "rounds",
+    "questions",
+    "inference",
+    "slurm",
+]
+SUBCOMMANDS = {name: tuple(importlib.import_module(f"{name}.__main__").SUBCOMMANDS) for name in PACKAGES}
 
 
 def test_the_readme_is_one_page() -> None:

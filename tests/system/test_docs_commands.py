@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import PAGES, README, ROOT, blocks, commands, commands_in
 
 from tests.helpers.experiment import environment, make_experiment
+from tests.helpers.pages import PAGES, README, ROOT, blocks, commands, commands_in
 
 TRACED = Path(__file__).parents[1] / "traced"
 CONFIG = "configs/demo.yaml"
