@@ -283,7 +283,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, probl
 
 def test_a_machine_that_does_not_start_is_explained(tmp_path: Path) -> None:
     printed = in_fresh_process(
-        "from pathlib import Path\nfrom retrieval import lucene\nlucene.HEAP = 'nonsense'\n"
+        "from pathlib import Path\nfrom retrieval.backends import lucene\nlucene.HEAP = 'nonsense'\n"
         f"lucene.build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
     )
     assert "UserError: the Java virtual machine did not start" in printed and "_JAVA_OPTIONS" in printed
