@@ -105,14 +105,15 @@ def plan_jobs(
     return jobs
 
 
-def scoped(made: Pass, seed: int, models: dict[str, str], index: str) -> Setting:
+def scoped(made: Pass, questions: str, seed: int, models: dict[str, str], index: str) -> Setting:
     """The pass's setting, its scope made the experiment's own: the name that the setting gives it, and a key.
+
+    `questions`: their digest.
 
     The key is of all that the trajectories depend on, the other questions and samples included, which leave evidence:
     whatever is changed begins with an empty memory, and the same command again goes on with what it left.
     """
     sampled_by = {key: value for key, value in asdict(made.setting).items() if key != "adapter"}
-    questions = [question.key() for question in made.questions]
     key = content_key("scope", sampled_by, made.system, models, index, seed, questions, made.samples)
     return replace(made.setting, scope=f"{made.setting.scope} {key[:12]}")
 
@@ -185,7 +186,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         missing: list[tuple[tuple[int, int], Task]] = []
         for made, system, played in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in played.items()}
-            setting = scoped(made, config.seed, models, looks_in)
+            asked = questions_digest(made.questions)
+            setting = scoped(made, asked, config.seed, models, looks_in)
             jobs = plan_jobs(made.questions, made.samples, config.seed, made.system, setting, models, looks_in)
             store = TrajectoryStore(made.folder)
             store.plan(
@@ -196,7 +198,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                     index=retriever.digest,
                     sources={name: source.digest for name, source in reach.sources.items()},
                     seed=config.seed,
-                    questions=questions_digest(made.questions),
+                    questions=asked,
                     samples=made.samples,
                     keys=tuple(job.key for job in jobs),
                 )
