@@ -9,11 +9,14 @@ from ratchet.subcommands import Subcommand, run_subcommand
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 
 COMMANDS = {
+    "init": Subcommand("look at documents and questions, and write a config that runs them", "tools.init:main"),
     "index": Subcommand(
         "build a search index from documents; add, remove, inspect, capacity", "index_build.__main__:main"
     ),
     "search": Subcommand("search an index or a source, and print the passages", "retrieval.__main__:search"),
-    "ask": Subcommand("let a system answer one question, and show its work", "agents.__main__:main"),
+    "ask": Subcommand(
+        "let a system answer a question, or each that is typed, and show its work", "agents.__main__:main"
+    ),
     "sample": Subcommand("sample trajectories of a round's training questions", "sampling.__main__:main"),
     "score": Subcommand(
         "score a round's trajectories and select what to train on", "rewards.__main__:score_and_select"
@@ -32,7 +35,7 @@ COMMANDS = {
     "status": Subcommand("what of a run is done, and what is left", "selftrain:status"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "rounds.__main__:promote"),
     "trace": Subcommand("one question through every round", "rounds.__main__:trace"),
-    "questions": Subcommand("a corpus of the evidence that benchmarks carry", "questions.__main__:main"),
+    "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "questions.__main__:main"),
     "generate": Subcommand("generate questions with answers from a corpus", "questions.generate.__main__:main"),
     "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "inference.__main__:model"),
     "serve-models": Subcommand(
@@ -40,12 +43,14 @@ COMMANDS = {
     ),
     "serve-index": Subcommand("serve indexes over HTTP", "retrieval.serving.server:main"),
     "mcp": Subcommand("serve a config's index and sources to MCP clients", "retrieval.serving.mcp:main"),
-    "memory": Subcommand("look into a run's evidence memory", "retrieval.memory.command:main"),
+    "memory": Subcommand("inspect a run's evidence memory", "retrieval.memory.command:main"),
     "slurm": Subcommand("submit any of the stages as SLURM jobs", "slurm.__main__:main"),
 }
 
 
 def main() -> None:
+    """Run the command that the first word names, or list the commands."""
+
     def run() -> None:
         run_subcommand(COMMANDS, None, "ratchet", DESCRIPTION)
 

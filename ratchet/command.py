@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import FrameType
-from typing import Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -17,10 +19,18 @@ from rich.segment import Segment
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.lease import lost_lease
+from ratchet.packages import installed_commands
 from ratchet.text import plain_text
+
+if TYPE_CHECKING:
+    from rounds.records import StageId
 
 Phase = Literal["all", "sample", "score"]
 """What of an evaluation is done: agents and judge may not fit the memory together."""
+NARROW = 80
+"""The columns of a narrow terminal, in which every table is complete."""
+IN_LOOP = "RATCHET_IN_LOOP"
+"""The environment variable of a command that the self-training loop runs, which records the command's stage itself."""
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -33,6 +43,8 @@ def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Add --config and --set."""
+    parser.set_defaults(command=parser.prog)
     parser.add_argument("--config", required=required, help="the experiment's YAML file")
     parser.add_argument(
         "--set",
@@ -56,21 +68,39 @@ def add_phase_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def config_of(arguments: argparse.Namespace) -> Config:
-    return load_config(arguments.config, arguments.overrides)
+    """The config that --config and --set name."""
+    return load_config(arguments.config, arguments.overrides, arguments.command)
 
 
-def whole(text: str) -> int:
+@contextlib.contextmanager
+def recorded_stages(config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None) -> Iterator[None]:
+    """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
+
+    `adapter`: the adapter that the block samples with, trains on or evaluates.
+    """
+    if os.environ.get(IN_LOOP):
+        yield
+        return
+    # late: rounds is above the packages whose commands call this, and what a stage reads and writes is its knowledge
+    from rounds.recording import record_by_hand
+
+    with record_by_hand(config, ids, number, adapter):
+        yield
+
+
+def positive_integer(text: str) -> int:
     """An argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
     try:
         number = int(text.replace(",", ""))
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of 1 or more, such as 14_000_000")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more, such as 14_000_000")
     return number
 
 
-def positive(text: str) -> float:
+def positive_number(text: str) -> float:
+    """An argument above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -107,9 +137,11 @@ class PlainFormatter(logging.Formatter):
 
 
 def wide_console(width: int, out: TextIO | None = None) -> Console:
-    """For tables: as wide as the terminal, or `width` columns where the output goes elsewhere."""
+    """For tables: as wide as the terminal or COLUMNS says, or `width` columns where the output goes elsewhere."""
     console = PlainConsole(file=out or sys.stdout, highlight=False)
-    return console if console.is_terminal else PlainConsole(file=out or sys.stdout, highlight=False, width=width)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return console
+    return PlainConsole(file=out or sys.stdout, highlight=False, width=width)
 
 
 def run_command(main: Callable[[], None]) -> None:
@@ -117,28 +149,32 @@ def run_command(main: Callable[[], None]) -> None:
 
     Ctrl-C and SIGTERM (a cluster's way) stop it in order and exit 130 and 143.
     """
+    # OpenMP's threads wait by spinning by default; on a small machine that does anything else as well, two spinning
+    # threads starve the ones that work (measured: 7 against 62 GFLOPS with one busy neighbour on two cores).
+    # libgomp reads it once, as torch is loaded: no command loads torch before it comes here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
-    told = _stop_on_term()
+    received = _stop_on_term()
     try:
         main()
     except UserError as error:
-        print(f"error: {plain_text(str(error))}", file=sys.stderr)
+        print(f"error: {plain_text(installed_commands(str(error)))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         if lost := lost_lease():
             print(f"error: {lost}", file=sys.stderr)
             sys.exit(2)
-        print("\nstopped; run the same command again to go on from here", file=sys.stderr)
-        sys.exit(143 if told else 130)
+        print("\nstopped; run the same command again to resume", file=sys.stderr)
+        sys.exit(143 if received else 130)
     except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop_on_term() -> list[int]:
     """From now on the first SIGTERM does what Ctrl-C does; then the list that this returns is not empty."""
-    told: list[int] = []
+    received: list[int] = []
     owner = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -146,11 +182,11 @@ def _stop_on_term() -> list[int]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        if told:  # SLURM tells every process of a job, and its script passes it on: once is enough
+        if received:  # SLURM tells every process of a job, and its script passes it on: once is enough
             return
-        told.append(number)
+        received.append(number)
         interrupt = signal.getsignal(signal.SIGINT)  # asyncio has its own, which lets tasks end in order
         (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
 
     signal.signal(signal.SIGTERM, stop)
-    return told
+    return received

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend: the message names the file, line or key, and the way out."""
+    """An error that the user can fix: the message names the file, line or key, and the fix."""
 
 
 def first_line(error: BaseException) -> str:
@@ -18,7 +18,7 @@ def first_line(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """' (did you mean X?)' for the closest of `choices`, or the whole list when none is close."""
+    """' (did you mean X?)' for the closest of `choices`, or the complete list when none is close."""
     names = sorted(choices)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:

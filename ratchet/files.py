@@ -1,4 +1,4 @@
-"""Files that survive a kill at any moment: whole-file writes that are atomic, and append-only JSONL segments.
+"""Files that survive a kill at any moment: atomic writes of complete files, and append-only JSONL segments.
 
 A segment belongs to one writer at a time. Each line is flushed to disk before its write returns, so nothing
 acknowledged is lost; a torn last line (a kill in the middle of a write) is cut back before the next append and
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: readers see the old content or the new, never a part."""
+    """Write a complete file: readers see the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -45,12 +45,14 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as one JSON file, atomically."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def disk_error(path: Path, error: OSError) -> UserError:
+    """The error of a file that cannot be written, with what to do."""
     return UserError(
-        f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or mend "
+        f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or fix "
         "the folder's permissions, then run the same command again."
     )
 
@@ -65,13 +67,18 @@ def _line(record: BaseModel | dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
+def lease_of(segment: Path) -> Path:
+    """The lease of the process that appends to a segment."""
+    return segment.with_name(f".{segment.name}.lease")
+
+
 class Segment:
     """An append-only JSONL file held by one writer: its lease refuses a second one, here and on other machines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lease = Lease(path.with_name(f".{path.name}.lease"), str(path))
-        self._lease.take()
+        self._lease = Lease(lease_of(path), str(path))
+        self._lease.acquire()
         try:
             # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
             self._file = path.open("ab+", buffering=0)
@@ -95,7 +102,7 @@ class Segment:
             self._file.truncate(keep)
 
     def append(self, record: BaseModel | dict[str, Any]) -> None:
-        """Durable when it returns. On a full disk the file is cut back to its last whole line."""
+        """Durable when it returns. On a full disk the file is cut back to its last complete line."""
         self._lease.check()
         before = self._file.seek(0, os.SEEK_END)
         left = memoryview(_line(record))
@@ -122,7 +129,7 @@ class Segment:
 def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it.
 
-    Blank lines hold no object, but count. The first `skip` objects are passed over without a look at them.
+    Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed.
     """
     try:
         file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
@@ -139,7 +146,7 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise UserError(f"{path}:{number}: not valid JSON ({error}); mend or remove this line") from error
+                    raise UserError(f"{path}:{number}: not valid JSON ({error}); fix or remove this line") from error
                 if not isinstance(value, dict):
                     raise UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}")
                 yield number, value
@@ -149,8 +156,8 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
             ) from error
 
 
-def read_record(path: Path, kind: type[R], way_out: str) -> R | None:
-    """The record that a JSON file holds; None where there is no file. Raises UserError that ends with the way out."""
+def read_record(path: Path, kind: type[R], fix: str) -> R | None:
+    """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -158,7 +165,7 @@ def read_record(path: Path, kind: type[R], way_out: str) -> R | None:
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror})") from error
     except ValidationError as error:
-        raise UserError(f"{path}: not a {kind.__name__} ({error.errors()[0]['msg']}); {way_out}") from error
+        raise UserError(f"{path}: not a {kind.__name__} ({error.errors()[0]['msg']}); {fix}") from error
 
 
 def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
@@ -186,12 +193,12 @@ def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
 
 
 def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
-    """Write records as one whole JSONL file, atomically."""
+    """Write records as one JSONL file, atomically."""
     write_atomic(path, b"".join(map(_line, records)))
 
 
 def count_lines(files: Iterable[Path]) -> int:
-    """Whole lines, without looking into them."""
+    """The number of complete lines of all files; the lines are not parsed."""
     total = 0
     for path in files:
         with path.open("rb") as file:

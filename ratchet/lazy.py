@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ratchet.packages import module_name
+
 
 def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """The package's `__getattr__` (PEP 562). `homes`: the module of each name, imported when the name is first used."""
@@ -13,6 +15,6 @@ def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], A
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+        return getattr(importlib.import_module(module_name(homes[name])), name)
 
     return get

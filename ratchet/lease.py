@@ -1,15 +1,19 @@
 """A lease on a file or folder: one writer at a time, also where the writers are on different machines.
 
-The lease is a small file that says who holds it. Its holder touches it every BEAT seconds; who finds it must wait or go
-away, unless the holder is certainly gone:
-- a process of this machine that has ended: taken over at once;
-- an earlier start of the same SLURM job, on another machine: at once, a job's last start is over before the next;
-- any other process elsewhere: when the lease was not touched for STALE seconds, by the file system's clock. Clocks of
+The lease is a small file that names its holder. The holder renews it (touches the file) every HEARTBEAT_SECONDS; any
+other process must wait or stop, unless the holder has certainly ended:
+- a process of this machine that has ended: its lease is taken over at once;
+- an earlier start of the same SLURM job, on another machine: at once, since a job's last start is over before the next;
+- any other process elsewhere: when the lease was not renewed for STALE_SECONDS, by the file system's clock. Clocks of
   two machines are never compared.
 A file with a lease needs no lock of the file system, which network file systems have not, or only on one machine.
 
-A holder that was away for too long (a paused machine, a lost network) and finds another's name in its lease must stop:
-`check` raises, and the beat interrupts the process. A lease that was deleted is put back.
+A holder that was paused for too long (a suspended machine, a lost network) and finds another's name in its lease must
+stop: `check` raises, and the heartbeat interrupts the process. A lease that was deleted is put back.
+
+The library for this, flufl.lock 10, is not used: it judges a lock by comparing the file's time with this machine's
+clock, and has no heartbeat, so a live holder has to call `refresh`. It knows neither that a holder on this machine was
+killed (others wait for the whole lifetime) nor that SLURM has restarted a job.
 """
 
 from __future__ import annotations
@@ -30,25 +34,27 @@ from pydantic import BaseModel, ValidationError
 
 from ratchet.errors import UserError
 
-BEAT = 5.0
-STALE = 60.0
-UNSEEN = "?"
-"""For what the system does not let us see."""
+HEARTBEAT_SECONDS = 5.0
+STALE_SECONDS = 60.0
+MAX_PAUSE = 0.5
+"""The longest pause in seconds between two tries. The first is short, since most leases are held for milliseconds."""
+HIDDEN = "?"
+"""The start time of a process that the system does not let us see."""
 WAIT_VARIABLE = "RATCHET_LEASE_WAIT"
-"""Seconds for which a command waits for a lease that another one holds (default 0)."""
+"""The environment variable with the seconds that a command waits for a lease that another one holds (default 0)."""
 
 
 class Holder(BaseModel, frozen=True):
     """Who holds a lease: the content of its file."""
 
     token: str
-    """Of this one holding."""
+    """Identifies this one holding."""
     host: str
     machine: str
-    """Within which a process number means one process."""
+    """The machine, its start and its process namespace: a process number names one process within these."""
     pid: int
     started: str
-    """When the process was started: a number is used again for another process."""
+    """When the process was started, since the system uses a process number again."""
     job: str = ""
     restarts: int = 0
     since: str
@@ -59,66 +65,66 @@ class Holder(BaseModel, frozen=True):
 
 
 class Lease:
-    """`with Lease(folder / ".lease", "this run"): ...`; UserError where another process holds it after the wait."""
+    """`with Lease(folder / ".lease", "this run"): ...`; raises UserError where another process holds it."""
 
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
-        """`what` is written under it, for messages. `wait`: seconds, by default from the environment."""
+        """`what` names what is written under the lease, for messages. `wait`: seconds to wait for another holder, by
+        default those of RATCHET_LEASE_WAIT."""
         self.path, self.what = path, what
-        self._wait = _default_wait() if wait is None else wait
+        self._wait = _wait_from_environment() if wait is None else wait
         self._token = ""
         self._text = b""
         self._pid = 0
-        self._seen = 0.0
+        self._renewed_at = 0.0
         self._is_lost = False
 
-    def take(self) -> None:
-        """UserError, also where the file system refuses."""
-        until = time.monotonic() + self._wait
-        is_told = False
-        while holder := self.try_take():
-            left = until - time.monotonic()
+    def acquire(self) -> None:
+        """Wait for the lease; UserError where it is not free in time, or the file system refuses."""
+        deadline, pause = time.monotonic() + self._wait, 0.005
+        while holder := self.try_acquire():
+            left = deadline - time.monotonic()
             if left <= 0:
                 raise UserError(
                     f"{self.path}: another process is writing {self.what}: {holder}. Wait for it or stop it first "
-                    f"({WAIT_VARIABLE}=SECONDS in the environment waits). Only if it is certainly gone, delete this "
+                    f"({WAIT_VARIABLE}=SECONDS in the environment waits). Only if it has certainly ended, delete this "
                     "file."
                 )
-            if not is_told:
+            time.sleep(min(pause, left))
+            if pause < MAX_PAUSE <= 2 * pause:
                 print(f"waiting for {self.what}, which is held by {holder}", file=sys.stderr, flush=True)
-                is_told = True
-            time.sleep(min(0.5, left))
+            pause = min(2 * pause, MAX_PAUSE)
 
-    def try_take(self) -> Holder | None:
-        """Without a wait. None: it is ours; else who holds it. UserError where the file system refuses."""
+    def try_acquire(self) -> Holder | None:
+        """Take the lease if it is free: None if it is ours now, else its holder. UserError if it cannot be written."""
         mine = _this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            holder = self._claim(mine)
+            holder = self._create_or_take_over(mine)
         except OSError as error:
             raise UserError(
-                f"{self.path}: cannot write ({error.strerror or error}); make room or mend the folder's "
+                f"{self.path}: cannot write ({error.strerror or error}); make room or fix the folder's "
                 "permissions, then run the same command again"
             ) from error
         if holder is None:
             self._token, self._text = mine.token, mine.model_dump_json().encode()
-            self._pid, self._seen, self._is_lost = mine.pid, time.monotonic(), False
-            _heart.add(self)
+            self._pid, self._renewed_at, self._is_lost = mine.pid, time.monotonic(), False
+            _heartbeat.add(self)
         return holder
 
-    def _claim(self, mine: Holder) -> Holder | None:
-        """None: it is ours now; else who holds it."""
+    def _create_or_take_over(self, mine: Holder) -> Holder | None:
+        """None if the lease is ours now, else its holder."""
         text = mine.model_dump_json().encode()
         if _create(self.path, text):
             return None
         holder = _read(self.path)
         if holder is None:  # released in this moment
-            return self._claim(mine)
-        if not _is_gone(self.path, holder, mine):
+            return self._create_or_take_over(mine)
+        if not _has_ended(self.path, holder, mine):
             return holder
-        # Of several takers one gets past this file, and only while the lease is still the one that it judged.
+        # Of several that take over, one creates this file, and continues only if the lease is the one that it judged.
         claim = self.path.with_name(f"{self.path.name}.{holder.token}")
         if not _create(claim, b""):
-            if _age(claim) > STALE:  # a taker was killed within these few lines
+            if _age(claim) > STALE_SECONDS:  # another was killed within these few lines
                 claim.unlink(missing_ok=True)
             return holder
         try:
@@ -133,41 +139,42 @@ class Lease:
         return None
 
     def check(self) -> None:
-        """Cheap; before every write. UserError where the lease is no longer ours."""
-        if not self._is_lost and time.monotonic() - self._seen > STALE / 2:  # we were paused: look before writing on
-            self.beat()
+        """Raise UserError where the lease is no longer ours. It costs next to nothing: call it before every write."""
+        if not self._is_lost and time.monotonic() - self._renewed_at > STALE_SECONDS / 2:  # this process was paused
+            self.renew()
         if self._is_lost:
             raise UserError(self.lost)
 
     @property
     def lost(self) -> str:
-        """Why this process must not write on; empty while it may."""
+        """Why this process must stop writing; empty while it may write."""
         if not self._is_lost:
             return ""
         return (
-            f"{self.path}: this process was away for too long and the lease on {self.what} went to "
+            f"{self.path}: this process was paused for too long and the lease on {self.what} went to "
             f"{_read(self.path) or 'another one'}. It stops here; what it finished before is kept."
         )
 
-    def beat(self) -> None:
-        """Touch the lease; note it when it is lost."""
+    def renew(self) -> None:
+        """Touch the file, or note that the lease is lost."""
         now = time.monotonic()
         try:
             holder = _read(self.path)
             if holder is None and self.path.parent.exists() and not _create(self.path, self._text):
                 holder = _read(self.path)  # deleted, and taken by another before we could put it back
             if holder is None or holder.token == self._token:
-                self._seen = now
+                self._renewed_at = now
                 os.utime(self.path)  # not there where the whole folder was deleted: then there is nothing to keep
             else:
                 self._is_lost = True
         except OSError:
-            pass  # the file system is away; a beat that comes through will tell
+            pass  # the file system is not available; a later renewal decides
 
     def release(self) -> None:
+        """Delete the file, if it is still ours."""
         if not self._token or os.getpid() != self._pid:  # a forked child holds nothing
             return
-        _heart.remove(self)
+        _heartbeat.remove(self)
         holder = _read(self.path)
         if holder is not None and holder.token == self._token:
             with contextlib.suppress(OSError):
@@ -175,27 +182,27 @@ class Lease:
         self._token = ""
 
     def __enter__(self) -> Lease:
-        self.take()
+        self.acquire()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.release()
 
 
-def held_by(path: Path) -> Holder | None:
-    """Who holds a lease; None where nobody does, or somebody who is certainly gone. Takes nothing."""
+def holder_of(path: Path) -> Holder | None:
+    """The holder of a lease, without taking it; None where there is none, or it has certainly ended."""
     holder = _read(path)
-    return None if holder is None or _is_gone(path, holder, _this_process()) else holder
+    return None if holder is None or _has_ended(path, holder, _this_process()) else holder
 
 
-class _Heart:
-    """One thread that touches all leases of this process."""
+class _Heartbeat:
+    """One thread that renews all leases of this process."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Also in a forked child, which has neither the thread nor the leases."""
+        """Start empty; a forked child does so too, since it has neither the thread nor the leases."""
         self.held: list[Lease] = []
         self.lost = ""
         self._guard = threading.Lock()
@@ -214,25 +221,25 @@ class _Heart:
 
     def _run(self) -> None:
         while True:
-            time.sleep(BEAT)
+            time.sleep(HEARTBEAT_SECONDS)
             for lease in self.held:
-                lease.beat()
+                lease.renew()
             self.lost = next((lease.lost for lease in self.held if lease.lost), "")
             if self.lost:
                 os.kill(os.getpid(), signal.SIGTERM)  # run_command says why
                 return
 
 
-_heart = _Heart()
-os.register_at_fork(after_in_child=_heart.reset)
+_heartbeat = _Heartbeat()
+os.register_at_fork(after_in_child=_heartbeat.reset)
 
 
 def lost_lease() -> str:
-    """Why this process was interrupted; empty while all its leases are its own."""
-    return _heart.lost
+    """Why the heartbeat interrupted this process; empty while all its leases are its own."""
+    return _heartbeat.lost
 
 
-def _default_wait() -> float:
+def _wait_from_environment() -> float:
     text = os.environ.get(WAIT_VARIABLE, "") or "0"
     try:
         return max(0.0, float(text))
@@ -248,17 +255,17 @@ def _this_process() -> Holder:
     return Holder(
         token=secrets.token_hex(8),
         host=name,
-        machine=f"{name} {_boot()}",
+        machine=f"{name} {_boot_id()}",
         pid=os.getpid(),
-        started=_started(os.getpid()),
+        started=_start_time(os.getpid()),
         job=job,
         restarts=int(os.environ.get("SLURM_RESTART_COUNT", "") or 0) if job else 0,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _boot() -> str:
-    """This start of this machine, and which process numbers are seen from here (a container may have its own)."""
+def _boot_id() -> str:
+    """This start of this machine, and the namespace of its process numbers (a container may have its own)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -266,8 +273,8 @@ def _boot() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
-    """When a process of this machine was started; empty where it has ended, UNSEEN where that is all we may know."""
+def _start_time(pid: int) -> str:
+    """When a process of this machine was started; empty where it has ended, HIDDEN where the system does not say."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -277,27 +284,27 @@ def _started(pid: int) -> str:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # not Linux, or other users' processes are hidden
-        return UNSEEN
+        return HIDDEN
     return "" if fields[0] in "ZX" else fields[19]  # a zombie writes no more
 
 
-def _is_gone(path: Path, holder: Holder, mine: Holder) -> bool:
-    """Whether the holder certainly writes no more; see the top of this file."""
+def _has_ended(path: Path, holder: Holder, mine: Holder) -> bool:
+    """Whether the holder has certainly ended; see the top of this file."""
     if holder.machine == mine.machine:
-        return _started(holder.pid) not in (holder.started, UNSEEN)
+        return _start_time(holder.pid) not in (holder.started, HIDDEN)
     if mine.job and holder.job == mine.job and holder.restarts < mine.restarts:
         return True
-    return _age(path) > STALE
+    return _age(path) > STALE_SECONDS
 
 
 def _age(path: Path) -> float:
-    """Seconds since the file was touched, by the clock of its file system; 0 where it is gone."""
+    """Seconds since the file was touched, by the clock of its file system; 0 where there is no file."""
     probe = path.with_name(f"{path.name}.now.{secrets.token_hex(4)}")
     try:
         with probe.open("xb") as file:
             os.utime(file.fileno())
             now = os.fstat(file.fileno()).st_mtime
-        with path.open("rb") as file:  # opened: what a network file system remembers of it may be old
+        with path.open("rb") as file:  # opened, because a network file system's cached attributes may be old
             return now - os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return 0.0
@@ -306,7 +313,7 @@ def _age(path: Path) -> float:
 
 
 def _create(path: Path, data: bytes) -> bool:
-    """Make a file that was not there; False where it was."""
+    """Create a file; False where it exists."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -322,7 +329,7 @@ def _create(path: Path, data: bytes) -> bool:
 
 
 def _read(path: Path) -> Holder | None:
-    """None where there is no lease."""
+    """The holder that a lease names; None where there is no lease."""
     try:
         return Holder.model_validate_json(path.read_bytes())
     except FileNotFoundError:

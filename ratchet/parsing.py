@@ -2,44 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ratchet.errors import UserError, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
+Key = tuple[int | str, ...]
 
 
-def parse(kind: type[M], data: Any, where: str) -> M:
-    """Validate `data`; every problem is listed with its key, and an unknown key with the closest known one."""
+def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapping[str, Any] | None = None) -> M:
+    """Validate `data`; every problem is listed with its key, and an unknown name with the closest known one.
+
+    `where` begins every line of the error, such as the file; `section` is the key of `data` in it. `context` is
+    pydantic's, for validators.
+    """
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data, context=context)
     except ValidationError as error:
         lines = []
-        for problem in error.errors():
-            key = ".".join(str(part) for part in problem["loc"]) or "config"
-            if problem["type"] == "extra_forbidden":
-                known = _keys_at(kind, problem["loc"][:-1])
-                lines.append(f"{key}: unknown key{did_you_mean(str(problem['loc'][-1]), known)}")
-            else:
-                got = f", got {problem['input']!r}" if not isinstance(problem["input"], dict) else ""
-                lines.append(f"{key}: {problem['msg']}{got}")
-        raise UserError("\n".join(f"{where}: {line}" for line in lines)) from error
+        for key, text, _ in _problems(kind, error):
+            full = ".".join(map(str, (section, *key) if section else key))
+            lines.append(": ".join(part for part in (where, full, text) if part))
+        raise UserError("\n".join(lines)) from error
 
 
-def _keys_at(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Field names of the section at `loc`, looking through dict[str, Section] fields."""
+def validate_section(kind: type[M], data: Any, context: Mapping[str, Any] | None = None) -> M:
+    """Validate a section inside another one's validator, where the other one decides of which kind it is."""
+    try:
+        return kind.model_validate(data, context=context)
+    except ValidationError as error:
+        raise ValidationError.from_exception_data(
+            kind.__name__,
+            [
+                InitErrorDetails(type=PydanticCustomError("section", "{text}", {"text": text}), loc=key, input=value)
+                for key, text, value in _problems(kind, error)
+            ],
+        ) from error
+
+
+def _problems(kind: type[BaseModel], error: ValidationError) -> Iterator[tuple[Key, str, Any]]:
+    """(key, what is wrong with it, value) of every problem."""
+    for problem in error.errors():
+        key, annotations = _walk(kind, problem["loc"])
+        yield key, _text(problem, annotations), problem["input"]
+
+
+def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
+    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind == "section":
+        return problem["msg"]
+    if kind == "extra_forbidden":
+        section = _section(annotations[-2]) if len(annotations) > 1 else None
+        return f"unknown key{did_you_mean(str(problem['loc'][-1]), section.model_fields if section else ())}"
+    got = "" if isinstance(value, dict) else f", got {value!r}"
+    if kind == "literal_error":
+        choices = [str(choice) for choice in get_args(_plain(annotations[-1]))]
+        return f"{problem['msg']}{got}{did_you_mean(str(value), choices) if choices else ''}"
+    if kind == "union_tag_invalid":
+        choices = [str(tag) for section in get_args(_plain(annotations[-1])) for tag in _tags(section)]
+        name = str(context["discriminator"]).strip("'")
+        return f"{name}: {context['tag']!r} is not known{did_you_mean(str(context['tag']), choices)}"
+    if kind == "union_tag_not_found":
+        choices = [str(tag) for section in get_args(_plain(annotations[-1])) for tag in _tags(section)]
+        return f"{str(context['discriminator']).strip(chr(39))} is missing (known: {', '.join(sorted(choices))})"
+    return f"{context['error'] if kind == 'value_error' else problem['msg']}{got}"
+
+
+def _walk(kind: type[BaseModel], loc: Key) -> tuple[Key, list[Any]]:
+    """The key as the file has it, without the tags of unions, and the annotations on the way to it.
+
+    An annotation is None where there is none, as for a key that is not known.
+    """
+    key: list[int | str] = []
+    annotations: list[Any] = [kind]
     for part in loc:
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
-            kind = kind.model_fields[str(part)].annotation
-        elif hasattr(kind, "__args__"):
-            kind = kind.__args__[-1]
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+        here = _plain(annotations[-1])
+        tagged = [section for section in get_args(here) if part in _tags(section)] if _is_union(here) else []
+        if tagged:
+            annotations[-1] = tagged[0]
+            continue
+        if part == "[key]":  # the last part's name is wrong, not its value
+            container = _plain(annotations[-2])
+            annotations[-1] = get_args(container)[0] if get_origin(container) is dict else None
+            continue
+        key.append(part)
+        section = _section(here)
+        if section is not None:
+            field = section.model_fields.get(str(part))
+            annotations.append(field.annotation if field else None)
+        elif get_origin(here) in (dict, tuple, list):
+            arguments = get_args(here)
+            annotations.append(arguments[1] if get_origin(here) is dict else arguments[0])
+        else:
+            annotations.append(None)
+    return tuple(key), annotations
+
+
+def _plain(annotation: Any) -> Any:
+    """Without Annotated, and without the None of `X | None`."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if _is_union(annotation):
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        return _plain(kinds[0]) if len(kinds) == 1 else annotation
+    return annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, UnionType)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    plain = _plain(annotation)
+    return plain if isinstance(plain, type) and issubclass(plain, BaseModel) else None
+
+
+def _tags(annotation: Any) -> tuple[Any, ...]:
+    """The values that tell a section of a union from the others: those of its first field."""
+    section = _section(annotation)
+    first = next(iter(section.model_fields.values()), None) if section else None
+    return get_args(first.annotation) if first is not None and get_origin(first.annotation) is Literal else ()
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

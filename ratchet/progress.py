@@ -11,27 +11,44 @@ import time
 from types import TracebackType
 from typing import TextIO
 
+SLOW = 3600.0
+"""Seconds of estimated time left above which a stage that has advice prints it."""
+FIRST_LOOK = 120.0
+"""Seconds after which the time left is estimated, even where little has finished."""
+
 
 def duration(seconds: float) -> str:
     """'41s', '3m05s', '2h10m'."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    total = round(seconds)
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}s"
+    return f"{total // 3600}h{total % 3600 // 60:02d}m"
 
 
 class Progress:
+    """A line of progress for one stage; `with Progress(...) as progress` finishes it."""
+
     def __init__(
-        self, title: str, total: int | None, done: int = 0, every: float = 10.0, out: TextIO | None = None
+        self,
+        title: str,
+        total: int | None,
+        done: int = 0,
+        every: float = 10.0,
+        out: TextIO | None = None,
+        advice: str = "",
+        in_flight: int = 1,
     ) -> None:
-        """`total`: None where it is not known before the end."""
+        """`total`: None where it is not known before the end. `advice`: what shortens the stage, printed once where it
+        will take more than an hour; `in_flight`: the number of pieces of work that are done at the same time."""
         self.title, self.total, self.done = title, total, done
         self.note = ""
+        self._advice, self._in_flight = advice, in_flight
         self._resumed = done
         self._out = out or sys.stderr
         self._live = self._out.isatty()
+        self._line_start = "\r\x1b[2K" if self._live else ""
         self._every = 0.2 if self._live else every
         self._began = time.monotonic()
         self._shown = self._began - (self._every if self._live else 0.0)
@@ -40,8 +57,29 @@ class Progress:
         self.done += n
         if note is not None:
             self.note = note
+        if self.done - self._resumed >= self._in_flight:
+            self.check_pace()
         if time.monotonic() - self._shown >= self._every:
             self._show()
+
+    def check_pace(self) -> None:
+        """Print the estimate and the advice, once, if the stage will take more than an hour longer.
+
+        Called by `advance` after the first pieces of work, and by the stage after FIRST_LOOK seconds. Pieces in flight
+        count half: on a slow machine many are under way before the first one ends.
+        """
+        if not self._advice or self.total is None:
+            return
+        advice, self._advice = self._advice, ""
+        left = self.total - self.done
+        progressed = self.done - self._resumed + min(self._in_flight, left) / 2
+        seconds = (time.monotonic() - self._began) / progressed * left if progressed else 0.0
+        if seconds > SLOW:
+            self._out.write(
+                f"{self._line_start}{self.title}: this will take about {duration(seconds)} more at the present pace. "
+                f"{advice}\n"
+            )
+            self._out.flush()
 
     def line(self) -> str:
         spent = time.monotonic() - self._began
@@ -57,10 +95,7 @@ class Progress:
 
     def _show(self) -> None:
         self._shown = time.monotonic()
-        if self._live:
-            self._out.write(f"\r\x1b[2K{self.line()}")
-        else:
-            self._out.write(self.line() + "\n")
+        self._out.write(f"{self._line_start}{self.line()}{'' if self._live else chr(10)}")
         self._out.flush()
 
     def close(self) -> None:
@@ -71,7 +106,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._resumed:
-            self._out.write(f"{self.title}: {self._resumed} of {self.total} were done before, going on\n")
+            self._out.write(f"{self.title}: {self._resumed} of {self.total} were done before; resuming\n")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:

@@ -27,6 +27,8 @@ def _jsonable(value: Any) -> Any:
 
 
 class Record(BaseModel):
+    """The base of all records: frozen, and unknown keys are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -44,6 +46,8 @@ class Label(Record):
 
 
 class Question(Record):
+    """A question or claim with everything that is known about the right answer."""
+
     id: str
     text: str
     form: Literal["question", "claim"] = "question"
@@ -84,6 +88,8 @@ def questions_digest(questions: Iterable[Question]) -> str:
 
 
 class Passage(Record):
+    """A chunk as a search result."""
+
     id: str
     """Chunk id: unique in the index."""
     document_id: str
@@ -144,13 +150,15 @@ ParseState = Literal["free", "ok", "malformed"]
 
 
 class ModelCall(Record):
+    """One completion of a model."""
+
     kind: Literal["model"] = "model"
     role: str
     conversation: int
     """Index into the trajectory's conversations."""
     start: int
     end: int
-    """The sampled ids are conversation.ids[start:end]; of a look-ahead, those that were used."""
+    """The sampled ids are conversation.ids[start:end]; of a look-ahead, the part that was used."""
     text: str
     parse: ParseState
     error: str = ""
@@ -166,6 +174,8 @@ class ModelCall(Record):
 
 
 class Search(Record):
+    """One search of an index or source, with what it found."""
+
     kind: Literal["search"] = "search"
     role: str
     source: str = "index"
@@ -236,6 +246,8 @@ class Turn(Record):
 
 
 class Trajectory(Record):
+    """One attempt at a question by a system, with everything that happened."""
+
     key: str
     """Content key of question, system, models, adapter, index and sample number (`sampling.pool`)."""
     question_id: str
@@ -284,6 +296,8 @@ ScoreState = Literal["scored", "null", "unfinished"]
 
 
 class Score(Record):
+    """One score of one trajectory."""
+
     trajectory: str
     name: str
     value: float | None
@@ -308,6 +322,8 @@ Cause = Literal["kept", "no_trajectory", "none_finished", "missing_scores", "rew
 
 
 class QuestionChoice(Record):
+    """Which trajectories of a question were kept, and why."""
+
     question_id: str
     kept: tuple[str, ...]
     cause: Cause
@@ -319,6 +335,8 @@ class QuestionChoice(Record):
 
 
 class Selection(Record):
+    """Which trajectories of a round were kept to train on."""
+
     weights: dict[str, float]
     rule: dict[str, Any]
     questions: tuple[QuestionChoice, ...]

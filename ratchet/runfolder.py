@@ -16,14 +16,17 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from ratchet.config import Config, SplitConfig
+from ratchet.config import Config, SplitConfig, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_atomic, write_json
+from ratchet.packages import IN_WHEEL
 from ratchet.records import Selection
 
 ROUND = "round-"
+VERSION = 2
+"""Of the layout of run folders. A run folder of another version is refused, not converted."""
 SPLITS = ("train", "dev", "test")
-LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep")
+LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep", "generation")
 MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
 """Keys of a model that say where and how wide it runs; what it says does not depend on them."""
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
@@ -79,6 +82,8 @@ class RoundFolder:
 
 @dataclass(frozen=True)
 class RunFolder:
+    """runs/<name>: the folder with every record of an experiment."""
+
     path: Path
 
     @property
@@ -95,13 +100,19 @@ class RunFolder:
 
     @property
     def ledger(self) -> Path:
-        """What every finished stage was made of and what it left, by content."""
+        """The file with the inputs and outputs of every finished stage, by content."""
         return self.path / "ledger.jsonl"
 
     @property
     def nuggets(self) -> Path:
         """Nuggets drawn from reference answers, shared by every round and stage."""
         return self.path / "nuggets"
+
+    @property
+    def has_trajectories(self) -> bool:
+        """Whether anything was sampled, for training or in an evaluation."""
+        found = (self.path.glob(f"{folder}/*.jsonl") for folder in (f"{ROUND}*/trajectories", "arms/**"))
+        return any(path.stat().st_size for paths in found for path in paths)
 
     def round(self, number: int) -> RoundFolder:
         return RoundFolder(self.path / f"{ROUND}{number}")
@@ -113,16 +124,18 @@ class RunFolder:
 
 
 def open_run(config: Config) -> RunFolder:
-    """Make or reopen the run folder of a config; another config on the same folder is refused with the difference.
+    """Make or reopen the run folder of a config. Raises UserError with the difference where the config would change
+    what is in the folder already; a folder without trajectories accepts any config.
 
     Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
-    selection carries the settings that made it. So may the machines that it runs on (MACHINE).
+    selection carries the settings that made it. So may the machines that it runs on (MACHINE), what happens to leaks,
+    and how to train before the first training.
     """
     run = RunFolder(config.folder)
     resolved = config.model_dump(mode="json")
     if check_same(config) == resolved:
         return run
-    manifest = _manifest_of(config, run.manifest)  # before the config, so that a question file in want stops here
+    manifest = _manifest_of(config, run)  # before the config, so that a missing question file stops here
     write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
     write_json(run.manifest, manifest)
     return run
@@ -133,9 +146,13 @@ def check_same(config: Config) -> dict[str, Any] | None:
     run = RunFolder(config.folder)
     if not run.config.exists():
         return None
+    _check_version(run)
     old = _completed(yaml.safe_load(run.config.read_text()))
-    changes = _difference(_lasting(old), _lasting(config.model_dump(mode="json")))
-    if changes:
+    has_training = any(folder.training.exists() for folder in run.rounds())
+    if not has_training and not run.has_trajectories:
+        return old
+    now = config.model_dump(mode="json")
+    if changes := _difference(_binding(old, has_training), _binding(now, has_training)):
         raise UserError(
             f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
             "Choose another run folder (--set run=runs/NEW), or go back to the old values."
@@ -143,14 +160,32 @@ def check_same(config: Config) -> dict[str, Any] | None:
     return old
 
 
-def _lasting(resolved: dict[str, Any]) -> dict[str, Any]:
-    """What may not change on a run."""
-    kept = {key: value for key, value in resolved.items() if key not in LATER_PASSES}
+def _check_version(run: RunFolder) -> None:
+    try:
+        version = json.loads(run.manifest.read_bytes()).get("version", 1)
+    except FileNotFoundError:  # the command was killed between the two files
+        return
+    except ValueError as error:
+        raise UserError(f"{run.manifest}: is damaged ({error}); choose another run folder") from error
+    if version != VERSION:
+        raise UserError(
+            f"{run.path} is a run folder of version {version}, and this is version {VERSION} of Ratchet's run folders: "
+            "start a new one (--set run=runs/NEW), or use the version of Ratchet that made it"
+        )
+
+
+def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
+    """The part of a config that trajectories, and the training where there is one, were made with."""
+    kept = {key: value for key, value in resolved.items() if key not in (*LATER_PASSES, "run")}
+    if not has_training:
+        kept.pop("training", None)
     models = {
         name: {key: value for key, value in model.items() if key not in MACHINE}
         for name, model in resolved.get("models", {}).items()
     }
-    return kept | {"models": models, "sampling": {**resolved.get("sampling", {}), "concurrency": None}}
+    questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
+    sampling = {**resolved.get("sampling", {}), "concurrency": None}
+    return kept | {"models": models, "questions": questions, "sampling": sampling}
 
 
 def _completed(old: dict[str, Any]) -> dict[str, Any]:
@@ -161,11 +196,11 @@ def _completed(old: dict[str, Any]) -> dict[str, Any]:
         return old
 
 
-def _manifest_of(config: Config, path: Path) -> dict[str, Any]:
-    """A new run's manifest; of a run that has one, that one with what the config's benchmarks are now."""
-    if not path.exists():
+def _manifest_of(config: Config, run: RunFolder) -> dict[str, Any]:
+    """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
+    if not run.manifest.exists() or not run.has_trajectories:
         return _manifest(config)
-    manifest: dict[str, Any] = json.loads(path.read_bytes())
+    manifest: dict[str, Any] = json.loads(run.manifest.read_bytes())
     kept = {name: facts for name, facts in manifest["questions"].items() if name in SPLITS}
     return manifest | {"questions": kept | _question_facts(config.evaluation.benchmarks, config.seed)}
 
@@ -184,7 +219,9 @@ def _manifest(config: Config) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             return None
 
+    documents = () if is_missing(config.index) else config.index.documents
     return {
+        "version": VERSION,
         "seed": config.seed,
         "code": _code_version(),
         "python": platform.python_version(),
@@ -193,7 +230,7 @@ def _manifest(config: Config) -> dict[str, Any]:
         "questions": _question_facts(
             {**{name: getattr(config.questions, name) for name in SPLITS}, **config.evaluation.benchmarks}, config.seed
         ),
-        "documents": {name: path_digest(Path(name)) for name in config.index.documents},
+        "documents": {written(name): path_digest(Path(name)) for name in documents},
     }
 
 
@@ -229,7 +266,10 @@ def tree_digest(folder: Path, files: Iterable[Path]) -> str:
 
 
 def _code_version() -> str | None:
-    """The commit that runs, with '+changes' where the checkout is not clean; None outside a checkout."""
+    """The commit that runs, with '+changes' where the checkout is not clean; the version of an installed wheel; None
+    elsewhere."""
+    if IN_WHEEL:
+        return f"wheel {metadata.version('ratchet')}"
     here = Path(__file__).parent
     try:
         commit = subprocess.run(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ratchet.errors import did_you_mean
+from ratchet.packages import module_name
 
 Run = Callable[[Sequence[str], str], None]
 """Runs a command with these arguments; the second is the command's name in its own usage message."""
@@ -19,6 +20,8 @@ Run = Callable[[Sequence[str], str], None]
 
 @dataclass(frozen=True)
 class Subcommand:
+    """One subcommand: its line in the list, and what runs it."""
+
     about: str
     """One line for the list of subcommands."""
     target: Run | str
@@ -28,7 +31,7 @@ class Subcommand:
         target = self.target
         if isinstance(target, str):
             module, _, function = target.partition(":")
-            target = getattr(importlib.import_module(module), function)
+            target = getattr(importlib.import_module(module_name(module)), function)
         target(arguments, prog)
 
 
@@ -52,7 +55,7 @@ def run_subcommand(
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"] and not free_text:
         words = [*words[1:], "--help"]
-    at = 0 if free_text else _first_word(words)
+    at = 0 if free_text else _subcommand_position(words)
     name = words[at] if at < len(words) else ""
     if name in subcommands:
         return subcommands[name].run([*words[:at], *words[at + 1 :]], f"{prog} {name}")
@@ -62,7 +65,7 @@ def run_subcommand(
         prog=prog,
         usage=f"{prog} COMMAND ...",
         description=description,
-        epilog=list_of(subcommands),
+        epilog=format_subcommands(subcommands),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if not words:
@@ -71,7 +74,7 @@ def run_subcommand(
     if not name or name.startswith("-"):
         parser.parse_args(words)  # --help ends here
         parser.error("name a command")
-    parser.error(f"there is no command {name!r}{_meant(name, subcommands)}")
+    parser.error(f"there is no command {name!r}{_hint(name, subcommands)}")
 
 
 def _run_otherwise(otherwise: Run, words: list[str], prog: str, subcommands: Subcommands, free_text: bool) -> None:
@@ -80,7 +83,7 @@ def _run_otherwise(otherwise: Run, words: list[str], prog: str, subcommands: Sub
         otherwise(words, prog)
     except SystemExit as end:
         if not end.code and {"-h", "--help"} & set(words):
-            print(f"\n{list_of(subcommands)}")
+            print(f"\n{format_subcommands(subcommands)}")
             if free_text:
                 print(
                     f"for the text {min(subcommands)!r}, give the options first: {prog} --config X {min(subcommands)}"
@@ -88,20 +91,20 @@ def _run_otherwise(otherwise: Run, words: list[str], prog: str, subcommands: Sub
         raise
 
 
-def list_of(subcommands: Subcommands) -> str:
+def format_subcommands(subcommands: Subcommands) -> str:
     """For the end of a help text: one line each."""
     width = max(map(len, subcommands))
     lines = (f"  {name:<{width}}  {each.about}" for name, each in subcommands.items())
-    return "\n".join(["commands:", *lines, "", "COMMAND --help says more of one of them"])
+    return "\n".join(["commands:", *lines, "", "COMMAND --help shows its options"])
 
 
-def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """What stands before `--`, a command's own arguments, and what stands after it, another command's."""
     at = list(words).index("--") if "--" in words else len(words)
     return list(words[:at]), list(words[at + 1 :])
 
 
-def _first_word(words: Sequence[str]) -> int:
+def _subcommand_position(words: Sequence[str]) -> int:
     """Where the first word stands that is neither --config nor --set nor what belongs to one of them."""
     at = 0
     while at < len(words) and words[at].partition("=")[0] in ("--config", "--set"):
@@ -109,7 +112,7 @@ def _first_word(words: Sequence[str]) -> int:
     return at
 
 
-def _meant(name: str, subcommands: Subcommands) -> str:
+def _hint(name: str, subcommands: Subcommands) -> str:
     """The closest name, as a hint. The package of a command is taken for it: `rewards` for `score`."""
     for known, each in subcommands.items():
         if isinstance(each.target, str) and each.target.startswith((f"{name}.", f"{name}:")):

@@ -19,7 +19,9 @@ COMMANDS = re.compile(
 BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"
 JOINERS = "\u200c\u200d"
 """Invisible, but scripts and emoji need them."""
-DEEPEST = 100
+CUT = " [cut]"
+"""Ends a text that was shortened."""
+MAX_LEVELS = 100
 """Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
 
 
@@ -28,29 +30,29 @@ def normalise_answer(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
-def whole_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with '?' for every half of a surrogate pair: JSON can hold those, and UTF-8, so every file, cannot."""
     return text.encode(errors="replace").decode()
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value of JSON that somebody else wrote, with whole texts. Raises ValueError for whatever is wrong with it."""
+    """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it."""
     try:
-        return _whole(json.loads(text), DEEPEST)
+        return _replace_in_value(json.loads(text), MAX_LEVELS)
     except RecursionError:
-        raise ValueError(f"more than {DEEPEST} levels deep") from None
+        raise ValueError(f"more than {MAX_LEVELS} levels deep") from None
 
 
-def _whole(value: Any, levels: int) -> Any:
+def _replace_in_value(value: Any, levels: int) -> Any:
     if isinstance(value, str):
-        return whole_text(value)
+        return replace_surrogates(value)
     if not isinstance(value, list | dict):
         return value
     if not levels:
-        raise ValueError(f"more than {DEEPEST} levels deep")
+        raise ValueError(f"more than {MAX_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_whole(inner, levels - 1) for inner in value]
-    return {whole_text(key): _whole(inner, levels - 1) for key, inner in value.items()}
+        return [_replace_in_value(inner, levels - 1) for inner in value]
+    return {replace_surrogates(key): _replace_in_value(inner, levels - 1) for key, inner in value.items()}
 
 
 def plain_text(text: str) -> str:
@@ -66,6 +68,20 @@ def plain_text(text: str) -> str:
 def plain_line(text: str) -> str:
     """The same in one line, with single blanks."""
     return " ".join(plain_text(text).split())
+
+
+def short_line(text: str, max_characters: int = 300) -> str:
+    """`plain_line` for titles, names and messages from outside: at most so many characters, ending in CUT if cut."""
+    return _shortened(plain_line(text[: 2 * max_characters]), max_characters)
+
+
+def short_text(text: str, max_characters: int) -> str:
+    """`plain_text` of at most so many characters, ending in CUT if cut."""
+    return _shortened(plain_text(text[: 2 * max_characters]), max_characters)
+
+
+def _shortened(text: str, max_characters: int) -> str:
+    return text if len(text) <= max_characters else text[: max(0, max_characters - len(CUT))] + CUT[:max_characters]
 
 
 def _visible(character: str) -> str:

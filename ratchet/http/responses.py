@@ -1,4 +1,4 @@
-"""What an HTTP server answers, read up to a limit: for whatever it sends there are bytes, or one of two errors.
+"""What an HTTP server answers, read up to a limit: whatever it sends becomes bytes or one of two errors.
 
 Every client of ours reads through here. httpx would unpack a body of any size, in any number of layers, and raises
 errors of many families for what it cannot make sense of.
@@ -14,21 +14,23 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx
 
 HEADERS = {"Accept-Encoding": "gzip"}
-"""Of every request: no other packing is read."""
-BREAKS = ("disconnected", "closed connection")
+"""Headers of every request: no other compression is read."""
+DISCONNECTED = ("disconnected", "closed connection")
 """How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
 
 
-class BadAnswer(Exception):
-    """An answer came, and nothing can be made of it: damaged, too large, or against the protocol."""
+class BadResponse(Exception):
+    """An answer that cannot be used: damaged, too large, or against the protocol."""
 
 
-class TooLarge(BadAnswer):
+class TooLarge(BadResponse):
     """Larger than its reader allows."""
 
 
 @dataclass(frozen=True)
 class Answer:
+    """A server's answer with its body unpacked."""
+
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -47,62 +49,65 @@ def no_cookies() -> CookieJar:
     return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
-async def ask(client: httpx.AsyncClient, request: httpx.Request, most: int) -> Answer:
-    """At most `most` bytes, unpacked. Raises httpx.TransportError where the connection fails, and BadAnswer."""
+async def send_request(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int) -> Answer:
+    """Send a request and read at most `max_bytes` of its answer, unpacked.
+
+    Raises httpx.TransportError where the connection fails, and BadResponse.
+    """
     try:
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
-            body = _Body(response, most)
+            body = _Body(response, max_bytes)
             async for part in response.aiter_raw():
                 if not body.takes(part):
                     break
         finally:
             await response.aclose()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise _told(error) from None
+        raise _as_caller_error(error) from None
     return body.answer()
 
 
-def ask_at_once(client: httpx.Client, request: httpx.Request, most: int) -> Answer:
-    """`ask` for clients without an event loop."""
+def send_request_sync(client: httpx.Client, request: httpx.Request, max_bytes: int) -> Answer:
+    """`send_request` for clients without an event loop."""
     try:
         response = client.send(request, stream=True, follow_redirects=False)
         try:
-            body = _Body(response, most)
+            body = _Body(response, max_bytes)
             for part in response.iter_raw():
                 if not body.takes(part):
                     break
         finally:
             response.close()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise _told(error) from None
+        raise _as_caller_error(error) from None
     return body.answer()
 
 
-def _told(error: Exception) -> Exception:
+def _as_caller_error(error: Exception) -> Exception:
     """The error as callers know it."""
-    broke = not isinstance(error, httpx.ProtocolError) or any(words in str(error) for words in BREAKS)
+    broke = not isinstance(error, httpx.ProtocolError) or any(words in str(error) for words in DISCONNECTED)
     if isinstance(error, httpx.TransportError) and broke:
         return error
-    return BadAnswer(f"the answer cannot be read ({str(error) or type(error).__name__})")
+    return BadResponse(f"the answer cannot be read ({str(error) or type(error).__name__})")
 
 
 class _Body:
     """A body while it arrives."""
 
-    def __init__(self, response: httpx.Response, most: int) -> None:
-        self._response, self._most, self._raw = response, most, bytearray()
+    def __init__(self, response: httpx.Response, max_bytes: int) -> None:
+        self._response, self._max_bytes, self._raw = response, max_bytes, bytearray()
 
     def takes(self, part: bytes) -> bool:
         """Whether there is room for more."""
         self._raw += part
-        return len(self._raw) <= self._most
+        return len(self._raw) <= self._max_bytes
 
     def answer(self) -> Answer:
         status = self._response.status_code
         try:
             body = self._unpacked()
-        except BadAnswer as error:
+        except BadResponse as error:
             if 200 <= status < 300:
                 raise
             body = str(error).encode()  # an error's status says enough
@@ -110,16 +115,16 @@ class _Body:
 
     def _unpacked(self) -> bytes:
         body, packing = bytes(self._raw), self._response.headers.get("content-encoding", "identity").strip().lower()
-        if packing in ("gzip", "x-gzip") and 0 < len(body) <= self._most:
+        if packing in ("gzip", "x-gzip") and 0 < len(body) <= self._max_bytes:
             reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                body = reader.decompress(body, self._most + 1)
+                body = reader.decompress(body, self._max_bytes + 1)
             except zlib.error as error:
-                raise BadAnswer(f"the answer is no valid gzip data ({error})") from None
-            if len(body) <= self._most and not reader.eof:
-                raise BadAnswer("the answer's gzip data is cut off")
+                raise BadResponse(f"the answer is no valid gzip data ({error})") from None
+            if len(body) <= self._max_bytes and not reader.eof:
+                raise BadResponse("the answer's gzip data is cut off")
         elif packing not in ("identity", "gzip", "x-gzip"):
-            raise BadAnswer(f"the answer is packed as {packing[:50]!r}, which was not asked for")
-        if len(body) > self._most:
-            raise TooLarge(f"an answer of more than {self._most / (1 << 20):g} MiB is not read")
+            raise BadResponse(f"the answer is packed as {packing[:50]!r}, which was not asked for")
+        if len(body) > self._max_bytes:
+            raise TooLarge(f"an answer of more than {self._max_bytes / (1 << 20):g} MiB is not read")
         return body

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.config import Config, load_config, load_members
+from ratchet.config import Config, SourceConfig, load_config, load_members
 from ratchet.errors import UserError
-from ratchet.runfolder import open_run
+from ratchet.runfolder import RunFolder, open_run
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "accelerate")
 MINIMAL: dict[str, Any] = {
     "run": "runs/x",
     "models": {"agent": {"path": "m"}, "judge": {"path": "j"}},
@@ -105,9 +106,47 @@ def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(t
     manifest = json.loads(run.manifest.read_text())
     assert manifest["packages"]["torch"] and len(manifest["questions"]["train"]["file"]) == 64
     open_run(config)
+    sample_something(run)
     other = config.model_copy(update={"sampling": config.sampling.model_copy(update={"samples": 4})})
     with pytest.raises(UserError, match=r"sampling\.samples: 8 there, 4 now"):
         open_run(other)
+
+
+def test_a_run_folder_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    run = open_run(config)
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({key: value for key, value in manifest.items() if key != "version"}))
+    with pytest.raises(UserError, match=r"run folder of version 1, .*start a new one \(--set run=runs/NEW\)"):
+        open_run(config)
+
+
+def sample_something(run: RunFolder) -> None:
+    run.round(1).trajectories.mkdir(parents=True)
+    (run.round(1).trajectories / "part-0-of-1.jsonl").write_text("{}\n")
+
+
+def test_a_run_folder_without_trajectories_binds_nothing(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    run = open_run(config)
+    other = config.model_copy(update={"seed": 5, "sampling": config.sampling.model_copy(update={"samples": 4})})
+    open_run(other)
+    assert yaml.safe_load(run.config.read_text())["sampling"]["samples"] == 4
+    assert json.loads(run.manifest.read_text())["seed"] == 5
+
+
+def test_what_no_trajectory_depends_on_may_change_on_a_run(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    sample_something(open_run(config))
+    leakage = config.questions.leakage.model_copy(update={"questions": "warn"})
+    changed = {
+        "questions": config.questions.model_copy(update={"leakage": leakage}),
+        "training": config.training.model_copy(update={"epochs": 9.0}),
+    }
+    open_run(config.model_copy(update=changed))
+    (RunFolder(config.folder).round(1).training).mkdir()
+    with pytest.raises(UserError, match=r"training\.epochs: 9\.0 there, None now"):
+        open_run(config)
 
 
 def test_a_run_of_before_a_key_was_there_goes_on_with_the_keys_default(tmp_path: Path) -> None:
@@ -115,14 +154,16 @@ def test_a_run_of_before_a_key_was_there_goes_on_with_the_keys_default(tmp_path:
     run = open_run(config)
     old = yaml.safe_load(run.config.read_text())
     del old["sources"], old["questions"]["train"]["order"]
+    sample_something(run)
     run.config.write_text(yaml.safe_dump(old))
     open_run(config)
     with pytest.raises(UserError, match=r"sources\.web"):
-        open_run(config.model_copy(update={"sources": {"web": {"service": "tavily"}}}))
+        open_run(config.model_copy(update={"sources": {"web": SourceConfig(service="tavily")}}))
 
 
 def test_members_give_what_is_left_out_and_must_train_one_model(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
     first = write(tmp_path / "a", seed=7, training={"batch_size": 8})
     second = write(tmp_path / "b", models={**MINIMAL["models"], "agent": {"path": "other"}})
     shared = tmp_path / "shared.yaml"

@@ -64,11 +64,11 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
     for attempt in range(3):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        first = process.stdout.readline()
-        time.sleep(0.02 * (attempt + 1))
-        process.send_signal(signal.SIGKILL)
-        acknowledged = [int(x) for x in (first + process.stdout.read()).split()]
-        process.wait()
+        with process:
+            first = process.stdout.readline()
+            time.sleep(0.02 * (attempt + 1))
+            process.send_signal(signal.SIGKILL)
+            acknowledged = [int(x) for x in (first + process.stdout.read()).split()]
         runs = " ".join(n.text for n in read_segment(path, Note)).split("0 1 2", attempt + 1)
         last_run = ("0 1 2" + runs[-1]).split()
         assert acknowledged == [int(x) for x in last_run][: len(acknowledged)]

@@ -19,7 +19,7 @@ import pytest
 from ratchet import lease
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
-from ratchet.lease import STALE, Lease
+from ratchet.lease import STALE_SECONDS, Lease
 from ratchet.records import Note
 
 HOLDER = """
@@ -27,7 +27,7 @@ import sys, time
 from pathlib import Path
 from ratchet import lease
 from ratchet.command import run_command
-lease.BEAT = 0.05
+lease.HEARTBEAT_SECONDS = 0.05
 def main():
     with lease.Lease(Path(sys.argv[1]), "the thing"):
         print("held", flush=True)
@@ -116,7 +116,7 @@ def test_a_stopped_process_of_this_machine_keeps_its_lease(tmp_path: Path) -> No
     path = tmp_path / ".lease"
     with holder(path) as process:
         process.send_signal(signal.SIGSTOP)
-        old = time.time() - 10 * STALE
+        old = time.time() - 10 * STALE_SECONDS
         os.utime(path, (old, old))
         with pytest.raises(UserError), Lease(path, "it"):
             pass
@@ -134,7 +134,7 @@ def test_the_wait_is_for_as_long_as_asked(tmp_path: Path, monkeypatch: pytest.Mo
         pass
 
 
-@pytest.mark.parametrize(("age", "is_free"), [(STALE / 3, False), (2 * STALE, True)])
+@pytest.mark.parametrize(("age", "is_free"), [(STALE_SECONDS / 3, False), (2 * STALE_SECONDS, True)])
 def test_another_machines_lease_is_free_when_it_is_no_more_touched(tmp_path: Path, age: float, is_free: bool) -> None:
     path = tmp_path / ".lease"
     elsewhere(path, age)
@@ -193,7 +193,7 @@ with Lease(folder / ".lease", "it", wait=30):
 
 
 def test_of_many_takers_of_a_dead_lease_one_at_a_time_has_it(tmp_path: Path) -> None:
-    elsewhere(tmp_path / ".lease", age=2 * STALE)
+    elsewhere(tmp_path / ".lease", age=2 * STALE_SECONDS)
     takers = [
         subprocess.Popen([sys.executable, "-c", TAKER, str(tmp_path)], stderr=subprocess.PIPE, text=True)
         for _ in range(5)
@@ -209,19 +209,19 @@ def test_a_taker_that_is_overtaken_while_it_looks_does_not_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / ".lease"
-    elsewhere(path, age=2 * STALE)
-    first, judge = Lease(path, "it"), lease._is_gone
+    elsewhere(path, age=2 * STALE_SECONDS)
+    first, judge = Lease(path, "it"), lease._has_ended
 
     def overtaken(path: Path, holder: lease.Holder, mine: lease.Holder) -> bool:
         is_gone = judge(path, holder, mine)
-        monkeypatch.setattr(lease, "_is_gone", judge)
-        first.take()
+        monkeypatch.setattr(lease, "_has_ended", judge)
+        first.acquire()
         return is_gone
 
-    monkeypatch.setattr(lease, "_is_gone", overtaken)
+    monkeypatch.setattr(lease, "_has_ended", overtaken)
     with pytest.raises(UserError), Lease(path, "it"):
         pass
-    first.beat()
+    first.renew()
     first.check()
     first.release()
     assert list(tmp_path.iterdir()) == []
@@ -229,7 +229,7 @@ def test_a_taker_that_is_overtaken_while_it_looks_does_not_take(
 
 def test_of_two_takers_the_second_leaves_it_to_the_first_unless_that_was_killed(tmp_path: Path) -> None:
     path, claim = tmp_path / ".lease", tmp_path / ".lease.other"
-    elsewhere(path, age=2 * STALE)
+    elsewhere(path, age=2 * STALE_SECONDS)
     claim.touch()
     with pytest.raises(UserError), Lease(path, "it"):
         pass
@@ -255,8 +255,8 @@ def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path
     with Segment(path) as segment:
         segment.append(Note(role="r", text="mine", at=0.0))
         rewrite(tmp_path / ".s.jsonl.lease", token="other", host="node7")
-        segment._lease._seen -= STALE  # as after a long pause: looked at before the write, not after
-        with pytest.raises(UserError, match="away for too long"):
+        segment._lease._renewed_at -= STALE_SECONDS  # as after a long pause: looked at before the write, not after
+        with pytest.raises(UserError, match="paused for too long"):
             segment.append(Note(role="r", text="too late", at=0.0))
     assert [note.text for note in read_segment(path, Note)] == ["mine"]
 
@@ -265,15 +265,15 @@ def test_a_lease_that_was_deleted_is_put_back_unless_another_took_it(tmp_path: P
     path = tmp_path / "run" / ".lease"
     with Lease(path, "it") as mine:
         path.unlink()
-        mine.beat()
+        mine.renew()
         with pytest.raises(UserError, match="another process is writing"), Lease(path, "it"):
             pass
         shutil.rmtree(path.parent)
-        mine.beat()
+        mine.renew()
         mine.check()
         assert not path.parent.exists(), "a folder that was deleted stays away"
         with Lease(path, "it"):
-            mine.beat()
+            mine.renew()
             with pytest.raises(UserError, match="the lease on it went to"):
                 mine.check()
 

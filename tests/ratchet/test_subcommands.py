@@ -6,12 +6,13 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ratchet import __main__ as entry
-from ratchet.subcommands import Subcommand, divided, run_subcommand
+from ratchet.subcommands import Subcommand, run_subcommand, split_at_dashes
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,11 +27,8 @@ class Told:
         self.calls.append((name, list(arguments), prog))
 
     def run(self, *words: str, otherwise: bool = True, free_text: bool = False) -> tuple[str, list[str], str]:
-        subcommands = {
-            name: Subcommand(f"does {name}", lambda words, prog, name=name: self.note(name, words, prog))
-            for name in ("merge", "test")
-        }
-        own = (lambda words, prog: self.note("own", words, prog)) if otherwise else None
+        subcommands = {name: Subcommand(f"does {name}", partial(self.note, name)) for name in ("merge", "test")}
+        own = partial(self.note, "own") if otherwise else None
         run_subcommand(subcommands, words, "prog", "What it does.", own, free_text)
         return self.calls[-1]
 
@@ -81,8 +79,8 @@ def test_without_a_subcommand_those_that_there_are_are_listed(capsys: pytest.Cap
 
 
 def test_another_commands_words_stand_behind_two_dashes() -> None:
-    assert divided(["--config", "X", "--", "run", "--", "it"]) == (["--config", "X"], ["run", "--", "it"])
-    assert divided(["--config", "X"]) == (["--config", "X"], [])
+    assert split_at_dashes(["--config", "X", "--", "run", "--", "it"]) == (["--config", "X"], ["run", "--", "it"])
+    assert split_at_dashes(["--config", "X"]) == (["--config", "X"], [])
 
 
 GROUPS = ("index_build", "retrieval", "rewards", "training", "evaluation", "rounds", "questions", "inference", "slurm")

@@ -117,6 +117,7 @@ def run(*arguments: str) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.slow
 def test_no_command_line_passes_commands_on_to_the_terminal(hostile: Path) -> None:
     config = ("--config", str(hostile))
     check_harmless(run("-m", "index_build", *config))

@@ -1,0 +1,35 @@
+"""The section `evaluation`: what the adapter is measured on and against."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ratchet.config.questions import SplitConfig
+from ratchet.config.section import Section
+from ratchet.config.system import SystemConfig
+
+
+class EvaluationConfig(Section):
+    """What the adapter is measured on and against."""
+
+    split: Literal["dev", "test"] = "test"
+    """The split of `questions` that is evaluated."""
+    temperature: float = Field(0.1, ge=0)
+    """Temperature of all roles."""
+    top_p: float = Field(0.95, gt=0, le=1)
+    """Probability mass of nucleus sampling."""
+    samples: int = Field(1, gt=0)
+    """Number of trajectories per question. A question counts once, with the mean over its samples."""
+    scores: tuple[str, ...] = ()
+    """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
+    baselines: dict[str, SystemConfig] = Field(default={})
+    """Further systems that are run on the base model, by their name in the table."""
+    benchmarks: dict[str, SplitConfig] = Field(default={})
+    """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
+    skip: dict[str, tuple[str, ...]] = Field(default={})
+    """Question sets that a baseline is not run on, by the baseline's name, such as a checker of claims on a choice of
+    answers."""
+    resamples: int = Field(10_000, gt=0)
+    """Number of bootstrap resamples for a 95% interval."""

@@ -1,0 +1,201 @@
+"""The whole config of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WrapValidator,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+from pydantic import SerializerFunctionWrapHandler as Serialize
+from pydantic import ValidatorFunctionWrapHandler as Validate
+
+from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig
+from ratchet.config.evaluation import EvaluationConfig
+from ratchet.config.generation import GenerationConfig
+from ratchet.config.index import IndexConfig
+from ratchet.config.memory import MemoryConfig
+from ratchet.config.missing import MissingModels, is_missing, missing_section
+from ratchet.config.models import ModelConfig, ServeConfig
+from ratchet.config.paths import PathText
+from ratchet.config.questions import SPLITS, QuestionsConfig
+from ratchet.config.rewards import RewardsConfig
+from ratchet.config.rounds import RoundsConfig
+from ratchet.config.sampling import SamplingConfig
+from ratchet.config.section import AsGiven, Section
+from ratchet.config.sources import Sources
+from ratchet.config.sweep import SweepConfig
+from ratchet.config.system import SystemConfig
+from ratchet.config.training import TrainingConfig
+from ratchet.errors import did_you_mean
+from ratchet.plugins import short_name
+
+_EmptyIsNone = BeforeValidator(lambda value: value or None)
+NO_INDEX = missing_section(IndexConfig, "index")
+NO_QUESTIONS = missing_section(QuestionsConfig, "questions")
+
+
+def _or(missing: Section) -> Callable[[Any, Validate], Any]:
+    """A validator that takes null for the section that is missing, as a resolved config has it."""
+    return lambda value, validate: missing if value is None else validate(value)
+
+
+class Config(Section):
+    """An experiment."""
+
+    run: PathText
+    """Run folder, which gets every record of the experiment."""
+    seed: int = 0
+    """Seed of everything that is drawn at random."""
+    members: dict[str, PathText] = Field(default={})
+    """Config files of other experiments, by a name. One adapter is trained on what all of them kept, and evaluated on
+    the tasks of all. Keys that are missing here are the first member's."""
+    models: dict[str, ModelConfig] = MissingModels()
+    """Language models by the name that roles use."""
+    index: Annotated[IndexConfig, WrapValidator(_or(NO_INDEX))] = NO_INDEX
+    """Which chunks there are, and how they are ranked. Systems without retrieval need none."""
+    sources: Sources = Field(default={})
+    """Search services and tool servers, by the name that systems know them by."""
+    memory: Annotated[MemoryConfig | None, _EmptyIsNone, AsGiven] = None
+    """The evidence memory of systems that keep one. Default: one in the run folder."""
+    embedder: Annotated[DenseConfig, AsGiven] = DEFAULT_EMBEDDER
+    """The encoder that compares texts by meaning: answer relevance, recall by meaning, shortened passages."""
+    questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
+    """Which questions are trained on, chosen by and tested on. Building an index, searching and asking need none."""
+    system: SystemConfig = SystemConfig()
+    """The agent system and how its roles are played."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How trajectories are sampled for training."""
+    rewards: RewardsConfig = RewardsConfig()
+    """How trajectories are scored, and which are trained on."""
+    training: TrainingConfig = TrainingConfig()
+    """How the LoRA adapter is trained."""
+    evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
+    """What the adapter is measured on and against."""
+    rounds: Annotated[RoundsConfig, AsGiven] = RoundsConfig()
+    """How many rounds there are, and when an adapter is promoted."""
+    sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
+    """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
+    generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
+    """How `python -m questions generate` makes questions from the corpus."""
+
+    @field_validator("embedder")
+    @classmethod
+    def _embedder_has_a_path(cls, embedder: DenseConfig) -> DenseConfig:
+        if not embedder.path:
+            raise ValueError(f"path is missing: the encoder, such as {DEFAULT_EMBEDDER.path}")
+        return embedder
+
+    @field_validator("evaluation")
+    @classmethod
+    def _scores_of_the_rewards(cls, evaluation: EvaluationConfig, info: ValidationInfo) -> EvaluationConfig:
+        rewards = info.data.get("rewards")
+        if "scores" in evaluation.model_fields_set or rewards is None:
+            return evaluation
+        return evaluation.model_copy(update={"scores": tuple(rewards.weights)})
+
+    @field_serializer("index", "questions", mode="wrap")
+    def _missing_is_null(self, section: Section, serialize: Serialize) -> Any:
+        return None if is_missing(section) else serialize(section)
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        self._check_models()
+        self._check_trainable_roles()
+        self._check_question_sets()
+        self._check_sweep_systems()
+        self._check_rounds()
+        return self
+
+    def _check_models(self) -> None:
+        if not self.models:  # a command that needs one says so
+            return
+        named = [("training.model", self.training.model)]
+        for key, system in self.systems.items():
+            named += system.role_models(key)
+        if self.generation is not None:
+            named += [("generation.model", self.generation.model), ("generation.judge", self.generation.judged_by)]
+        named += [(f"sweep.prices.{name}", name) for name in self.sweep.prices]
+        for key, model in named:
+            if problem := self.why_no_model(key, model):
+                raise ValueError(problem)
+
+    def _check_trainable_roles(self) -> None:
+        for role, settings in self.system.roles.items():
+            if settings.trainable and settings.model != self.training.model:
+                raise ValueError(
+                    f"system.roles.{role}: is trainable but played by {settings.model!r}, while training.model is "
+                    f"{self.training.model!r}; the adapter fits one model: set trainable: false, or the same model"
+                )
+
+    def _check_question_sets(self) -> None:
+        known = [*SPLITS, *self.evaluation.benchmarks]
+        asked: dict[str, Iterable[str]] = {"sweep.dev": self.sweep.dev, "sweep.test": self.sweep.test or ()}
+        asked |= {f"evaluation.skip.{name}": sets for name, sets in self.evaluation.skip.items()}
+        asked |= {f"sweep.skip.{name}": sets for name, sets in self.sweep.skip.items()}
+        for key, names in asked.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(
+                        f"{key}: {name}: no such split or benchmark in the config{did_you_mean(name, known)}"
+                    )
+        baselines = self.evaluation.baselines
+        for name in self.evaluation.skip:
+            if name not in baselines:
+                close = did_you_mean(name, baselines)
+                raise ValueError(
+                    f"evaluation.skip.{name}: no such baseline{close}; base and adapter are run on every question set"
+                )
+
+    def _check_sweep_systems(self) -> None:
+        systems = self.swept_systems
+        for key, name in [*(("skip", name) for name in self.sweep.skip), ("base.system", self.sweep.base.system)]:
+            if name is not None and name not in systems:
+                raise ValueError(f"sweep.{key}: {name!r} is no system of this sweep{did_you_mean(name, systems)}")
+
+    def _check_rounds(self) -> None:
+        if self.rounds.count > 1 and self.members:
+            raise ValueError("rounds.count: members of a shared adapter run one round; leave it at 1")
+        if self.rounds.count > 1 and self.evaluation.split == "dev":
+            raise ValueError(
+                "evaluation.split: dev is what rounds are chosen by, so it cannot say how good the choice is; set test"
+            )
+
+    def why_no_model(self, key: str, model: str) -> str:
+        """The error for a key that names a model which is not under `models`; empty where it is there."""
+        if model in self.models:
+            return ""
+        return f"{key} names the model {model!r}, which is not under models{did_you_mean(model, self.models)}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.run)
+
+    @property
+    def swept_systems(self) -> dict[str, SystemConfig]:
+        """The systems of a sweep by name."""
+        return self.sweep.systems or {short_name(self.system.name): self.system}
+
+    @property
+    def systems(self) -> dict[str, SystemConfig]:
+        """Every system that this config names, by its full key."""
+        return {
+            "system": self.system,
+            **{f"evaluation.baselines.{name}": system for name, system in self.evaluation.baselines.items()},
+            **{f"sweep.systems.{name}": system for name, system in self.sweep.systems.items()},
+        }
+
+    def serve_config(self, model: str) -> ServeConfig:
+        """How a model's servers are started, with the rank of its adapters filled in."""
+        serve = self.models[model].serve
+        if serve.lora_rank is not None:
+            return serve
+        return serve.model_copy(update={"lora_rank": self.training.lora.r if model == self.training.model else 0})

@@ -1,0 +1,103 @@
+"""The section `generation`: how `python -m questions generate` makes questions from the corpus."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from ratchet.config.paths import PathText
+from ratchet.config.questions import SPLITS, Split
+from ratchet.config.section import Section
+from ratchet.errors import did_you_mean
+
+LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
+"""Those that `questions.generate.language` can tell apart; a test keeps the two equal."""
+
+
+class Counts(Section):
+    """Number of questions of each split. Documents are divided between the splits in the same proportion."""
+
+    train: int = Field(3500, ge=0)
+    """Number of training questions."""
+    dev: int = Field(0, ge=0)
+    """Number of dev questions."""
+    test: int = Field(1000, ge=0)
+    """Number of test questions."""
+
+
+class GenerationConfig(Section):
+    """How `python -m questions generate` makes questions from the documents of `index.documents`."""
+
+    out: PathText
+    """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with the reason for its
+    result."""
+    model: str = "agent"
+    """Name of the model under `models` that writes questions and answers."""
+    judge: str = ""
+    """Name of the model under `models` that checks them. Default: the writer."""
+    questions: Counts = Counts()
+    """Number of questions of each split."""
+    attempts: int = Field(4, gt=0)
+    """Maximum number of candidates for one question, each from other documents, before it counts as missing."""
+    temperature: float = Field(0.7, ge=0)
+    """Temperature of the writer."""
+    judge_temperature: float = Field(0.0, ge=0)
+    """Temperature of the judge."""
+    top_p: float = Field(0.95, gt=0, le=1)
+    """Probability mass of nucleus sampling of both."""
+    max_tokens: int = Field(1024, gt=0)
+    """Maximum number of new tokens of one reply."""
+    concurrency: int = Field(64, gt=0)
+    """Maximum number of candidates in flight."""
+    documents: int = Field(10_000, gt=0)
+    """Maximum number of documents that one split draws on: a random sample of its share of the corpus, held in
+    memory."""
+    document_words: tuple[int, int] = (50, 3000)
+    """Minimum and maximum number of words of a document. Others are skipped and counted. A document is never
+    truncated."""
+    question_words: tuple[int, int] = (1, 80)
+    """Minimum and maximum number of words of a question. Its category may be stricter."""
+    answer_words: tuple[int, int] = (1, 250)
+    """Minimum and maximum number of words of an answer."""
+    copied_words: int = Field(12, gt=1)
+    """A question that shares a run of this number of words with a document counts as copied and is dropped."""
+    near: float = Field(0.7, gt=0, le=1)
+    """Minimum Jaccard similarity of the sets of three-word runs for a question to count as a copy of an accepted
+    one."""
+    needs_both: bool = False
+    """Drop a question about two documents if the judge finds that one of them is enough. It costs two more calls."""
+    language: str = "en"
+    """Language of questions and answers: de, en, es, fr, it, nl or pt. Empty: only the script of the documents is
+    checked."""
+    categories: PathText = ""
+    """YAML file like `questions/generate/categories.yaml`, with other categories or probabilities. Default: that
+    file."""
+
+    @field_validator("document_words", "question_words", "answer_words")
+    @classmethod
+    def _check_range(cls, words: tuple[int, int]) -> tuple[int, int]:
+        low, high = words
+        if not 1 <= low <= high:
+            raise ValueError(f"[{low}, {high}] is no range of at least one word")
+        return words
+
+    @field_validator("language")
+    @classmethod
+    def _check_language(cls, language: str) -> str:
+        if language and language not in LANGUAGES:
+            raise ValueError(
+                f"no check for {language!r}{did_you_mean(language, LANGUAGES)}; '' checks the script alone"
+            )
+        return language
+
+    @model_validator(mode="after")
+    def _check(self) -> GenerationConfig:
+        if not any(self.wanted(split) for split in SPLITS):
+            raise ValueError("questions: every split wants 0 questions")
+        return self
+
+    def wanted(self, split: Split) -> int:
+        return int(getattr(self.questions, split))
+
+    @property
+    def judged_by(self) -> str:
+        return self.judge or self.model

@@ -1,0 +1,117 @@
+"""The section `models`: language models and how they are run and served."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from ratchet.config.paths import PathText
+from ratchet.config.section import AsGiven, Section
+
+SET_BY_KEYS = {
+    "model": "models.*.path",
+    "served-model-name": "models.*.served_name",
+    "revision": "models.*.revision",
+    "dtype": "models.*.dtype",
+    "max-model-len": "models.*.max_context",
+    "tensor-parallel-size": "serve.tensor_parallel",
+    "max-lora-rank": "serve.lora_rank",
+    "max-loras": "serve.adapters",
+    "kv-cache-memory-bytes": "serve.kv_gb",
+    "host": "nothing: servers listen on loopback",
+    "port": "nothing: a free one is taken",
+    "api-key": "models.*.api_key_env",
+    "trust-remote-code": "nothing: code that comes with a model is never run",
+}
+"""Flags of vLLM that other keys set, and which keys."""
+SECRET_WORDS = {"KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
+
+
+class ServeConfig(Section):
+    """How `python -m inference serve` starts the vLLM servers of a model."""
+
+    python: PathText = ""
+    """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
+    its own."""
+    replicas: int = Field(1, gt=0)
+    """Number of servers of this model. Each has its own weights and its own cache."""
+    tensor_parallel: int = Field(1, gt=0)
+    """Number of GPUs that one server is split over."""
+    lora_rank: int | None = Field(None, ge=0)
+    """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
+    that is trained, 0 for others."""
+    adapters: int = Field(2, gt=0)
+    """Number of adapters that one batch can mix. Requests for further adapters wait."""
+    kv_gb: float | None = Field(None, gt=0)
+    """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
+    of what is free."""
+    restarts: int = Field(3, ge=0)
+    """How many times a server that died is started again while the command runs."""
+    ready_timeout: float = Field(900.0, gt=0)
+    """Seconds that a server may take from its start until it answers. Loading a large model from a network disk takes
+    minutes."""
+    arguments: dict[str, bool | int | float | str] = Field(default={})
+    """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
+    `--no-flag`. Flags that other keys set are refused."""
+    environment: dict[str, str] = Field(default={})
+    """Further environment variables of the servers, such as `{VLLM_LOGGING_LEVEL: DEBUG}`. Secrets are refused: set
+    them in the environment of the command."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _not_set_by_keys(cls, arguments: dict[str, bool | int | float | str]) -> dict[str, bool | int | float | str]:
+        for name in (name.lstrip("-").removeprefix("no-").replace("_", "-") for name in arguments):
+            if name in SET_BY_KEYS:
+                raise ValueError(f"--{name} is set by {SET_BY_KEYS[name]}")
+        return {name.lstrip("-").replace("_", "-"): value for name, value in arguments.items()}
+
+    @field_validator("environment")
+    @classmethod
+    def _no_secrets(cls, environment: dict[str, str]) -> dict[str, str]:
+        for name in environment:
+            if SECRET_WORDS & set(name.upper().split("_")):
+                raise ValueError(f"{name} looks like a secret; set it in the environment of the command instead")
+        return environment
+
+
+class ModelConfig(Section):
+    """A language model and the engine that runs it, by the name that roles use."""
+
+    path: PathText
+    """Local model folder, or the model's name on the Hugging Face hub."""
+    engine: Literal["local", "vllm", "openai", "scripted"] = "local"
+    """What runs the model. `local`: this process. `vllm`: a vLLM server, which takes and returns token ids over HTTP.
+    `openai`: any OpenAI-compatible server, which takes and returns text over HTTP. `scripted`: replies from a file."""
+    url: str | tuple[str, ...] | None = None
+    """Address of the server for `vllm` and `openai`, such as `http://127.0.0.1:8000/v1`. Several addresses are replicas
+    of one model. Default: the server that `python -m inference serve` has started around the command."""
+    serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
+    """`vllm`: how `python -m inference serve` starts this model's servers."""
+    served_name: str | None = None
+    """Name under which the server knows the model. Default: `path`."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """Environment variable that holds the server's key. A key itself is never written in a config."""
+    revision: str | None = None
+    """Revision of a model from the hub. Default: its main branch."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Number format of the weights and of the computation."""
+    device: str = "auto"
+    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
+    is faster."""
+    max_context: int = Field(32_000, gt=0)
+    """Maximum number of prompt and new tokens of one conversation. A conversation that reaches it ends; nothing is
+    truncated silently."""
+    batch: int = Field(64, gt=0)
+    """`local`: number of sequences decoded at once."""
+    cache_gb: float = Field(4.0, gt=0)
+    """`local`: memory for keys and values, including the prefix cache, in GB."""
+    timeout: float = Field(600.0, gt=0)
+    """`vllm`, `openai`: seconds that one request may take."""
+    concurrency: int = Field(64, gt=0)
+    """`vllm`, `openai`: maximum number of requests in flight at each server."""
+    send_seed: bool = True
+    """`vllm`, `openai`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded request with
+    chunked prefill kills the server."""
+    script: PathText | None = None
+    """`scripted`: JSONL file of replies, for tests."""

@@ -1,0 +1,68 @@
+"""Paths in a config: relative to the config's folder or, where nothing is there, to the working directory.
+
+A config keeps its paths as they are written, in run folders and in content keys, so that a run which was started in one
+directory resumes from another. The value that the code sees is the path that was found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, PlainSerializer, ValidationInfo
+
+FOLDERS = "folders"
+"""Key of a validation's context: the folders that relative paths are looked for in."""
+CONFIGS = "configs"
+NOT_PATHS = ("", "hub")
+
+
+class FoundPath(str):
+    """A path that lies beside the config and not in the working directory."""
+
+    written: str
+    """As the config has it."""
+
+
+def folders_of(config: Path) -> tuple[Path, ...]:
+    """The folders that a config's paths are relative to: its own and, below a folder `configs`, the one above that."""
+    own = config.absolute().parent
+    return (own, *(folder.parent for folder in (own, *own.parents) if folder.name == CONFIGS))
+
+
+def find_path(text: str, folders: tuple[Path, ...]) -> str:
+    """The path where it exists in one of the folders, else the text: of the working directory, or a hub's name."""
+    if text in NOT_PATHS or Path(text).is_absolute():
+        return text
+    for folder in folders:
+        path = folder / text
+        try:
+            if not path.exists():
+                continue
+        except OSError:  # a text too long for a path
+            return text
+        if folder == Path.cwd():
+            return text
+        found = FoundPath(path)
+        found.written = text
+        return found
+    return text
+
+
+def written(path: str) -> str:
+    """A config's path as the config has it."""
+    return path.written if isinstance(path, FoundPath) else path
+
+
+def _find(text: str, info: ValidationInfo) -> str:
+    return find_path(text, (info.context or {}).get(FOLDERS, ()))
+
+
+def _find_plugin(text: str, info: ValidationInfo) -> str:
+    return _find(text, info) if text.endswith(".py") or "/" in text else text
+
+
+PathText = Annotated[str, AfterValidator(_find), PlainSerializer(written, return_type=str)]
+"""A path in a config."""
+PluginName = Annotated[str, AfterValidator(_find_plugin), PlainSerializer(written, return_type=str)]
+"""A plug-in in a config: a name, or the path of a file or folder of code."""

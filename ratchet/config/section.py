@@ -1,0 +1,25 @@
+"""What every section of a config is made of: a strict, frozen model, and how an optional section is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+
+
+class Section(BaseModel):
+    """A part of a config. An unknown key is an error, and a section that was read does not change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _as_given(section: Section | None) -> dict[str, Any]:
+    return {} if section is None else section.model_dump(mode="json", exclude_unset=True)
+
+
+AsGiven = PlainSerializer(_as_given)
+"""Writes a section with only the keys that the file gives.
+
+A run folder's config and the digests of stages hold these sections in this form: a key that gets a new default here
+changes neither.
+"""

@@ -1,0 +1,139 @@
+"""The section `sources`: search services and tool servers, by the name that systems know them by.
+
+sources:
+  web: {service: tavily, mode: local}           # offline: the index answers in its place, and says so
+  papers: {service: openalex, keywords: true, summarise: 3}
+  lab: {service: mcp, command: [python, server.py]}
+  mine: {service: plugin, name: ./my_source.py}
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from ratchet.config.paths import PathText
+from ratchet.config.section import AsGiven, Section
+
+INDEX = "index"
+"""The name of the config's own index among the sources."""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class SourceConfig(Section):
+    """A search service. Every response is kept on disk, and the same request is answered from there."""
+
+    service: Literal["tavily", "serper", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
+    """The search service."""
+    mode: Literal["live", "record", "replay", "local"] = "live"
+    """Where responses come from. `live`: the cache, else the network. `record`: the network, and they are written to
+    the cache. `replay`: the cache only. `local`: an index on this machine answers in place of the service."""
+    index: PathText = ""
+    """`mode: local`: index folder that answers. Default: the config's own index."""
+    cache: PathText = Field("cache/sources", validate_default=True)
+    """Folder of the cached responses. Runs may share it."""
+    url: str | None = None
+    """Address to use instead of the service's own, such as a proxy's."""
+    key_env: str | None = None
+    """Environment variable that holds the key. Default: the service's own, such as `TAVILY_API_KEY`."""
+    contact: str | None = None
+    """Address at which the service can reach you. Default: the environment variable `RATCHET_CONTACT`."""
+    per_second: float | None = Field(None, gt=0)
+    """Maximum number of requests per second to this host, over everything in this process. Default: what the service's
+    rules allow."""
+    timeout: float = Field(30.0, gt=0)
+    """Seconds that one attempt may take."""
+    deadline: float = Field(180.0, gt=0)
+    """Seconds that a request may take with all its attempts. Waiting for its turn does not count."""
+    tries: int = Field(5, gt=0)
+    """Maximum number of attempts of one request."""
+    wait: float = Field(1.0, gt=0)
+    """Maximum wait before the second attempt, in seconds. It doubles with every further attempt."""
+    max_characters: int = Field(4000, gt=0)
+    """Maximum number of characters of a passage. A longer passage is truncated and ends with an ellipsis."""
+    keywords: bool = False
+    """Send the query's content words instead of the query."""
+    summarise: int | None = Field(None, gt=0)
+    """Shorten each passage to this number of its own sentences, chosen with the config's `embedder`."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_address(cls, url: str | None) -> str | None:
+        if url is None:
+            return url
+        try:
+            parsed = urlsplit(url)
+            _ = parsed.port
+        except ValueError as error:
+            raise ValueError(f"not an address ({error})") from None
+        odd = any(c.isspace() or not c.isprintable() for c in url)
+        if odd or parsed.scheme not in ("http", "https") or not parsed.hostname or "@" in parsed.netloc or parsed.query:
+            raise ValueError("expected an address such as https://en.wikipedia.org")
+        return url
+
+
+class McpConfig(Section):
+    """A tool server that speaks the Model Context Protocol."""
+
+    service: Literal["mcp"] = "mcp"
+    """Always `mcp`."""
+    command: tuple[str, ...] = ()
+    """Command that starts a server which speaks over its stdin and stdout."""
+    env: tuple[str, ...] = ()
+    """Names of the environment variables that the command gets, in addition to PATH, HOME, USER and the like."""
+    url: str = ""
+    """Address of a streamable HTTP server, such as `http://127.0.0.1:8089/mcp`, instead of a command."""
+    key_env: str = ""
+    """`url`: environment variable that holds the server's bearer token."""
+    tools: tuple[str, ...] = ()
+    """Tools to offer to the system. Default: all that the server has."""
+    search_tool: str = ""
+    """Tool that searches. Default: the server's only tool, or the one named `search`."""
+    query_argument: str = "query"
+    """Argument of the search tool that takes the query."""
+    timeout: float = Field(60.0, gt=0)
+    """Seconds that one request may take."""
+    max_characters: int = Field(40_000, gt=0)
+    """Maximum number of characters of one answer. A longer answer is truncated."""
+
+    @model_validator(mode="after")
+    def _check(self) -> McpConfig:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either a command (a list of words) or a url")
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError("url must be an address such as http://127.0.0.1:8089/mcp")
+        if self.key_env and not self.url:
+            raise ValueError("key_env goes with a url; a command gets its keys by env")
+        if self.env and not self.command:
+            raise ValueError("env goes with a command; a url gets its key by key_env")
+        if self.search_tool and self.tools and self.search_tool not in self.tools:
+            raise ValueError("search_tool must be among the tools that are offered")
+        return self
+
+
+class PluginConfig(Section):
+    """A source of your own: a class `Source` in a file outside our tree."""
+
+    service: Literal["plugin"] = "plugin"
+    """Always `plugin`."""
+    name: str
+    """Path of its file or folder, dotted name of its module, or name that an installed package declares."""
+    settings: dict[str, Any] = Field(default={})
+    """The source's own settings, which its class `Settings` declares."""
+    # A mapping here, because retrieval/ is above this package: load_config checks it.
+
+
+def _check_names(sources: dict[str, Section]) -> dict[str, Section]:
+    for name in sources:
+        if name == INDEX:
+            raise ValueError(f"{INDEX}: this name is the config's own index; choose another")
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be a tool's name: a letter, then letters, digits, _ or -")
+    return sources
+
+
+AnySource = Annotated[SourceConfig | McpConfig | PluginConfig, Field(discriminator="service")]
+Sources = Annotated[dict[str, Annotated[AnySource, AsGiven]], AfterValidator(_check_names)]

@@ -1,0 +1,102 @@
+"""The section `sweep`: checkpoints, systems and question sets of `python -m evaluation sweep`.
+
+    sweep:
+      runs: [runs/demo]                       # every round's adapter, and the checkpoints within its training
+      checkpoints: {other: adapters/other}    # adapters from elsewhere, by a name
+      dev: [dev]                              # the best checkpoint is chosen on these
+      test: [test]                            # and measured on these, once
+
+Without this section: the config's own run, its own system, dev, and the question sets of `python -m evaluation`.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from ratchet.config.paths import PathText
+from ratchet.config.section import Section
+from ratchet.config.system import SystemConfig
+
+BASE = "base"
+"""The checkpoint that is no adapter: the base model, which is in every sweep."""
+LONGEST_NAME = 100
+
+
+class Reference(Section):
+    """What the differences in a sweep's tables are computed against."""
+
+    checkpoint: str = BASE
+    """Name of a checkpoint. `base` is the base model."""
+    system: str | None = None
+    """Name of a system of the sweep. Default: each system is compared with itself under that checkpoint."""
+
+
+class Price(Section):
+    """Price of a model for a million tokens, in any currency."""
+
+    prompt: float = Field(0.0, ge=0)
+    """Price of a million prompt tokens."""
+    cached: float | None = Field(None, ge=0)
+    """Price of a million prompt tokens that were in the prefix cache. Default: `prompt`."""
+    new: float = Field(0.0, ge=0)
+    """Price of a million new tokens."""
+
+
+class SweepConfig(Section):
+    """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
+
+    checkpoints: dict[str, PathText] = Field(default={})
+    """Adapter folders by a name."""
+    runs: tuple[PathText, ...] | None = None
+    """Run folders whose adapters are all checkpoints. Default: the config's own run, if `checkpoints` is empty."""
+    steps: bool = True
+    """Include the checkpoints within each round's training (`round-N/training`), which give a learning curve."""
+    systems: dict[str, SystemConfig] = Field(default={})
+    """Systems by a name. Default: the config's own system."""
+    skip: dict[str, tuple[str, ...]] = Field(default={})
+    """Question sets that a system is not run on, by the system's name."""
+    dev: tuple[str, ...] = ("dev",)
+    """Question sets on which the best checkpoint is chosen: `dev`, `train`, or names of `evaluation.benchmarks`."""
+    test: tuple[str, ...] | None = None
+    """Question sets on which only the chosen checkpoints are measured. Default: `evaluation.split` and all benchmarks,
+    except those under `dev`."""
+    base: Reference = Reference()
+    """What the differences are computed against."""
+    measure: str = ""
+    """Measure that chooses and that is compared. Default: accuracy of labels; F1 of short answers; of long answers,
+    nugget correctness if it is among `evaluation.scores`."""
+    prices: dict[str, Price] = Field(default={})
+    """Prices by the name of a model under `models`. Default: tokens are reported without prices."""
+
+    @field_validator("checkpoints", "systems")
+    @classmethod
+    def _check_names(cls, named: dict[str, object]) -> dict[str, object]:
+        for name in named:
+            if not valid_name(name):
+                raise ValueError(f"{name!r} cannot be a folder's name here; choose another")
+        return named
+
+    @model_validator(mode="after")
+    def _check(self) -> SweepConfig:
+        if BASE in self.checkpoints:
+            raise ValueError(f"checkpoints: {BASE!r} is the base model; choose another name")
+        for key, names in (("dev", self.dev), ("test", self.test or ())):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key}: a question set is named twice")
+        if not self.dev:
+            raise ValueError("dev: name at least one question set to choose on")
+        if both := set(self.dev) & set(self.test or ()):
+            raise ValueError(f"test: {', '.join(sorted(both))} is under dev too; what chooses cannot test the choice")
+        return self
+
+
+def valid_name(name: str) -> bool:
+    """Whether a checkpoint, system or question set of this name can be a folder or file of a sweep."""
+    return (
+        bool(name)
+        and name == name.strip()
+        and len(name) <= LONGEST_NAME
+        and not name.startswith(".")
+        and not name.endswith(".json")
+        and all(c not in "/\\" and c.isprintable() for c in name)
+    )

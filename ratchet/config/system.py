@@ -1,0 +1,53 @@
+"""The section `system`: the agent system and how its roles are played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ratchet.config.paths import PluginName
+from ratchet.config.section import Section
+
+
+class RoleConfig(Section):
+    """How one role of a system is played."""
+
+    model: str = "agent"
+    """Name of the model under `models` that plays the role."""
+    trainable: bool = True
+    """Whether the role is trained. A role that is not uses the base model even when an adapter is active."""
+    max_tokens: int = Field(4096, gt=0)
+    """Maximum number of new tokens of one action."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Worked (user, assistant) exchanges that are put before the first turn, in place of the system's own. Small models
+    need them. In a task with labels, `<true>` and `<false>` stand for its labels of these stances (or for its first
+    two)."""
+
+
+class SystemConfig(Section):
+    """An agent system: a module in `agents/`."""
+
+    name: PluginName = "mrag"
+    """Name of a file or folder in `agents/`."""
+    settings: dict[str, Any] = Field(default={})
+    """The system's own settings. Their keys are below, under the system's name."""
+    # A mapping here, because agents/ is above this package and a system is a plug-in. load_config checks it against the
+    # system's Settings class, and agents.core.system.load_system gives the typed object.
+    roles: dict[str, RoleConfig] = Field(default={})
+    """How roles are played, by the role's name. `default` holds for every role that has no entry of its own."""
+    malformed: Literal["constrain", "reask", "give_up"] = "constrain"
+    """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, because decoding is
+    constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `give_up`: the
+    trajectory ends as unparsed."""
+    reasks: int = Field(2, ge=0)
+    """`reask`: maximum number of times that the model is asked again for one action."""
+
+    def role(self, name: str) -> RoleConfig:
+        return self.roles.get(name) or self.roles.get("default") or RoleConfig()
+
+    def role_models(self, key: str) -> Iterator[tuple[str, str]]:
+        """(full key, name of the model) of every role that has an entry; `key` is the system's own."""
+        for role, played in self.roles.items():
+            yield f"{key}.roles.{role}.model", played.model

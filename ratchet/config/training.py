@@ -1,0 +1,63 @@
+"""The section `training`: how the LoRA adapter is trained."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ratchet.config.section import Section
+
+
+class LoraConfig(Section):
+    """The shape of the LoRA adapter."""
+
+    r: int = Field(16, gt=0)
+    """Rank of the adapter's matrices."""
+    alpha: int = Field(16, gt=0)
+    """Scale of the adapter, which is multiplied by alpha / r. mRAG (Salemi et al. 2025, arXiv 2506.10844) gives only
+    the rank; alpha = r is Unsloth's default."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout probability on the adapter's input."""
+    targets: str = "all-linear"
+    """Modules that get an adapter, as PEFT's `target_modules`."""
+
+
+class TrainingConfig(Section):
+    """How the LoRA adapter is trained."""
+
+    model: str = "agent"
+    """Name of the model under `models` that is trained."""
+    backend: Literal["peft", "unsloth"] = "peft"
+    """Library that trains the adapter."""
+    lora: LoraConfig = LoraConfig()
+    """The shape of the adapter."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Peak learning rate."""
+    optimizer: str = "adamw_torch"
+    """Optimizer, by its name in transformers (`TrainingArguments.optim`)."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight decay. 0 makes AdamW plain Adam, as in mRAG (Salemi et al. 2025, arXiv 2506.10844)."""
+    warmup_steps: int = Field(50, ge=0)
+    """Number of warmup steps, at most a fifth of all steps, so that a short training learns too."""
+    max_steps: int = Field(5000, gt=0)
+    """Maximum number of training steps."""
+    epochs: float | None = Field(None, gt=0)
+    """Maximum number of passes over the rows. Training stops at the earlier of this and `max_steps`. Default: no
+    limit."""
+    batch_size: int = Field(128, gt=0)
+    """Number of rows of one step over all devices. With fewer rows than this, all rows."""
+    micro_batch: int = Field(1, gt=0)
+    """Number of rows in one forward pass on one device."""
+    max_length: int = Field(16_000, gt=0)
+    """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients are clipped to this norm."""
+    eval_steps: int = Field(500, gt=0)
+    """Number of steps between two evaluations of the held-out loss, each with a checkpoint."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass, which needs less memory and more time."""
+    dev_fraction: float = Field(0.1, ge=0, lt=1)
+    """Fraction of the kept questions that is held out. The loss on them picks the best checkpoint."""
+    wandb: Literal["off", "offline", "online"] = "off"
+    """Log the training to Weights & Biases."""

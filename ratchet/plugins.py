@@ -1,0 +1,182 @@
+"""Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark or a source.
+
+A name is looked for, in this order, as
+
+1. a file or folder of Python code, where it ends in `.py` or contains a `/`: `parts/my_system.py`, relative to the
+   working directory (`ratchet.config` has made it absolute for a config that lies elsewhere);
+2. a module of the built-in folder of its kind: `mrag`;
+3. an entry point that an installed package declares in the group `ratchet.<kind>`;
+4. a module that Python can import, where it contains a dot: `mylab.systems.debate`.
+
+Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
+what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data
+files and model output never name a plug-in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from ratchet.errors import UserError, did_you_mean
+from ratchet.packages import module_name
+
+Kind = Literal["systems", "rewards", "benchmarks", "sources"]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the built-in plug-ins of a kind lie."""
+
+    package: str
+    """Empty where a kind has none."""
+    skip: tuple[str, ...] = ()
+    """Modules of the package that are not plug-ins."""
+
+
+FOLDERS: dict[Kind, Folder] = {
+    "systems": Folder("agents", ("__main__", "core")),
+    "rewards": Folder("rewards.builtin"),
+    "benchmarks": Folder("questions.benchmarks"),
+    "sources": Folder(""),
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A module that was found, and what identifies its code."""
+
+    name: str
+    """As the config has it."""
+    module: ModuleType
+    digest: str = ""
+    """16 hexadecimal digits of the sha256 of the source; empty for a built-in plug-in, which the code version tells."""
+
+    @property
+    def label(self) -> str:
+        """A short name for folders, tables and content keys: a built-in's name, else the stem and the digest."""
+        return f"{short_name(self.name)}-{self.digest[:8]}" if self.digest else self.name
+
+
+def is_path(name: str) -> bool:
+    """Whether a config's name of a plug-in is the path of a file or folder."""
+    return name.endswith(".py") or "/" in name
+
+
+def short_name(name: str) -> str:
+    """The name that people read: of a path its stem, of a dotted name its last part, else the name itself."""
+    return Path(name).stem if is_path(name) else name.rpartition(".")[2]
+
+
+def resolve_path(name: str) -> Path:
+    """The file of a plug-in that is named by its path: a package's `__init__.py`, where the path is a folder.
+
+    The path is relative to the working directory. This is the one place that says so.
+    """
+    path = Path(name).expanduser()
+    return path / "__init__.py" if path.is_dir() else path
+
+
+def known_plugins(kind: Kind) -> list[str]:
+    """The names of the built-in plug-ins, and of those that installed packages declare."""
+    return sorted(_built_in(kind) | {entry.name for entry in _entry_points(kind)})
+
+
+def _built_in(kind: Kind) -> set[str]:
+    folder = FOLDERS[kind]
+    if not folder.package:
+        return set()
+    found = pkgutil.iter_modules(importlib.import_module(module_name(folder.package)).__path__)
+    return {module.name for module in found} - set(folder.skip)
+
+
+def load_plugin(kind: Kind, name: str, parts: Sequence[str], key: str) -> Plugin:
+    """The plug-in, which must define every name in `parts`. `key`: the config's key that names it, for errors.
+
+    Raises UserError where there is none of this name, its import fails, or a part is missing.
+    """
+    plugin = _load(kind, name, key)
+    missing = [part for part in parts if not hasattr(plugin.module, part)]
+    if missing:
+        raise UserError(
+            f"{key}: {plugin.module.__file__ or name} defines no {', '.join(missing)}, which {kind} must have"
+        )
+    return plugin
+
+
+def _load(kind: Kind, name: str, key: str) -> Plugin:
+    if is_path(name):
+        return _from_path(kind, name, key)
+    folder = FOLDERS[kind]
+    if name in _built_in(kind):
+        return Plugin(name, importlib.import_module(module_name(f"{folder.package}.{name}")))
+    declared = next((entry.value for entry in _entry_points(kind) if entry.name == name), None)
+    if declared is not None or "." in name:
+        return _imported(name, declared or name, key)
+    where = f"{folder.package.replace('.', '/')}/" if folder.package else f"the {kind} of the installed packages"
+    raise UserError(f"{key}: there is no {name!r} in {where}{_hint(kind, name)}")
+
+
+def _hint(kind: Kind, name: str) -> str:
+    return did_you_mean(name, known_plugins(kind)) + "; a file of your own is named by its path, such as ./mine.py"
+
+
+def _imported(name: str, module: str, key: str) -> Plugin:
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"{key}: {module} cannot be imported ({error}); is its package installed?") from error
+    return Plugin(name, found, source_digest(Path(found.__file__ or module)))
+
+
+def _from_path(kind: Kind, name: str, key: str) -> Plugin:
+    file = resolve_path(name)
+    if not file.is_file():
+        raise UserError(f"{key}: there is no file {file}; the path is relative to the working directory")
+    digest = source_digest(file)
+    try:
+        return Plugin(name, _import_file(kind, file.resolve(), digest), digest)
+    except Exception as error:
+        raise UserError(f"{key}: {file} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+@cache
+def _import_file(kind: Kind, file: Path, digest: str) -> ModuleType:
+    is_package = file.name == "__init__.py"
+    # The name holds the digest, so that two files of one name, or two versions in a notebook, do not collide.
+    name = f"ratchet_{kind}_{(file.parent if is_package else file).stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(
+        name, file, submodule_search_locations=[str(file.parent)] if is_package else None
+    )
+    assert spec is not None and spec.loader is not None, f"{file} does not end in .py"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def source_digest(file: Path) -> str:
+    """Of a module's file, or of every Python file of its folder where it is a package."""
+    digest = hashlib.sha256()
+    folder = file.parent
+    for path in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _entry_points(kind: Kind) -> metadata.EntryPoints:
+    return metadata.entry_points(group=f"ratchet.{kind}")

@@ -1,0 +1,182 @@
+"""Every section is checked when the file is read: errors name the file, the full key and the closest name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from questions.generate.language import STOP_WORDS
+from ratchet.config import Config, DenseConfig, EncoderConfig, MemoryConfig, load_config
+from ratchet.config.generation import LANGUAGES
+from ratchet.errors import UserError
+
+BASE: dict[str, Any] = {
+    "run": "runs/x",
+    "models": {"agent": {"path": "m"}, "judge": {"path": "j"}},
+    "index": {"path": "i"},
+    "questions": {name: {"path": f"{name}.jsonl"} for name in ("train", "dev", "test")},
+}
+SPARSE = {"path": "i", "kind": "sparse"}
+DENSE = {"path": "i", "kind": "dense"}
+
+
+def read(folder: Path, *overrides: str, **changes: object) -> Config:
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **changes}))
+    return load_config(path, overrides)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "known"),
+    [
+        ({"models": {"agent": {"path": "m", "serve": {"replcas": 2}}}}, "models.agent.serve.replcas", "replicas"),
+        ({"index": {**SPARSE, "encoder": {"batch_token": 9}}}, "index.encoder.batch_token", "batch_tokens"),
+        ({"index": {**DENSE, "encoder": {"max_lenght": 9}}}, "index.encoder.max_lenght", "max_length"),
+        ({"index": {"kind": "hybrid", "parts": [{"path": "a", "kid": 1}]}}, "index.parts.0.kid", "kind"),
+        (
+            {"index": {"kind": "hybrid", "parts": [{**DENSE, "encoder": {"devise": "cpu"}}]}},
+            "index.parts.0.encoder.devise",
+            "device",
+        ),
+        ({"sources": {"web": {"service": "tavily", "time_out": 3}}}, "sources.web.time_out", "timeout"),
+        ({"sources": {"lab": {"service": "mcp", "comand": ["x"]}}}, "sources.lab.comand", "command"),
+        ({"memory": {"peices": 3}}, "memory.peices", "pieces"),
+        ({"embedder": {"path": "m", "devise": "cpu"}}, "embedder.devise", "device"),
+        ({"questions": {**BASE["questions"], "leakage": {"nera": 1}}}, "questions.leakage.nera", "near"),
+        ({"system": {"roles": {"default": {"max_token": 1}}}}, "system.roles.default.max_token", "max_tokens"),
+        ({"system": {"settings": {"max_call": 3}}}, "system.settings.max_call", "max_calls"),
+        ({"rewards": {"select": {"tie": 1}}}, "rewards.select.tie", "ties"),
+        ({"training": {"lora": {"alfa": 1}}}, "training.lora.alfa", "alpha"),
+        (
+            {"evaluation": {"baselines": {"plain": {"name": "vanilla_rag", "settings": {"stile": "brief"}}}}},
+            "evaluation.baselines.plain.settings.stile",
+            "style",
+        ),
+        (
+            {"evaluation": {"benchmarks": {"path": {"benchmark": "nq", "smaple": 3}}}},
+            "evaluation.benchmarks.path.smaple",
+            "sample",
+        ),
+        ({"rounds": {"cuont": 2}}, "rounds.cuont", "count"),
+        ({"sweep": {"base": {"chekpoint": "x"}}}, "sweep.base.chekpoint", "checkpoint"),
+        ({"sweep": {"prices": {"agent": {"promt": 1}}}}, "sweep.prices.agent.promt", "prompt"),
+        ({"sweep": {"systems": {"a": {"nam": "mrag"}}}}, "sweep.systems.a.nam", "name"),
+        ({"generation": {"out": "x", "questions": {"trian": 1}}}, "generation.questions.trian", "train"),
+    ],
+)
+def test_an_unknown_key_is_named_in_full_with_the_file_and_the_closest_key(
+    tmp_path: Path, changes: dict[str, object], key: str, known: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        read(tmp_path, **changes)
+    assert (
+        f"{tmp_path}/experiment.yaml: {key}: unknown key (did you mean {known!r}?)" in str(refused.value).splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards": {"judge": "jugde"}}, "rewards.judge names the model 'jugde', .*did you mean 'judge'"),
+        (
+            {"evaluation": {"baselines": {"a": {"name": "cot", "roles": {"default": {"model": "agnet"}}}}}},
+            r"evaluation\.baselines\.a\.roles\.default\.model names the model 'agnet', .*did you mean 'agent'",
+        ),
+        ({"generation": {"out": "x", "judge": "jugde"}}, r"generation\.judge names the model .*did you mean 'judge'"),
+        ({"sweep": {"prices": {"agnet": {}}}}, r"sweep\.prices\.agnet names the model .*did you mean 'agent'"),
+        ({"system": {"name": "mragg"}}, r"system\.name: there is no 'mragg' in agents/ .*did you mean 'mrag'"),
+        (
+            {"sweep": {"systems": {"a": {"name": "coot"}}}},
+            r"sweep\.systems\.a\.name: there is no 'coot' .*did you mean 'cot'",
+        ),
+        ({"system": {"roles": {"plannr": {}}}}, r"system\.roles\.plannr: mrag has no such role .*'planner'"),
+        (
+            {"evaluation": {"benchmarks": {"a": {"benchmark": "hotpot"}}}},
+            r"evaluation\.benchmarks\.a\.benchmark: there is no 'hotpot' .*did you mean 'hotpotqa'",
+        ),
+        (
+            {"questions": {**BASE["questions"], "dev": {"benchmark": "nq", "split": "dve"}}},
+            r"questions\.dev\.split: the benchmark 'nq' has no 'dve' .*did you mean 'dev'",
+        ),
+        ({"sources": {"web": {"service": "tavly"}}}, r"sources\.web: service: 'tavly' .*did you mean 'tavily'"),
+        ({"rewards": {"weights": {"correctnes": 1}}}, r"rewards\.weights\.correctnes: .*did you mean 'correctness'"),
+        ({"index": {"path": "i", "kind": "sprase"}}, r"index\.kind: .*did you mean 'sparse'"),
+        (
+            {"index": {"path": "i", "kind": "bm25", "encoder": {"path": "m"}}},
+            r"index\.encoder: .*bm25 takes no encoder",
+        ),
+        ({"evaluation": {"skip": {"plain": ["test"]}}}, r"evaluation\.skip\.plain: no such baseline"),
+        ({"sweep": {"test": ["tset"]}}, r"sweep\.test: tset: no such split .*did you mean 'test'"),
+        ({"sweep": {"measure": "f11"}}, r"sweep\.measure: 'f11' does not choose .*did you mean 'f1'"),
+        ({"rounds": {"count": 2}, "evaluation": {"split": "dev"}}, r"evaluation\.split: dev is what rounds are chosen"),
+        ({"generation": {"out": "x", "language": "eng"}}, r"generation\.language: no check for 'eng' .*'en'"),
+        ({"generation": {"out": "x", "answer_words": [9, 5]}}, r"generation\.answer_words: \[9, 5\] is no range"),
+        (
+            {"models": {"agent": {"path": "m", "serve": {"environment": {"A_TOKEN": "x"}}}}},
+            r"serve\.environment: A_TOKEN",
+        ),
+        ({"models": {"agent": {"path": "m", "serve": {"arguments": {"model": "x"}}}}}, r"serve\.arguments: --model is"),
+        ({"embedder": {"device": "cpu"}}, r"embedder: path is missing"),
+    ],
+)
+def test_a_wrong_name_or_value_is_refused_when_the_file_is_read(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=rf"experiment\.yaml: .*{message}"):
+        read(tmp_path, **changes)
+
+
+def test_sections_are_typed_and_written_as_they_are_given(tmp_path: Path) -> None:
+    lion, e5 = {"path": "lion", "top": 9}, {"path": "e5"}
+    parts = [{**SPARSE, "encoder": lion}, {**DENSE, "encoder": e5}]
+    given = {"index": {"kind": "hybrid", "parts": parts}, "memory": {"most": 3}, "rounds": {"count": 2}}
+    config = read(tmp_path, **given, sources={"web": {"service": "tavily"}})
+    sparse, dense = config.index.parts
+    assert sparse.encoder == EncoderConfig(path="lion", top=9) and dense.encoder == DenseConfig(path="e5")
+    assert config.memory == MemoryConfig(most=3)
+    dump = config.model_dump(mode="json")
+    assert [part["encoder"] for part in dump["index"]["parts"]] == [lion, e5]
+    assert (dump["memory"], dump["rounds"], dump["sweep"], dump["generation"]) == ({"most": 3}, {"count": 2}, {}, {})
+    assert dump["sources"] == {"web": {"service": "tavily"}}
+    assert Config.model_validate(dump) == config
+
+
+def sections(kind: type[BaseModel]) -> set[type[BaseModel]]:
+    found = {kind}
+    waiting: list[Any] = [field.annotation for field in kind.model_fields.values()]
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            if annotation not in found:
+                found.add(annotation)
+                waiting += [field.annotation for field in annotation.model_fields.values()]
+        else:
+            waiting += getattr(annotation, "__args__", ())
+    return found
+
+
+def test_only_the_settings_of_plugins_are_an_open_mapping() -> None:
+    open_mappings = {
+        f"{section.__name__}.{name}"
+        for section in sections(Config)
+        for name, field in section.model_fields.items()
+        if field.annotation == dict[str, Any]
+    }
+    assert open_mappings == {"SystemConfig.settings", "PluginConfig.settings"}
+
+
+def test_the_languages_are_those_that_can_be_told_apart() -> None:
+    assert set(LANGUAGES) == set(STOP_WORDS)
+
+
+def test_importing_the_config_loads_no_other_package_of_the_project() -> None:
+    code = "import sys, ratchet.config; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "numba", "torch", "transformers", "httpx", "agents", "retrieval", "questions", "evaluation"}
+    assert not heavy & set(done.stdout.split())

@@ -1,0 +1,85 @@
+"""A plug-in is found by the name of a built-in module, a path, an entry point or a dotted name, and is identified."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ratchet.errors import UserError
+from ratchet.plugins import known_plugins, load_plugin
+
+SYSTEM = "ROLES = ('answerer',)\nVALUE = {value}\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(SYSTEM.format(value=1))
+    return tmp_path
+
+
+def test_a_built_in_plugin_has_no_digest() -> None:
+    plugin = load_plugin("systems", "naive_rag", ("ROLES", "solve"), "system.name")
+    assert (plugin.module.__name__, plugin.digest) == ("agents.naive_rag", "")
+
+
+def test_a_file_is_named_by_its_path_and_identified_by_its_content(mine: Path) -> None:
+    first = load_plugin("systems", "./mine.py", ("ROLES",), "system.name")
+    assert first.module.VALUE == 1 and len(first.digest) == 16
+    assert load_plugin("systems", str(mine / "mine.py"), (), "system.name").digest == first.digest, "not by its place"
+    (mine / "mine.py").write_text(SYSTEM.format(value=2))
+    second = load_plugin("systems", "./mine.py", ("ROLES",), "system.name")
+    assert second.module.VALUE == 2 and second.digest != first.digest
+
+
+def test_a_folder_is_a_package_whose_files_all_count(mine: Path) -> None:
+    (mine / "team").mkdir()
+    (mine / "team" / "__init__.py").write_text("from .parts import ROLES\n")
+    (mine / "team" / "parts.py").write_text("ROLES = ('a', 'b')\n")
+    first = load_plugin("systems", "./team", ("ROLES",), "system.name")
+    assert first.module.ROLES == ("a", "b")
+    (mine / "team" / "parts.py").write_text("ROLES = ('a', 'c')\n")
+    assert load_plugin("systems", "./team", ("ROLES",), "system.name").digest != first.digest
+
+
+def test_a_dotted_name_is_imported(mine: Path) -> None:
+    (mine / "lab_of_tests").mkdir()
+    (mine / "lab_of_tests" / "__init__.py").touch()
+    (mine / "lab_of_tests" / "debate.py").write_text(SYSTEM.format(value=3))
+    try:
+        assert load_plugin("systems", "lab_of_tests.debate", ("ROLES",), "system.name").module.VALUE == 3
+    finally:
+        for name in [name for name in sys.modules if name.startswith("lab_of_tests")]:
+            del sys.modules[name]
+
+
+def test_an_installed_package_declares_plugins_as_entry_points(mine: Path) -> None:
+    (mine / "lab-1.0.dist-info").mkdir()
+    (mine / "lab-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n")
+    (mine / "lab-1.0.dist-info" / "entry_points.txt").write_text("[ratchet.systems]\nlab_debate = mine\n")
+    try:
+        assert "lab_debate" in known_plugins("systems")
+        plugin = load_plugin("systems", "lab_debate", ("ROLES",), "system.name")
+        assert plugin.module.VALUE == 1 and plugin.digest
+    finally:
+        sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("naive_rga", r"system\.name: there is no 'naive_rga' in agents/ \(did you mean 'naive_rag'\?\)"),
+        ("core", r"there is no 'core' in agents/"),
+        ("./nowhere.py", r"there is no file nowhere\.py"),
+        ("no_such_lab.debate", r"no_such_lab\.debate cannot be imported .*is its package installed"),
+        ("./broken.py", r"broken\.py cannot be imported \(SyntaxError"),
+        ("./mine.py", r"mine\.py defines no solve, which systems must have"),
+    ],
+)
+def test_what_is_no_plugin_is_an_error_that_names_the_key(mine: Path, name: str, message: str) -> None:
+    (mine / "broken.py").write_text("def solve(:\n")
+    with pytest.raises(UserError, match=message):
+        load_plugin("systems", name, ("ROLES", "solve"), "system.name")

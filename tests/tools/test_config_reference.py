@@ -1,0 +1,22 @@
+"""The page docs/reference/config.md is current, and every key of a config is explained in it."""
+
+from __future__ import annotations
+
+import re
+
+from tools.config_reference import PAGE, SYSTEMS, reference
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == reference(), "run: python -m tools.config_reference"
+
+
+def test_every_key_of_a_config_has_a_meaning() -> None:
+    own, _, _ = reference().partition(SYSTEMS)
+    unexplained = re.findall(r"^\| `\w+` \|.*\|  \|$", own, re.MULTILINE)
+    assert own.count("\n| `") > 150 and not unexplained
+
+
+def test_every_system_is_listed_with_its_settings() -> None:
+    page = reference()
+    assert "### `mrag`" in page and "| `max_calls` | integer > 0 | `30` |" in page
