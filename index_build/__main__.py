@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from index_build.build import build_index, remove_documents
-from index_build.content import contents_of
-from index_build.inspection import cut_by_encoder
-from index_build.measure import measure_of, tell_of_smaller_chunks
+from index_build.content import open_content_factory
+from index_build.inspection import encoder_truncation_line
 from index_build.plan import read_plan
-from ratchet.command import config_of, config_parser, part_of_work, run_command
-from ratchet.config import IndexConfig
+from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
+from ratchet.command import config_of, config_parser, part_of_work, recorded_stages, run_command
+from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
 from ratchet.subcommands import Subcommand, run_subcommand
@@ -34,17 +34,25 @@ OTHER_MACHINE = "index.url is set: the index is another machine's; build it ther
 
 
 def build(arguments: Sequence[str], prog: str) -> None:
+    """Run the command: build the index of a config, or the shards that are missing."""
     parser = config_parser(prog, f"{ABOUT}\n\n{JOBS}")
-    _build(parser, arguments)
+    _add_options(parser)
+    given = parser.parse_args(arguments)
+    config = config_of(given)
+    with recorded_stages(config, "index"):
+        _build(config, given)
 
 
 def add(arguments: Sequence[str], prog: str) -> None:
+    """Run `add`: index more sources as new shards."""
     parser = config_parser(prog, "Add documents to the index of a config, as new shards.")
     parser.add_argument("sources", nargs="+", help="JSONL or Parquet files or folders of texts to add")
-    _build(parser, arguments)
+    _add_options(parser)
+    given = parser.parse_args(arguments)
+    _build(config_of(given), given)
 
 
-def _build(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that build shards side by side (default: 1)")
     parser.add_argument(
         "--job", type=part_of_work, metavar="K/N", help="build only every N-th shard from K on, as one of N jobs"
@@ -52,17 +60,18 @@ def _build(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="where an added document has an older one's id, remove the older one"
     )
-    given = parser.parse_args(arguments)
-    config = config_of(given)
+
+
+def _build(config: Config, given: argparse.Namespace) -> None:
     indexes = config.index.parts or (config.index,)
     if any(index.url is not None for index in indexes):
         raise UserError(OTHER_MACHINE)
-    contents = [contents_of(index) for index in indexes]
-    measure = measure_of(config, [each.limit for each in contents if each.limit is not None])
+    contents = [open_content_factory(index) for index in indexes]
+    measure = chunk_tokenizer_of(config, [each.limit for each in contents if each.limit is not None])
     for index, content in zip(indexes, contents, strict=True):
         if "sources" in given:
             index = _with_sources(index, given.sources)
-        tell_of_smaller_chunks(index, measure.limits)
+        warn_of_smaller_chunks(index, measure.limits)
         began = time.monotonic()
         manifest, built = build_index(
             index,
@@ -94,11 +103,12 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
         f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks, {sum(shard.postings for shard in shards):,} "
         f"postings, {len(shards)} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
     )
-    print(cut_by_encoder(manifest.settings, shards), end="")
+    print(encoder_truncation_line(manifest.settings, shards), end="")
     print(f"  digest {manifest.digest}")
 
 
 def remove(arguments: Sequence[str], prog: str) -> None:
+    """Run `remove`: take documents out of an index by id."""
     parser = config_parser(prog, "Take documents out of the index of a config.")
     parser.add_argument("ids", nargs="*", help="document ids")
     parser.add_argument("--from", dest="file", type=Path, help="a file with one document id a line")
@@ -130,6 +140,7 @@ SUBCOMMANDS = {
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m index_build") -> None:
+    """Run a subcommand, or `build` without one."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=build)
 
 

@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 
 from index_build.chunks import Chunker
-from index_build.content import Contents, contents_of, drop_kept, kept_folder
+from index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
 from index_build.documents import read_documents
-from index_build.engines import drop_older, finish_engine
-from index_build.plan import Piece, Plan, locked, plan_index, shard_name
+from index_build.engines import build_engine_index, drop_older_engine_index
+from index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
 from index_build.shard import build_shard
 from index_build.workers import build_with_workers
-from index_build.writing import lock_of
+from index_build.writing import lease_of
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.progress import Progress
 from retrieval.encoders.limits import TokenLimit
+from retrieval.index import Store
 from retrieval.layout import (
     MANIFEST,
     SHARDS,
@@ -35,9 +36,8 @@ from retrieval.layout import (
     stamp_of,
     write_stamps,
 )
-from retrieval.opening import open_store
+from retrieval.loader import open_store
 from retrieval.sparse.shards import SHARD, FileEntry, ShardManifest, read_shard_manifest
-from retrieval.store import Store
 
 # Ids that are looked up together.
 IDS = 1 << 16
@@ -51,10 +51,10 @@ def build_index(
     workers: int = 1,
     job: tuple[int, int] | None = None,
     replace: bool = False,
-    contents: Contents | None = None,
+    contents: ContentFactory | None = None,
     limits: Sequence[TokenLimit] = (),
 ) -> tuple[Manifest | None, int]:
-    """Build what is missing of a config's index: (its manifest, how many shards had to be built).
+    """Build the missing shards of a config's index; returns its manifest and how many shards were built.
 
     `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
     side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
@@ -63,7 +63,7 @@ def build_index(
     where it is loaded already. Chunks are made to fit what its encoder reads, and `limits`, of other encoders.
     """
     target = Path(config.path)
-    contents = contents or contents_of(config)
+    contents = contents or open_content_factory(config)
     own = [contents.limit] if contents.limit is not None else []
     limits = list({limit.encoder: limit for limit in (*own, *limits)}.values())
     chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name, limits)
@@ -84,7 +84,9 @@ def build_index(
                 build_with_workers(config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress)
             else:
                 for number in mine:
-                    build_piece(target, number, pieces[number], settings.key, chunker, contents, progress.advance)
+                    build_planned_shard(
+                        target, number, pieces[number], settings.key, chunker, contents, progress.advance
+                    )
     # Other jobs may have built theirs in the meantime.
     others = sorted(set(missing) - set(mine))
     if not all(is_built(target, number, pieces[number], settings.key) for number in others):
@@ -93,22 +95,24 @@ def build_index(
         return list_shards(config, plan, name, replace), len(mine)
 
 
-def build_piece(
+def build_planned_shard(
     target: Path,
     number: int,
-    piece: Piece,
+    piece: PlannedShard,
     settings: str,
     chunker: Chunker,
-    contents: Contents,
+    contents: ContentFactory,
     advance: Callable[[int], None],
 ) -> None:
+    """Build one shard of the plan, and delete its encoded parts when it is finished."""
     shard = target / SHARDS / shard_name(number)
-    kept = kept_folder(shard)
+    kept = encoding_folder(shard)
     build_shard(shard, piece, settings, chunker, lambda folder: contents.make(folder, kept), advance)
-    drop_kept(shard)
+    drop_encoded_parts(shard)
 
 
-def is_built(target: Path, number: int, piece: Piece, settings: str) -> bool:
+def is_built(target: Path, number: int, piece: PlannedShard, settings: str) -> bool:
+    """Whether a shard of the plan is on the disk. Raises UserError where it is a shard of another index."""
     folder = target / SHARDS / shard_name(number)
     if not (folder / SHARD).exists():
         return False
@@ -125,23 +129,23 @@ def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Ma
     old = read_manifest(target) if (target / MANIFEST).exists() else None
     names = [shard_name(number) for number in range(len(plan.pieces))]
     for shard in names:  # of builds that were killed at their very end
-        drop_kept(target / SHARDS / shard)
-        lock_of(target / SHARDS / shard).unlink(missing_ok=True)
+        drop_encoded_parts(target / SHARDS / shard)
+        lease_of(target / SHARDS / shard).unlink(missing_ok=True)
     # Opening checks the files that changed since they were last checked.
     before = open_store(target, old) if old is not None else Store((), np.empty(0, np.int64))
     if old is not None and [entry.name for entry in old.shards] == names:
-        finish_engine(config, target, old)
+        build_engine_index(config, target, old)
         return old
     shards = [read_shard_manifest(target / SHARDS / shard) for shard in names]
     manifest = _manifest(plan, name, config, shards, names, before.removed)
     _stamp(target, dict(zip(names, shards, strict=True)), len(before.shards))
     if old is not None:
         manifest = _without_older(target, manifest, len(before.shards), replace)
-    finish_engine(config, target, manifest)
+    build_engine_index(config, target, manifest)
     manifest.write(target)
     _drop_removed(target, old, manifest)
     if old is not None:
-        drop_older(config, target, old)
+        drop_older_engine_index(config, target, old)
     return manifest
 
 
@@ -157,7 +161,7 @@ def _manifest(
         digest="",
         settings=plan.settings,
         tokenizer=name,
-        encoder=config.encoder,
+        encoder=config.encoder.model_dump(mode="json", exclude_unset=True) if config.encoder else {},
         sources=tuple(Source(path=source.path, sha256=source.sha256) for source in plan.sources),
         shards=tuple(
             ShardEntry(name=shard_name, digest=shard.digest, documents=shard.documents, chunks=shard.chunks)
@@ -192,7 +196,7 @@ def _check_ids(target: Path, new: Sequence[Path], replace: bool) -> None:
         _check_removable(target, manifest)
         return
     if not all((target / SHARDS / entry.name / SHARD).exists() for entry in manifest.shards):
-        return  # one that was damaged and deleted is built anew first; listing compares the ids in the end
+        return  # one that was damaged and deleted is rebuilt first; listing compares the ids in the end
     store = open_store(target, manifest)
     for path in new:
         documents = read_documents(path)
@@ -205,7 +209,7 @@ def _check_removable(target: Path, manifest: Manifest) -> None:
     if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
         raise UserError(
             f"{target}: documents can be removed from or replaced in our own bm25 and sparse indexes only; "
-            "build it anew"
+            "rebuild the index"
         )
 
 
@@ -230,13 +234,14 @@ def _without_older(target: Path, manifest: Manifest, old_shards: int, replace: b
             numbers = store.document_numbers(ids)
             again.append(numbers[numbers < last_old])
     older = np.unique(np.concatenate(again))
-    if len(older) and not replace:  # another job was told to, or they were there no longer when this was planned
+    # Planning found none: another job was started with --replace, or the ids were not in the index at that time.
+    if len(older) and not replace:
         raise _taken(target, store, older)
     return with_removed(target, manifest, np.union1d(store.removed, older)) if len(older) else manifest
 
 
 def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:
-    """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until it is rebuilt."""
+    """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until a rebuild."""
     read_manifest(target)  # is one there?
     with locked(target):
         manifest = read_manifest(target)
@@ -257,7 +262,7 @@ def _drop_removed(target: Path, before: Manifest | None, now: Manifest) -> None:
 
 
 def _stamp(target: Path, shards: dict[str, ShardManifest], known: int) -> None:
-    """Files of the shards from the `known`-th on that nobody touched since they were built need no second look.
+    """Files of the shards from the `known`-th on that did not change since they were built need no second check.
 
     A shard's manifest is written last, so a file that is younger than that was changed.
     """

@@ -1,7 +1,7 @@
-"""python -m index_build capacity --config X.yaml --documents 14_000_000 [--memory-gb 64]: what many documents take.
+"""python -m index_build capacity --config X.yaml --documents 14_000_000 [--memory-gb 64]: estimates what it costs.
 
 Builds a sample of the config's documents with its index settings, in a temporary folder beside the index, by the same
-code as the real build; searches it with questions of questions.train; and extrapolates linearly to the whole corpus. A
+code as the real build; searches it with questions of questions.train; and extrapolates linearly to the corpus. A
 quarter of the sample is built and searched too: what the rest adds is what more documents will add.
 """
 
@@ -24,20 +24,19 @@ from statistics import fmean
 from typing import Any
 
 from index_build.build import build_index
-from index_build.content import Contents, contents_of
+from index_build.content import ContentFactory, open_content_factory
 from index_build.documents import Document, read_documents
-from index_build.measure import Measure, measure_of
-from questions.load import load_questions, sampled
-from ratchet.command import config_of, config_parser, positive, whole
+from index_build.tokenizer import ChunkTokenizer, chunk_tokenizer_of
+from questions.load import load_questions, sample_questions
+from ratchet.command import config_of, config_parser, positive_integer, positive_number
 from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_jsonl
 from ratchet.progress import duration
 from ratchet.records import Record
 from retrieval.layout import read_shards
-from retrieval.opening import open_folder
-from retrieval.sparse.engine import usable_cores
-from retrieval.sparse.rankers import SparseRanker
+from retrieval.loader import open_folder
+from retrieval.sparse.engine import SparseRanker, usable_cores
 
 K = 10
 QUERIES = 64
@@ -51,7 +50,7 @@ MAX_POSTING_BYTES = 1 << 34
 """Of one shard: places in the posting file are counted in words of 4 bytes with 32 bits."""
 
 
-class Row(Record):
+class SampleDocument(Record):
     """A sampled document in the form that index_build reads."""
 
     id: str
@@ -60,8 +59,8 @@ class Row(Record):
 
 
 @dataclass(frozen=True)
-class Built:
-    """An index of some of the documents, and what searching it takes."""
+class SampleMeasurement:
+    """What was measured of an index of some of the documents."""
 
     documents: int
     chunks: int
@@ -81,7 +80,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the whole corpus will take."""
+    """The estimate for the complete corpus."""
 
     chunks: float
     shards: int
@@ -101,14 +100,20 @@ class Estimate:
 
 
 def main(arguments: Sequence[str], prog: str = "python -m index_build capacity") -> None:
+    """Run `capacity`: measure a sample and print the estimate for the complete corpus."""
     cores = usable_cores()
     parser = config_parser(prog, "Estimate what a large corpus will take, from building and searching a sample of it.")
     add = parser.add_argument
-    add("--documents", type=whole, required=True, help="documents of the corpus, such as 14_000_000")
-    add("--sample", type=whole, default=4000, help="documents of the config that are built (default: 4000)")
-    add("--memory-gb", type=positive, default=64.0, help="memory of the machine that serves (default: 64)")
-    add("--hours", type=positive, default=24.0, help="time that building may take (default: 24)")
-    add("--workers", type=whole, default=cores, help=f"processes of each job (default: the cores here, {cores})")
+    add("--documents", type=positive_integer, required=True, help="documents of the corpus, such as 14_000_000")
+    add("--sample", type=positive_integer, default=4000, help="documents of the config that are built (default: 4000)")
+    add("--memory-gb", type=positive_number, default=64.0, help="memory of the machine that serves (default: 64)")
+    add("--hours", type=positive_number, default=24.0, help="time that building may take (default: 24)")
+    add(
+        "--workers",
+        type=positive_integer,
+        default=cores,
+        help=f"processes of each job (default: the cores here, {cores})",
+    )
     given = parser.parse_args(arguments)
     config = config_of(given)
     index = config.index
@@ -123,12 +128,12 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build capacity")
     print(report(index, sample, estimate, given.workers, given.hours, given.memory_gb * 1e9, process))
 
 
-def measure_sample(config: Config, count: int) -> tuple[Built, Built]:
+def measure_sample(config: Config, count: int) -> tuple[SampleMeasurement, SampleMeasurement]:
     """(a quarter, all) of `count` documents of a config's sources, built and searched; nothing stays on the disk."""
     documents = take_sample(config.index.documents, count)
     queries = _queries(config, documents)
-    contents = contents_of(config.index)
-    measure = measure_of(config, [contents.limit] if contents.limit is not None else [])
+    contents = open_content_factory(config.index)
+    measure = chunk_tokenizer_of(config, [contents.limit] if contents.limit is not None else [])
     where = Path(config.index.path).parent
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -160,7 +165,7 @@ def _queries(config: Config, documents: Sequence[Document]) -> list[str]:
     except UserError as error:
         print(f"{error}\nSearching with the first words of documents, as there are no questions.", file=sys.stderr)
         return [" ".join(one.text.split()[:12]) for one in documents[:QUERIES]]
-    return [question.text for question in sampled(questions, QUERIES, config.seed)]
+    return [question.text for question in sample_questions(questions, QUERIES, config.seed)]
 
 
 @contextmanager
@@ -179,14 +184,15 @@ def _one_core() -> Iterator[None]:
 
 def build_and_search(
     config: IndexConfig,
-    contents: Contents,
-    measure: Measure,
+    contents: ContentFactory,
+    measure: ChunkTokenizer,
     queries: Sequence[str],
     documents: Sequence[Document],
     folder: Path,
-) -> Built:
+) -> SampleMeasurement:
+    """Build an index of some documents and measure its build time, its bytes and its search time."""
     source = folder.with_suffix(".jsonl")
-    write_jsonl(source, [Row(id=one.id, text=one.text, title=one.title) for one in documents])
+    write_jsonl(source, [SampleDocument(id=one.id, text=one.text, title=one.title) for one in documents])
     index = config.model_copy(
         update={"path": str(folder), "documents": (str(source),), "shard_documents": len(documents)}
     )
@@ -199,7 +205,7 @@ def build_and_search(
     opened = open_folder(folder, index.encoder, threads=1)
     ranker = opened.ranker
     assert isinstance(ranker, SparseRanker)
-    return Built(
+    return SampleMeasurement(
         documents=len(documents),
         chunks=manifest.chunks,
         seconds=seconds,
@@ -222,7 +228,7 @@ def _mean_time(search: Callable[[Any], object], queries: Sequence[Any]) -> float
     return fmean(min(seconds(query) for _ in range(SEARCHES)) for query in queries)
 
 
-def extrapolate(small: Built, sample: Built, documents: int, shard_documents: int) -> Estimate:
+def extrapolate(small: SampleMeasurement, sample: SampleMeasurement, documents: int, shard_documents: int) -> Estimate:
     """`small` is an index of fewer of the sample's documents."""
     more, share = sample.documents - small.documents, documents / sample.documents
     shards = math.ceil(documents / shard_documents)
@@ -233,30 +239,36 @@ def extrapolate(small: Built, sample: Built, documents: int, shard_documents: in
         return of_sample + (of_sample - of_small) / more * (of_shard - sample.documents)
 
     grown = sample.ranking - small.ranking
-    told = grown > NOISE * small.ranking and sample.chunks > small.chunks
-    per_chunk = grown / (sample.chunks - small.chunks) if told else math.nan
-    whole = documents / of_shard
+    growth_known = grown > NOISE * small.ranking and sample.chunks > small.chunks
+    per_chunk = grown / (sample.chunks - small.chunks) if growth_known else math.nan
+    full_shards = documents / of_shard
     return Estimate(
         chunks=sample.chunks * share,
         shards=shards,
         build_seconds=sample.seconds * share,
         text_bytes=sample.text_bytes * share,
-        search_bytes=whole * in_shard(small.search_bytes, sample.search_bytes),
+        search_bytes=full_shards * in_shard(small.search_bytes, sample.search_bytes),
         shard_posting_bytes=in_shard(small.posting_bytes, sample.posting_bytes),
-        fixed=max(0.0, sample.answering - per_chunk * sample.chunks) if told else sample.answering,
+        fixed=max(0.0, sample.answering - per_chunk * sample.chunks) if growth_known else sample.answering,
         per_chunk=per_chunk,
     )
 
 
 def report(
-    index: IndexConfig, sample: Built, found: Estimate, workers: int, hours: float, memory: float, process: float
+    index: IndexConfig,
+    sample: SampleMeasurement,
+    found: Estimate,
+    workers: int,
+    hours: float,
+    memory: float,
+    process: float,
 ) -> str:
     """`memory` and `process` in bytes: of the machine that serves, and of what a process takes beside the index."""
     at_once = workers if index.kind == "bm25" else 1  # an encoder takes all of a machine
     jobs = min(found.shards, math.ceil(found.build_seconds / at_once / (3600 * hours)))
     rounds = math.ceil(math.ceil(found.shards / jobs) / at_once)
     busiest = rounds * found.build_seconds / found.shards
-    needed, room = found.search_bytes + process, memory - process
+    needed, free_memory = found.search_bytes + process, memory - process
     on_disk = sample.text_bytes + sample.search_bytes
     lines = [
         f"Sample: {sample.documents:,} documents, {sample.documents / sample.seconds:,.0f} a second in one process",
@@ -268,9 +280,10 @@ def report(
     if busiest > 3600 * hours:
         lines.append("  A shard is built by one process: for more jobs, lower index.shard_documents.")
     if found.shard_posting_bytes > MAX_POSTING_BYTES:
-        most = int(index.shard_documents * MAX_POSTING_BYTES / found.shard_posting_bytes * 0.9)
+        max_documents = int(index.shard_documents * MAX_POSTING_BYTES / found.shard_posting_bytes * 0.9)
         lines.append(
-            f"  A shard's postings may take {_gb(MAX_POSTING_BYTES)}: set index.shard_documents to {most:,} or less."
+            f"  A shard's postings may take {_gb(MAX_POSTING_BYTES)}: set index.shard_documents to {max_documents:,} "
+            "or less."
         )
     lines += [
         f"Disk: {_gb(found.text_bytes + found.search_bytes)}: texts and ids {_gb(found.text_bytes)}, what every search "
@@ -278,8 +291,8 @@ def report(
         f"Memory for searching: {_gb(needed)}, of which {_gb(process)} are the process; "
         f"{'this fits' if needed <= memory else 'DOES NOT FIT'} {_gb(memory)}",
     ]
-    if needed > memory and room > 0:
-        machines = math.ceil(found.search_bytes / room)
+    if needed > memory and free_memory > 0:
+        machines = math.ceil(found.search_bytes / free_memory)
         each = math.ceil(found.shards / machines)
         lines.append(
             f"  {machines:,} machines hold it together, each with the documents of {each:,} shards and a "

@@ -45,12 +45,12 @@ class Chunker:
         self._size, self._overlap = size, overlap
         self._limits = tuple(limits)
         for limit in limits:
-            if limit.room is not None and limit.room < 1:
+            if limit.max_text_tokens is not None and limit.max_text_tokens < 1:
                 raise UserError(
                     f"{limit.name}: max_length {limit.tokens} leaves no room for text beside the special tokens and "
                     "document_prefix; raise it in index.encoder, or shorten the prefix"
                 )
-        rooms = [limit.room for limit in limits if limit.room is not None]
+        rooms = [limit.max_text_tokens for limit in limits if limit.max_text_tokens is not None]
         self._smallest = max(1, int(min([size, *rooms]) * SMALLEST_SHARE))
         self.fits = tuple(sorted(set(map(str, limits))))
         """The limits, in words."""

@@ -12,53 +12,57 @@ from typing import Any
 import numpy as np
 
 from index_build.postings import Bm25Postings, SparsePostings
-from index_build.shard import Content
+from index_build.shard import ContentWriter
 from index_build.writing import FolderWriter
-from ratchet.config import IndexConfig, parse
+from ratchet.config import DenseConfig, EncoderConfig, IndexConfig
+from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from retrieval.encoders.limits import TokenLimit
-from retrieval.sparse.analyzer import Words
+from retrieval.sparse.analyzer import Analyzer
 
 # Chunks that are encoded together, and the most that a kill can lose.
-ENCODED = 1024
+CHUNKS_PER_PART = 1024
+ENCODER_MISSING = "index.encoder.path is missing: the model that encodes the chunks"
 
 
 @dataclass(frozen=True)
-class Contents:
+class ContentFactory:
     """Makes the content of shards. `encoder` is the digest of the encoder, '' where there is none."""
 
-    make: Callable[[Path, Path], Content]
+    make: Callable[[Path, Path], ContentWriter]
     """Called with the shard's folder and a folder for what may outlive a kill."""
     encoder: str
     limit: TokenLimit | None = None
     """What the encoder reads of a chunk, where there is one."""
 
 
-def contents_of(config: IndexConfig) -> Contents:
+def open_content_factory(config: IndexConfig) -> ContentFactory:
+    """What makes the content of an index of this config; loads its encoder where it has one."""
     if config.engine == "lucene":
-        return Contents(lambda folder, kept: NoContent(), "")
+        return ContentFactory(lambda folder, kept: TextsOnly(), "")
     if config.kind == "bm25":
-        words = Words(config.stemmer, config.stop_words)
-        return Contents(lambda folder, kept: Bm25Postings(words, folder, config.k1, config.b), "")
+        words = Analyzer(config.stemmer, config.stop_words)
+        return ContentFactory(lambda folder, kept: Bm25Postings(words, folder, config.k1, config.b), "")
     if config.kind == "sparse":
         return _sparse_contents(config)
     return _dense_contents(config)
 
 
-def _sparse_contents(config: IndexConfig) -> Contents:
+def _sparse_contents(config: IndexConfig) -> ContentFactory:
     from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.sparse import EncoderConfig
     from retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
 
-    encoder = load_encoder(parse(EncoderConfig, config.encoder, "index.encoder"))
+    if not isinstance(config.encoder, EncoderConfig) or not config.encoder.path:
+        raise UserError(ENCODER_MISSING)
+    encoder = load_encoder(config.encoder)
 
-    def make(folder: Path, kept: Path) -> Content:
+    def make(folder: Path, kept: Path) -> ContentWriter:
         inner = (
             RowVectors(encoder.vocabulary)
             if config.engine == "milvus"
             else SparsePostings(folder, encoder.vocabulary, WEIGHTS)
         )
-        return Encoded(
+        return EncodedContent(
             kept,
             lambda path, texts: save_vectors(path, encoder.encode_documents(texts)),
             load_vectors,
@@ -67,15 +71,17 @@ def _sparse_contents(config: IndexConfig) -> Contents:
             inner.close,
         )
 
-    return Contents(make, encoder.digest, encoder.document_limit)
+    return ContentFactory(make, encoder.digest, encoder.document_limit)
 
 
-def _dense_contents(config: IndexConfig) -> Contents:
-    from retrieval.encoders.dense import DenseConfig, load_dense_encoder
+def _dense_contents(config: IndexConfig) -> ContentFactory:
+    from retrieval.encoders.dense import load_dense_encoder
 
-    encoder = load_dense_encoder(parse(DenseConfig, config.encoder, "index.encoder"))
+    if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
+        raise UserError(ENCODER_MISSING)
+    encoder = load_dense_encoder(config.encoder)
 
-    def make(folder: Path, kept: Path) -> Content:
+    def make(folder: Path, kept: Path) -> ContentWriter:
         parts: list[_Matrix] = []
 
         def write(files: FolderWriter) -> dict[str, Any]:
@@ -89,9 +95,9 @@ def _dense_contents(config: IndexConfig) -> Contents:
             np.save(buffer, encoder.encode_documents(texts))
             write_atomic(path, buffer.getvalue())
 
-        return Encoded(kept, save, _load_matrix, parts.append, write, lambda: None)
+        return EncodedContent(kept, save, _load_matrix, parts.append, write, lambda: None)
 
-    return Contents(make, encoder.digest, encoder.document_limit)
+    return ContentFactory(make, encoder.digest, encoder.document_limit)
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,8 @@ def _load_matrix(path: Path) -> _Matrix | None:
         return None
 
 
-class Encoded:
-    """Content that a model computes, in parts of ENCODED chunks that are kept until the shard is finished."""
+class EncodedContent:
+    """Content that a model computes, in parts of CHUNKS_PER_PART chunks that are kept until the shard is finished."""
 
     def __init__(
         self,
@@ -131,9 +137,9 @@ class Encoded:
 
     def add(self, texts: Sequence[str]) -> None:
         self._texts += texts
-        while len(self._texts) >= ENCODED:
-            self._part(self._texts[:ENCODED])
-            self._texts = self._texts[ENCODED:]
+        while len(self._texts) >= CHUNKS_PER_PART:
+            self._part(self._texts[:CHUNKS_PER_PART])
+            self._texts = self._texts[CHUNKS_PER_PART:]
 
     def _part(self, texts: Sequence[str]) -> None:
         path = self._kept / f"part-{self._parts:05d}.npz"
@@ -179,7 +185,7 @@ class RowVectors:
         self._parts.clear()
 
 
-class NoContent:
+class TextsOnly:
     """Texts alone: another engine indexes them."""
 
     def add(self, texts: Sequence[str]) -> None:
@@ -192,10 +198,11 @@ class NoContent:
         pass
 
 
-def kept_folder(shard: Path) -> Path:
+def encoding_folder(shard: Path) -> Path:
     """Where a shard's encoded parts are kept until it is finished."""
     return shard.with_name(f".{shard.name}.encoded")
 
 
-def drop_kept(shard: Path) -> None:
-    shutil.rmtree(kept_folder(shard), ignore_errors=True)
+def drop_encoded_parts(shard: Path) -> None:
+    """Delete the encoded parts of a finished shard."""
+    shutil.rmtree(encoding_folder(shard), ignore_errors=True)

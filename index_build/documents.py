@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import read_jsonl
 from ratchet.progress import Progress
-from retrieval.sparse.hashing import key_hash
+from retrieval.sparse.shards import key_hash
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 DOCUMENT_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
@@ -36,13 +36,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Document:
+    """A document as it is read from a source."""
+
     id: str
     text: str
     title: str = ""
 
 
 @dataclass(frozen=True)
-class Part:
+class DocumentRange:
     """Documents first .. first + count - 1 of a source, counted from 0: `read_documents(path, first)` begins there."""
 
     path: Path
@@ -55,7 +57,7 @@ def read_documents(path: Path, skip: int = 0) -> Iterator[tuple[int, Document]]:
 
     The number counts from 1: the line of a JSONL file (blank lines hold no document, but count), the row of a Parquet
     file, or the file of a folder, whose id is its path below the folder and whose title is its name without suffix.
-    Skipped documents are not looked at: row groups are passed over, lines are read but not parsed.
+    Skipped documents are not checked: row groups are skipped, lines are read but not parsed.
     """
     for number, _, document in _read(path, skip):
         yield number, document
@@ -66,16 +68,18 @@ def source_files(path: Path) -> list[Path]:
     return [path / name for name in _text_files(path)[0]] if path.is_dir() else [path]
 
 
-def scan(paths: Sequence[Path], part_documents: int, progress: Progress | None = None) -> tuple[Part, ...]:
+def scan_documents(
+    paths: Sequence[Path], part_documents: int, progress: Progress | None = None
+) -> tuple[DocumentRange, ...]:
     """Read all sources once and cut them into parts of at most `part_documents` documents, none across two sources.
 
-    So that a bad document or an id that is used twice is met now, not after hours of building: a UserError that names
+    A bad document or an id that is used twice is found now, not after hours of building: a UserError that names
     the file and line, for an id both of them. Takes 8 bytes of memory a document.
     """
     if part_documents < 1:
         raise ValueError(f"a part holds at least one document, got {part_documents}")
     hashes = array("Q")
-    parts: list[Part] = []
+    parts: list[DocumentRange] = []
     for path in paths:
         first = len(hashes)
         for _, _, document in _read(path, 0):
@@ -83,8 +87,8 @@ def scan(paths: Sequence[Path], part_documents: int, progress: Progress | None =
             if progress is not None:
                 progress.advance()
         count = len(hashes) - first
-        parts += [Part(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
-        _warn_of_left_out(path)
+        parts += [DocumentRange(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
+        _warn_of_skipped(path)
     if not hashes:
         raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
     _check_ids(paths, np.frombuffer(hashes, np.uint64))
@@ -215,14 +219,14 @@ def _text_rows(folder: Path, skip: int) -> Iterator[tuple[int, str, dict[str, An
 
 
 def _text_files(folder: Path) -> tuple[list[str], list[str]]:
-    """(text files of a folder as paths below it, what is left out that a user may miss), both sorted.
+    """(text files of a folder as paths below it, skipped files that a user may miss), both sorted.
 
-    Left out are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
-    what only this machine has, and files of documents. Hidden files and folders are passed over.
+    Skipped are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
+    what only this machine has, and files of documents. Hidden files and folders are skipped.
     """
     inside = folder.resolve()
     files: list[str] = []
-    left_out: list[str] = []
+    skipped: list[str] = []
 
     def refuse(error: OSError) -> None:
         raise _cannot_read(Path(error.filename or folder), error)
@@ -230,26 +234,26 @@ def _text_files(folder: Path) -> tuple[list[str], list[str]]:
     for root, folders, names in os.walk(folder, onerror=refuse):
         here = Path(root)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        left_out += [(here / name).relative_to(folder).as_posix() for name in folders if (here / name).is_symlink()]
+        skipped += [(here / name).relative_to(folder).as_posix() for name in folders if (here / name).is_symlink()]
         for name in names:
             path = here / name
             if name.startswith("."):
                 continue
             if path.suffix.lower() in TEXT_SUFFIXES:
                 allowed = path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(inside))
-                (files if allowed else left_out).append(path.relative_to(folder).as_posix())
+                (files if allowed else skipped).append(path.relative_to(folder).as_posix())
             elif name.endswith(DOCUMENT_SUFFIXES):
-                left_out.append(path.relative_to(folder).as_posix())
-    return sorted(files), sorted(left_out)
+                skipped.append(path.relative_to(folder).as_posix())
+    return sorted(files), sorted(skipped)
 
 
-def _warn_of_left_out(path: Path) -> None:
-    left_out = _text_files(path)[1] if path.is_dir() else []
-    if left_out:
+def _warn_of_skipped(path: Path) -> None:
+    skipped = _text_files(path)[1] if path.is_dir() else []
+    if skipped:
         logger.warning(
-            "%s: left out %d links and JSONL or Parquet files, such as %s: a folder is read for its own .txt and .md "
+            "%s: skipped %d links and JSONL or Parquet files, such as %s: a folder is read for its own .txt and .md "
             "files, other files are named one by one",
             path,
-            len(left_out),
-            left_out[0],
+            len(skipped),
+            skipped[0],
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ratchet.numba_cache import njit
 from retrieval.sparse.postings import (
     BLOCKS,
     DENSE,
@@ -109,8 +109,8 @@ def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count
     """Write the regions of some terms into zeroed data; returns the bytes used.
 
     Term t has the postings offsets[t] .. offsets[t + 1] - 1 of chunks (ascending), codes (uint8) and places (uint8, or
-    length 0). regions[t] becomes the word at which it begins, or -1 for a term without postings. `data` must have room
-    for `room(postings, terms)` bytes.
+    length 0). regions[t] becomes the word at which it begins, or -1 for a term without postings. `data` must hold
+    `max_region_bytes(postings, terms)` bytes.
     """
     placed = len(places) > 0
     at = 0
@@ -165,7 +165,7 @@ def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count
     return at
 
 
-def room(postings: int, terms: int) -> int:
+def max_region_bytes(postings: int, terms: int) -> int:
     """Bytes that are enough for the regions of so many postings of so many terms: none is larger than a short list."""
     return 6 * postings + 16 * terms
 

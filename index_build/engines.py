@@ -9,16 +9,16 @@ from typing import Any
 
 from ratchet.config import IndexConfig
 from ratchet.progress import Progress
+from retrieval.index import Store
 from retrieval.layout import Manifest
-from retrieval.opening import milvus_config, open_store, vector_space
+from retrieval.loader import milvus_config, open_store, vector_space
 from retrieval.sparse.shards import Shard
-from retrieval.store import Store
 
 # Rows that are handed to Milvus at once.
 ROWS = 4096
 
 
-def finish_engine(config: IndexConfig, target: Path, manifest: Manifest) -> None:
+def build_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Build what the config's engine needs beside the shards, unless it is there."""
     if config.engine == "lucene":
         _finish_lucene(config, target, open_store(target, manifest))
@@ -26,7 +26,7 @@ def finish_engine(config: IndexConfig, target: Path, manifest: Manifest) -> None
         _finish_milvus(config, target, manifest, open_store(target, manifest))
 
 
-def drop_older(config: IndexConfig, target: Path, manifest: Manifest) -> None:
+def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Delete what an engine holds of an older manifest, now that another one has taken its place."""
     if config.engine == "milvus":
         from retrieval.backends.milvus import drop_milvus

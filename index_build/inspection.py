@@ -1,4 +1,4 @@
-"""python -m index_build inspect FOLDER: what an index holds, how large its parts are, and whether they are whole."""
+"""python -m index_build inspect FOLDER: what an index holds, how large its parts are, and whether they are damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ratchet.errors import UserError
 from ratchet.text import plain_line
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
-from retrieval.opening import MILVUS_LITE, open_store
+from retrieval.loader import MILVUS_LITE, open_store
 from retrieval.sparse.engine import Postings
 from retrieval.sparse.postings import BLOCKS
 from retrieval.sparse.shards import NOT_THERE, Shard, ShardManifest
@@ -38,6 +38,7 @@ SEARCHED = {
 
 
 def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") -> None:
+    """Run `inspect`: print what an index holds; with --verify, compare every file with its checksum."""
     parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
     parser.add_argument("folder", type=Path, help="the index folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
@@ -54,10 +55,11 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") 
 
             LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")
-    show(given.folder, manifest, shards, given.lists)
+    print_index(given.folder, manifest, shards, given.lists)
 
 
-def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: int) -> None:
+def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: int) -> None:
+    """Print an index's counts, the sizes of its parts and its longest posting lists."""
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
     removed = sum(shard.documents for shard in shards) - manifest.documents
@@ -68,7 +70,7 @@ def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: i
         + f", {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with {settings.chunk_overlap} overlap"
         f"{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
     )
-    print(cut_by_encoder(settings, shards), end="")
+    print(encoder_truncation_line(settings, shards), end="")
     sizes: Counter[str] = Counter()
     for shard in shards:
         for name, entry in shard.files.items():
@@ -86,12 +88,14 @@ def show(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: i
         _show_lists(open_store(folder, manifest).shards, settings.kind == "bm25", manifest.chunks, lists)
 
 
-def cut_by_encoder(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
+def encoder_truncation_line(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
     """What an index's encoder did not read of its chunks, as a line; nothing where there is no encoder."""
     if not settings.encoder:
         return ""
     if not settings.chunks_fit:
-        return "  built before chunks were made to fit the encoder: what it cut off was not counted; build it anew\n"
+        return (
+            "  built before chunks were made to fit the encoder: what it cut off was not counted; rebuild the index\n"
+        )
     cuts = [shard.cut.get(settings.encoder, (0, 0)) for shard in shards]
     chunks, tokens = (sum(numbers) for numbers in zip(*cuts, strict=True)) if cuts else (0, 0)
     if not chunks:

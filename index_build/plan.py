@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from index_build.documents import Part, scan, source_files
+from index_build.documents import DocumentRange, scan_documents, source_files
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_json
+from ratchet.lease import Lease
 from ratchet.progress import Progress
 from ratchet.records import Record
 from ratchet.runfolder import file_digest, tree_digest
@@ -20,7 +21,7 @@ from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 PLAN = "plan.json"
 
 
-class Piece(Record):
+class PlannedShard(Record):
     """Documents first .. first + count - 1 of a source: one shard."""
 
     source: Source
@@ -29,6 +30,8 @@ class Piece(Record):
 
 
 class PlannedSource(Record):
+    """A source file or folder as it was when the build was planned, and how it is divided into shards."""
+
     path: str
     sha256: str
     stamps: dict[str, tuple[int, int]]
@@ -38,14 +41,16 @@ class PlannedSource(Record):
 
 
 class Plan(Record):
+    """What a build makes: the settings of the index and the shards of every source."""
+
     settings: IndexSettings
     sources: tuple[PlannedSource, ...]
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[PlannedShard]:
         """All shards in the order of their numbers."""
         return [
-            Piece(source=Source(path=source.path, sha256=source.sha256), first=first, count=count)
+            PlannedShard(source=Source(path=source.path, sha256=source.sha256), first=first, count=count)
             for source in self.sources
             for first, count in source.pieces
         ]
@@ -56,6 +61,7 @@ class Plan(Record):
 
 
 def shard_name(number: int) -> str:
+    """The name of a shard's folder: its number in five digits."""
     return f"{number:05d}"
 
 
@@ -94,7 +100,7 @@ def plan_index(
         if changes:
             raise UserError(
                 f"{target}: the index here was built from something else:\n  " + "\n  ".join(changes) + "\n"
-                "Choose another place (--set index.path=indexes/NEW), delete this folder to build it anew, or go back "
+                "Choose another place (--set index.path=indexes/NEW), delete this folder to rebuild it, or go back "
                 "to the old values. Documents are added by naming more sources after the old ones."
             )
         # Sources may have moved since; what is still to be built of them is read where they are now.
@@ -110,7 +116,7 @@ def plan_index(
             listed = len(read_manifest(target).sources) if (target / MANIFEST).exists() else 0
             unlisted = [Path(source.path) for source in known_sources[listed:]]
             with Progress("reading documents", None) as progress:
-                parts = scan([*unlisted, *(Path(path) for path, _, _ in new)], shard_documents, progress)
+                parts = scan_documents([*unlisted, *(Path(path) for path, _, _ in new)], shard_documents, progress)
             check([Path(path) for path, _, _ in new])
             sources = _planned(new, parts)
         plan = Plan(settings=settings, sources=known_sources + sources)
@@ -120,7 +126,7 @@ def plan_index(
 
 
 def _planned(
-    new: Sequence[tuple[str, str, dict[str, tuple[int, int]]]], parts: Sequence[Part]
+    new: Sequence[tuple[str, str, dict[str, tuple[int, int]]]], parts: Sequence[DocumentRange]
 ) -> tuple[PlannedSource, ...]:
     return tuple(
         PlannedSource(
@@ -134,6 +140,7 @@ def _planned(
 
 
 def read_plan(target: Path) -> Plan:
+    """The plan of the index in a folder. Raises UserError where there is none."""
     plan = _read(target)
     if plan is None:
         raise UserError(f"{target}: there is no index here; build it with `python -m index_build --config ...`")
@@ -147,7 +154,7 @@ def _read(target: Path) -> Plan | None:
         return None
     except (OSError, ValidationError) as error:
         raise UserError(
-            f"{target / PLAN}: is not a plan of this version ({error}); delete {target} to build the index anew"
+            f"{target / PLAN}: is not a plan of this version ({error}); delete {target} to rebuild the index"
         ) from error
 
 
@@ -155,9 +162,7 @@ def _read(target: Path) -> Plan | None:
 def locked(target: Path) -> Iterator[None]:
     """One process at a time plans, lists the shards or removes documents; the others wait and find it done."""
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        with (target / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with Lease(target / ".lease", f"the plan of {target}", wait=math.inf):
             for leftover in target.glob(".*.tmp"):  # of a write_atomic that was killed
                 leftover.unlink(missing_ok=True)
             yield

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from index_build.encode import encode_lists, frequency_codes, room, value_places
+from index_build.encode import encode_lists, frequency_codes, max_region_bytes, value_places
 from index_build.writing import FolderWriter
-from retrieval.sparse.analyzer import Words
-from retrieval.sparse.hashing import key_hash
+from ratchet.numba_cache import njit
+from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.quantisation import value_codes
-from retrieval.sparse.shards import NOT_THERE
+from retrieval.sparse.shards import NOT_THERE, key_hash
 
 # Postings that are sorted in memory at once: about 30 bytes each.
 SLICE = 1 << 23
@@ -75,7 +74,7 @@ class Spill:
 class _TermNumbers(dict[str, int]):
     """Word to the number of its term, in order of first sight; STOP for a stop word. Each word is stemmed once."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: Analyzer) -> None:
         self._words = words
         self.terms: dict[str, int] = {}
         self.hashes: list[int] = []
@@ -94,7 +93,7 @@ class _TermNumbers(dict[str, int]):
 class Bm25Postings:
     """Collects the terms of chunks in chunk order; `write` makes the shard's files of them."""
 
-    def __init__(self, words: Words, folder: Path, k1: float, b: float) -> None:
+    def __init__(self, words: Analyzer, folder: Path, k1: float, b: float) -> None:
         self._split = words.split
         self._numbers = _TermNumbers(words)
         self._spill = Spill(folder)
@@ -222,7 +221,7 @@ def _write_lists(
     for i, rows in enumerate(spill.partitions()):
         frequencies = np.zeros(len(rank) - done, np.int64)
         seen = _count(rows, rank, done, frequencies)
-        # Partitions hold ascending ranges of ranks; what has no rows at the end belongs to nobody, or to the last.
+        # Partitions hold ascending ranges of ranks; terms without rows at the end count as the last partition's.
         end = len(rank) if i == PARTITIONS - 1 else done + seen
         offsets = np.concatenate([[0], np.cumsum(frequencies[: end - done])])
         first = 0
@@ -237,7 +236,7 @@ def _write_lists(
             codes = np.empty(len(chunks), np.uint8)
             places = np.empty(len(chunks) if placed else 0, np.uint8)
             keys, exceptions = code(terms, chunks, values, codes, places)
-            data = np.zeros(room(len(chunks), last - first), np.uint8)
+            data = np.zeros(max_region_bytes(len(chunks), last - first), np.uint8)
             regions = np.empty(last - first, np.int64)
             used = encode_lists(bounds, chunks, codes, places, chunk_count, data, regions)
             before = data_file.bytes >> 2

@@ -11,18 +11,17 @@ import numpy as np
 
 from index_build.chunks import Chunker, Cuts, chunk_texts
 from index_build.documents import Document, read_documents
-from index_build.plan import Piece
+from index_build.plan import PlannedShard
 from index_build.writing import FolderWriter, building_folder
 from ratchet.errors import UserError
 from ratchet.files import disk_error
-from retrieval.sparse.hashing import key_hashes
-from retrieval.sparse.shards import ShardManifest
+from retrieval.sparse.shards import ShardManifest, key_hashes
 
 # Documents that are tokenised together.
 BATCH = 64
 
 
-class Content(Protocol):
+class ContentWriter(Protocol):
     """What is made of the chunks' texts, beside the texts themselves."""
 
     def add(self, texts: Sequence[str]) -> None:
@@ -38,16 +37,16 @@ class Content(Protocol):
 
 def build_shard(
     target: Path,
-    piece: Piece,
+    piece: PlannedShard,
     settings: str,
     chunker: Chunker,
-    content: Callable[[Path], Content],
+    content: Callable[[Path], ContentWriter],
     advance: Callable[[int], None],
 ) -> ShardManifest:
-    """Build the shard of a piece at `target`, which appears whole or not at all.
+    """Build a planned shard at `target`, which appears complete or not at all.
 
     `settings` is the key of the index settings; `content` makes the shard's content, given a folder for temporary
-    files; `advance` is told how many documents were done.
+    files; `advance` is called with the number of documents that were done.
     """
     try:
         with building_folder(target) as folder:
@@ -67,8 +66,8 @@ def build_shard(
                     advance(len(batch))
                 if documents.count != piece.count:
                     raise UserError(
-                        f"{piece.source.path}: has changed since this build began; delete {target.parent.parent} to "
-                        "build the index anew"
+                        f"{piece.source.path}: has changed since this build started; delete {target.parent.parent} and "
+                        "rebuild the index"
                     )
                 documents.finish()
                 counts = inner.write(files)

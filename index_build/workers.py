@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from index_build.chunks import Chunker
-from index_build.content import Contents
-from index_build.plan import Piece
+from index_build.content import ContentFactory
+from index_build.plan import PlannedShard
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import Progress
@@ -24,14 +24,14 @@ from retrieval.layout import IndexSettings
 
 PR_SET_PDEATHSIG = 1
 _done: Any = None
-_contents: Contents | None = None
+_contents: ContentFactory | None = None
 
 
 def build_with_workers(
     config: IndexConfig,
     chunker: Chunker,
     settings: IndexSettings,
-    pieces: Sequence[tuple[int, Piece]],
+    pieces: Sequence[tuple[int, PlannedShard]],
     workers: int,
     progress: Progress,
 ) -> None:
@@ -44,7 +44,7 @@ def build_with_workers(
     ) as pool:
         left: set[Future[None]] = set()
         try:
-            with _ctrl_c_waits():
+            with _delay_ctrl_c():
                 left.update(pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces)
             while left:
                 finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
@@ -68,8 +68,8 @@ def build_with_workers(
 
 
 @contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Hear Ctrl-C only after the block. Processes that start in it never hear it, from the first moment."""
+def _delay_ctrl_c() -> Iterator[None]:
+    """Delay SIGINT until the block ends. Processes that start in the block have SIGINT blocked from their start."""
     heard: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))  # our threads do not block
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # what the processes inherit
@@ -101,11 +101,11 @@ def _start(done: Any, parent: int) -> None:
             os._exit(1)
 
 
-def _build(config: IndexConfig, chunker: Chunker, settings: IndexSettings, number: int, piece: Piece) -> None:
-    from index_build.build import build_piece
-    from index_build.content import contents_of
+def _build(config: IndexConfig, chunker: Chunker, settings: IndexSettings, number: int, piece: PlannedShard) -> None:
+    from index_build.build import build_planned_shard
+    from index_build.content import open_content_factory
 
     global _contents
     if _contents is None:  # an encoder is loaded once
-        _contents = contents_of(config)
-    build_piece(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)
+        _contents = open_content_factory(config)
+    build_planned_shard(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ratchet.errors import UserError
+from ratchet.lease import Lease
 from retrieval.layout import FileEntry
 
 
@@ -20,18 +20,12 @@ from retrieval.layout import FileEntry
 def building_folder(target: Path) -> Iterator[Path]:
     """An empty folder beside `target` that becomes `target` when the block ends, and is deleted when it fails.
 
-    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lock, which
-    lies beside the folder: were it in there, it would have to be gone a moment before the folder has its name.
+    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lease, which
+    lies beside the folder: inside, it would have to be deleted a moment before the folder has its name.
     """
     folder = target.with_name(f".{target.name}.building")
-    lock_path = lock_of(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with lock_path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{target}: another process is building this index; wait for it, or stop it") from error
-        if target.exists() or not lock_path.exists() or not os.path.samestat(lock_path.stat(), os.fstat(lock.fileno())):
+    with Lease(lease_of(target), f"the shard {target}", wait=0):
+        if target.exists():
             raise UserError(
                 f"{target}: is there already. If another process has just built it, run the same command again; "
                 "otherwise delete this folder first"
@@ -46,12 +40,11 @@ def building_folder(target: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        finally:
-            lock_path.unlink(missing_ok=True)
 
 
-def lock_of(target: Path) -> Path:
-    return target.with_name(f".{target.name}.lock")
+def lease_of(target: Path) -> Path:
+    """The lease of the process that builds `target`."""
+    return target.with_name(f".{target.name}.lease")
 
 
 def _sync(folder: Path) -> None:

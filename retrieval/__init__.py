@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ratchet.lazy import lazy_attributes  # before any kernel: `ratchet` says where compiled kernels are kept
+from ratchet.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from retrieval.opening import open_index as open_index
+    from retrieval.loader import open_index as open_index
 else:
-    __getattr__ = lazy_attributes(__name__, {"open_index": "retrieval.opening"})
+    __getattr__ = lazy_attributes(__name__, {"open_index": "retrieval.loader"})

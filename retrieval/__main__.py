@@ -1,7 +1,7 @@
 """python -m retrieval "a query" --config X.yaml [-k 5] [--offset 0] [--source NAME]: search, and print the ranks.
 
-python -m retrieval mcp ...     an MCP server over a config's index and sources (mcp_server.py)
-python -m retrieval memory ...  the evidence memory of a run (memory_command.py)
+python -m retrieval mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
+python -m retrieval memory ...  the evidence memory of a run (memory/command.py)
 python -m retrieval --config X.yaml mcp   options first: searches for the word "mcp"
 """
 
@@ -17,7 +17,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
 from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line
-from retrieval.opening import open_index
+from retrieval.loader import open_index
 from retrieval.sources.source import SourceError
 
 ABOUT = "Search the index of a config, or one of its sources."
@@ -25,7 +25,7 @@ SHOWN_CHARACTERS = 600
 
 
 def show(rank: int, passage: Passage, full: bool) -> str:
-    """One passage for the terminal."""
+    """Format one passage for the terminal."""
     head = f"{rank:>3}  {passage.score:.3f}  {plain_line(passage.id)}  {plain_line(passage.title)}".rstrip()
     text = plain_line(passage.text)
     if not full and len(text) > SHOWN_CHARACTERS:
@@ -35,6 +35,7 @@ def show(rank: int, passage: Passage, full: bool) -> str:
 
 
 def search(arguments: Sequence[str], prog: str) -> None:
+    """Search, and print the ranks."""
     parser = config_parser(prog, ABOUT)
     parser.add_argument("query")
     parser.add_argument("-k", type=int, default=5, help="passages to show (default: 5)")
@@ -56,7 +57,7 @@ def search(arguments: Sequence[str], prog: str) -> None:
 
 
 async def _search_source(config: Config, name: str, query: str, k: int, offset: int) -> list[Passage]:
-    from retrieval.sources.opening import open_sources
+    from retrieval.sources.registry import open_sources
 
     if name not in config.sources:
         raise UserError(f"--source {name}: not under the config's sources{did_you_mean(name, config.sources)}")
@@ -76,6 +77,7 @@ SUBCOMMANDS = {
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval") -> None:
+    """Run a subcommand, or search for the words."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=search, free_text=True)
 
 

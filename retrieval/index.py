@@ -1,53 +1,197 @@
-"""What the rest of Ratchet sees of retrieval: a Retriever, and the index on disk that is one."""
+"""The search index that the rest of Ratchet uses: `Index` ranks its chunks by an engine and returns them as passages.
+
+`Store` holds the chunks, `Ranker` is the protocol of the engines, and `Retriever` what a caller may search: an index on
+this machine, or a remote one. `retrieval.open_index` opens them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+import numpy as np
+
+from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.ranker import Ranker, Ranking
-from retrieval.sparse.rankers import SparseRanker
-from retrieval.store import Store
+from ratchet.records import Passage, content_key
+from retrieval.sparse.shards import Shard
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best chunks for one query, best first; equal scores in ascending chunk number."""
+
+    scores: np.ndarray
+    """float64 [n], descending."""
+    chunks: np.ndarray
+    """int64 [n], chunk numbers in the Store."""
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    @staticmethod
+    def empty() -> Ranking:
+        """The ranking of a query that matches nothing."""
+        return Ranking(np.empty(0), np.empty(0, np.int64))
+
+
+class Ranker(Protocol):
+    """An engine that ranks the chunks of a Store by number; it does not read their texts."""
+
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        ...
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """Return at most k chunks for every query."""
+        ...
+
+
+@runtime_checkable
+class FilteringRanker(Ranker, Protocol):
+    """An engine that can restrict a ranking to some of the chunks."""
+
+    def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
+        """Return at most k allowed chunks for every query; `allowed` is as `Store.allowed` returns it."""
+        ...
 
 
 class Retriever(Protocol):
+    """Anything that can be searched for passages."""
+
     digest: str
     """Equal digest, equal results for every query."""
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Ranks offset .. offset + k - 1 for a query, fewer where no more passages match."""
+        """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
         ...
 
     def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """The same for every query."""
+        """Return `search` of every query."""
         ...
+
+
+class NoIndex:
+    """What a system searches where its config has no index: a search raises UserError."""
+
+    digest = "no index"
+
+    def __init__(self, config: IndexConfig) -> None:
+        """`config` is the section that is missing."""
+        self._config = config
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """Raise UserError."""
+        return self.search_batch([query], k, offset)[0]
+
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        """Raise UserError."""
+        raise AssertionError(f"index.path is {self._config.path}")  # the section's own error comes first
+
+
+class Store:
+    """The chunks of an index with their ids and titles, memory-mapped; every engine refers to them by number."""
+
+    def __init__(self, shards: Sequence[Shard], removed: np.ndarray) -> None:
+        """`removed`: int64 [n] ascending, numbers of the documents that searches must not return any more."""
+        self.shards = tuple(shards)
+        self._first_chunks = [shard.first_chunk for shard in shards]
+        self.removed = removed
+
+    @property
+    def digest(self) -> str:
+        """Equal digest, equal chunks under equal numbers."""
+        names = ("document_ids.utf8", "document_ids.offsets", "texts.utf8", "chunk_spans", "document_chunks")
+        return content_key([[shard.manifest.files[name].sha256 for name in names] for shard in self.shards])
+
+    def __len__(self) -> int:
+        """Return the number of chunks, those of removed documents included: numbers never change."""
+        return self.shards[-1].first_chunk + len(self.shards[-1]) if self.shards else 0
+
+    def passage(self, chunk: int, score: float) -> Passage:
+        """Read one chunk as a passage with this score."""
+        shard = self._shard_of(chunk)
+        return shard.passage(chunk - shard.first_chunk, score)
+
+    def chunk_texts(self, first: int, last: int) -> Iterator[str]:
+        """Yield the indexed text of chunks first .. last - 1."""
+        while first < last:
+            shard = self._shard_of(first)
+            end = min(last, shard.first_chunk + len(shard))
+            yield from shard.chunk_texts(first - shard.first_chunk, end - shard.first_chunk)
+            first = end
+
+    def _shard_of(self, chunk: int) -> Shard:
+        return self.shards[bisect_right(self._first_chunks, chunk) - 1]
+
+    def document_numbers(self, ids: Collection[str]) -> np.ndarray:
+        """Return the numbers of those of these documents that are in the index and not removed: int64, ascending."""
+        wanted = list(dict.fromkeys(ids))
+        parts = [shard.first_document + shard.find_documents(wanted) for shard in self.shards]
+        numbers = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return numbers[~np.isin(numbers, self.removed)]
+
+    def chunks_of(self, document: str) -> range:
+        """Return the numbers of a document's chunks; an empty range if it is not in the index, or removed."""
+        for number in self.document_numbers([document]):
+            shard = self.shards[bisect_right([shard.first_document for shard in self.shards], number) - 1]
+            place = int(number) - shard.first_document
+            first, last = (shard.first_chunk + int(at) for at in shard.document_chunks[place : place + 2])
+            return range(first, last)
+        return range(0)
+
+    def allowed(self, documents: Collection[str] | None) -> list[np.ndarray] | None:
+        """Return for every shard a uint8 per chunk, 1 where a search may return it; None if it may return all.
+
+        `documents`: ids of the only documents to return; default: all that are not removed.
+        """
+        if documents is None and not len(self.removed):
+            return None
+        if isinstance(documents, str):
+            raise UserError("documents must be a collection of document ids, not one string")
+        numbers = self.removed if documents is None else self.document_numbers(documents)
+        masks = []
+        for shard in self.shards:
+            mask = np.full(len(shard), documents is None, np.uint8)
+            low, high = np.searchsorted(
+                numbers, [shard.first_document, shard.first_document + shard.manifest.documents]
+            )
+            for number in numbers[low:high] - shard.first_document:
+                mask[shard.document_chunks[number] : shard.document_chunks[number + 1]] = documents is not None
+            mask.flags.writeable = False
+            masks.append(mask)
+        return masks
 
 
 class Index:
     """Chunks and an engine that ranks them; any number of threads may search it at once."""
 
     def __init__(self, store: Store, ranker: Ranker, digest: str) -> None:
+        """`ranker` ranks the chunks of `store`; `digest` is as for `Retriever`."""
         self.store = store
         self.ranker = ranker
         self.digest = digest
 
     def __len__(self) -> int:
-        """Number of chunks."""
+        """Return the number of chunks."""
         return len(self.store)
 
     def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
-        """Ranks offset .. offset + k - 1: by score, ties by chunk order, chunks that share no term left out.
+        """Return the passages of ranks offset .. offset + k - 1, by score, equal scores by chunk number.
 
-        Exact at any depth: search(q, k, offset) == search(q, offset + k)[offset:]. `documents`: only passages of these.
+        Chunks that share no term with the query are not returned. Sparse and dense engines are exact at any depth:
+        search(q, k, offset) == search(q, offset + k)[offset:]. `documents`: ids of the only documents to search.
+
+        Raises ValueError for a negative k or offset, UserError if the engine cannot restrict a search to documents.
         """
         return self.search_batch([query], k, offset, documents)[0]
 
     def search_batch(
         self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
     ) -> list[list[Passage]]:
-        """`search` for every query, on all cores."""
+        """Return `search` of every query, computed on all cores."""
         if k < 0 or offset < 0:
             raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
         if k == 0 or not queries:
@@ -64,8 +208,8 @@ class Index:
         allowed = self.store.allowed(documents)
         if allowed is None:
             return self.ranker.rank(queries, k)
-        if isinstance(self.ranker, SparseRanker):
-            return self.ranker.rank(queries, k, allowed)
+        if isinstance(self.ranker, FilteringRanker):
+            return self.ranker.rank_allowed(queries, k, allowed)
         raise UserError(
             "this index's engine cannot leave out documents: `documents` and removed documents need engine: ratchet "
             "and kind: bm25 or sparse"

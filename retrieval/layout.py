@@ -32,12 +32,12 @@ from retrieval.sparse.shards import FORMAT, SHARD, FileEntry, ShardManifest, dam
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 VERIFIED = "verified.json"
-# Less than this is checked without a word.
+# Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
 
 
 class IndexSettings(Record):
-    """What of the config decides an index's content."""
+    """The settings of a config that decide an index's content."""
 
     kind: Literal["bm25", "sparse", "dense"]
     engine: Literal["ratchet", "lucene", "milvus"]
@@ -76,6 +76,8 @@ class Source(Record):
 
 
 class ShardEntry(Record):
+    """A shard as the manifest lists it."""
+
     name: str
     digest: str
     documents: int
@@ -83,6 +85,8 @@ class ShardEntry(Record):
 
 
 class Manifest(Record):
+    """The content of an index: its settings, sources, shards and removed documents."""
+
     format: int = FORMAT
     digest: str
     """Of chunks and scoring: equal digest, equal search results."""
@@ -104,7 +108,7 @@ class Manifest(Record):
 
     @property
     def content(self) -> str:
-        """What `digest` has to be."""
+        """The digest that a manifest of this content must have."""
         scoring = self.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"})
         shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
         return content_key(FORMAT, scoring, shards, self.removed and self.removed.sha256)
@@ -120,9 +124,9 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        state = "only half of an index" if (folder / "plan.json").exists() else "no index"
+        state = "only a part of an index" if (folder / "plan.json").exists() else "no index"
         raise UserError(
-            f"{folder}: there is {state} here; build it with `python -m index_build --config ...`, or mend index.path"
+            f"{folder}: there is {state} here; build it with `python -m index_build --config ...`, or fix index.path"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror})") from error
@@ -193,7 +197,7 @@ def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everyt
 
 
 def write_stamps(folder: Path, stamps: dict[str, list[int]]) -> None:
-    """Keep when files were right. A folder that cannot be written is checked on every open."""
+    """Store when files had the right checksums. A folder that cannot be written is checked on every open."""
     with contextlib.suppress(UserError):
         write_json(folder / VERIFIED, stamps)
 
@@ -208,6 +212,7 @@ def stamp_of(path: Path) -> list[int]:
 
 
 def read_stamps(folder: Path) -> dict[str, list[int]]:
+    """Read when each file was last verified; empty if that is not known."""
     try:
         stamps = json.loads((folder / VERIFIED).read_bytes())
     except (OSError, ValueError):

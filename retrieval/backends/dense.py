@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ratchet.errors import UserError
-from retrieval.ranker import Ranking
+from ratchet.numba_cache import njit
+from retrieval.index import Ranking
 
 # Candidates of a query beyond 4 k, at which their exact scores decide at once: many vectors are alike.
-CROWD = 1 << 16
+MAX_SPARE_CANDIDATES = 1 << 16
 # Elements of one block of vectors, and of the scores of one block: 16 MiB in float32 each.
 BLOCK = 1 << 22
 QUERY_GROUP = 256
@@ -47,7 +47,7 @@ class DenseRanker:
             raise ValueError(f"k must not be negative, got {k}")
         k = min(k, len(self))
         if k == 0 or not queries:
-            return [Ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+            return [Ranking.empty() for _ in queries]
         vectors = np.asarray(self._encode(queries), np.float32)
         dimension = self._shards[0].shape[1]
         if vectors.shape != (len(queries), dimension):
@@ -67,13 +67,13 @@ class DenseRanker:
         error = vectors.shape[1] * UNIT_ROUNDOFF
         slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
         scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
-        pools = [_Pool(k, float(width), scorer) for width, scorer in zip(slack, scorers, strict=True)]
+        pools = [_CandidatePool(k, float(width), scorer) for width, scorer in zip(slack, scorers, strict=True)]
         rows = max(1, BLOCK // max(vectors.shape))
         for number, shard in enumerate(self._shards):
             for first in range(0, len(shard), rows):
                 scores = vectors @ widen(shard[first : first + rows]).T
                 for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
-                    if best >= pool.bar:
+                    if best >= pool.min_score:
                         pool.add(row, int(self._firsts[number]) + first)
         return [pool.best() for pool in pools]
 
@@ -96,29 +96,29 @@ class DenseRanker:
         return rows
 
 
-class _Pool:
+class _CandidatePool:
     """The chunks that may be among a query's best k, with scores that are off by up to slack / 2."""
 
     def __init__(self, k: int, slack: float, exact: Callable[[np.ndarray], np.ndarray]) -> None:
         """`exact` gives the exact scores of chunks."""
-        self.bar = np.float32(-np.inf)
+        self.min_score = np.float32(-np.inf)
         """Scores below it are out."""
         self._k, self._slack, self._exact = k, slack, exact
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
         self._size = 0
-        self._room = k
+        self._prune_at = k
 
     def add(self, scores: np.ndarray, first: int) -> None:
         """`scores` of the chunks first, first + 1, ..."""
-        kept = np.flatnonzero(scores >= self.bar)
+        kept = np.flatnonzero(scores >= self.min_score)
         self._parts.append((scores[kept], kept + first))
         self._size += len(kept)
-        if self._size >= self._room:
+        if self._size >= self._prune_at:
             scores, chunks = self._pruned()
-            if len(scores) > 4 * self._k + CROWD:
-                scores, chunks = self._decided(scores, chunks)
+            if len(scores) > 4 * self._k + MAX_SPARE_CANDIDATES:
+                scores, chunks = self._keep_exact_best(scores, chunks)
             self._parts, self._size = [(scores, chunks)], len(scores)
-            self._room = 2 * self._size + 64
+            self._prune_at = 2 * self._size + 64
 
     def best(self) -> Ranking:
         chunks = self._pruned()[1]
@@ -132,15 +132,15 @@ class _Pool:
         if len(scores) < self._k:
             return scores, chunks
         kth = float(np.partition(scores, len(scores) - self._k)[len(scores) - self._k])
-        self.bar = max(self.bar, _below(kth - self._slack))
-        kept = scores >= self.bar
+        self.min_score = max(self.min_score, _below(kth - self._slack))
+        kept = scores >= self.min_score
         return scores[kept], chunks[kept]
 
-    def _decided(self, scores: np.ndarray, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _keep_exact_best(self, scores: np.ndarray, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best k alone. What comes later has higher chunk numbers, so that it must score more to displace them."""
         exact = self._exact(chunks)
         best = np.argsort(-exact, kind="stable")[: self._k]
-        self.bar = max(self.bar, _below(exact[best[-1]] - self._slack / 2))
+        self.min_score = max(self.min_score, _below(exact[best[-1]] - self._slack / 2))
         return scores[best], chunks[best]
 
 

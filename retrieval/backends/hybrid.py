@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ratchet.errors import UserError
-from retrieval.ranker import Ranker, Ranking
+from retrieval.index import Ranker, Ranking
 
 CONSTANT = 60
 

@@ -32,10 +32,10 @@ from pydantic import ValidationError
 from ratchet.errors import UserError
 from ratchet.progress import Progress
 from ratchet.records import Record
-from retrieval.ranker import Ranking
-from retrieval.sparse.analyzer import Words
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
 
-Analyzer = Literal["words", "lucene"]
+AnalyzerName = Literal["words", "lucene"]
 """words: our own terms, so that rankings compare term for term. lucene: its English analyzer (Porter's stemmer and 33
 stop words), which published numbers mean."""
 
@@ -53,7 +53,7 @@ BUILD = "`python -m index_build --config ...`"
 class LuceneSettings(Record):
     """What a Lucene index was built with."""
 
-    analyzer: Analyzer
+    analyzer: AnalyzerName
     stemmer: str | None
     stop_words: bool
     chunks: int
@@ -65,10 +65,10 @@ def build_lucene(
     *,
     stemmer: str | None = "english",
     stop_words: bool = True,
-    analyzer: Analyzer = "words",
+    analyzer: AnalyzerName = "words",
     progress: Progress | None = None,
 ) -> None:
-    """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is whole.
+    """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is complete.
 
     `stemmer` and `stop_words` are IndexConfig's and say how our own words are cut; Lucene's analyzer has its own.
     A killed build leaves a hidden folder beside `folder`, which the next build writes over.
@@ -158,7 +158,7 @@ class LuceneRanker:
         """At most k chunks that share a term with the query; a query is plain words and has no syntax."""
         if self._pool is None or len(queries) < 2:
             return self._rank(queries, k)
-        rankings: list[Ranking] = [Ranking(np.empty(0), np.empty(0, np.int64))] * len(queries)
+        rankings: list[Ranking] = [Ranking.empty()] * len(queries)
         parts = [slice(first, None, self._threads) for first in range(self._threads)]
         for part, found in zip(parts, self._pool.map(lambda part: self._rank(queries[part], k), parts), strict=True):
             rankings[part] = found
@@ -171,7 +171,7 @@ class LuceneRanker:
     def _rank_one(self, query: str, k: int) -> Ranking:
         parsed = self._builder.createBooleanQuery(FIELD, self._analysis(query))
         if parsed is None or k < 1:  # None: no term is left of the query
-            return Ranking(np.empty(0), np.empty(0, np.int64))
+            return Ranking.empty()
         hits = self._searcher.search(parsed, k).scoreDocs
         return Ranking(self._read_scores(hits), self._read_chunks(hits))
 
@@ -201,11 +201,11 @@ def _damaged(folder: Path, problem: str) -> UserError:
     )
 
 
-def _analysis(analyzer: Analyzer, stemmer: str | None, stop_words: bool) -> Callable[[str], str]:
+def _analysis(analyzer: AnalyzerName, stemmer: str | None, stop_words: bool) -> Callable[[str], str]:
     """What Lucene gets of a text: the text for its own analyzer, else our terms with spaces between."""
     if analyzer == "lucene":
         return lambda text: text.encode("utf-8", "replace").decode()  # half a surrogate pair would not pass the bridge
-    words = Words(stemmer, stop_words)
+    words = Analyzer(stemmer, stop_words)
 
     def terms(text: str) -> str:
         found = words.terms(text)
@@ -215,7 +215,7 @@ def _analysis(analyzer: Analyzer, stemmer: str | None, stop_words: bool) -> Call
     return terms
 
 
-def _java_analyzer(analyzer: Analyzer) -> Any:
+def _java_analyzer(analyzer: AnalyzerName) -> Any:
     analysis = _lucene().analysis
     if analyzer == "lucene":
         return analysis.en.EnglishAnalyzer()

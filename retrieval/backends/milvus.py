@@ -2,7 +2,7 @@
 
 A collection has one row per chunk: its number as the key, and its vector. The collection's name ends in a digest of
 what the vectors are and how they are indexed, so that vectors of another model or other documents are never searched by
-mistake. While it is filled it ends in `_building`, and it is renamed when it is whole, so that a half-filled one is
+mistake. While it is filled it ends in `_building`, and it is renamed when it is complete, so that a half-filled one is
 never searched either.
 """
 
@@ -22,21 +22,24 @@ from pydantic import Field
 from ratchet.config import Section
 from ratchet.errors import UserError
 from ratchet.records import content_key
+from ratchet.text import short_line
 from retrieval.encoders.vectors import SparseVectors
-from retrieval.ranker import Ranking
+from retrieval.index import Ranking
 
 Vectors = np.ndarray | SparseVectors
 """float32 [n, dimension], or sparse rows."""
 # Rows of one request, and the most that an interrupted build can have left beyond its first gap. Do not change it while
 # a build is under way.
 BATCH = 500
-LONGEST = 16_384  # ranks of one search: a limit of Milvus
-GROUP = 1 << 18  # ranks of one request, over its queries
+MAX_RANKS = 16_384  # ranks of one search: a limit of Milvus
+MAX_RANKS_PER_REQUEST = 1 << 18  # ranks of one request, over its queries
 CONNECT_SECONDS = 20
 BUILDING = "_building"
 
 
 class MilvusConfig(Section):
+    """Where an index's vectors are in Milvus, and how they are indexed."""
+
     uri: str
     """A file that ends in .db: Milvus Lite, for one process at a time. Else http(s)://host:port of a Milvus server."""
     collection: str = Field("ratchet", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")
@@ -55,7 +58,7 @@ class MilvusConfig(Section):
 
 @dataclass(frozen=True)
 class VectorSpace:
-    """What a collection holds."""
+    """The vectors that a collection holds."""
 
     digest: str
     """Of the encoder and of the chunks that it encoded."""
@@ -77,10 +80,10 @@ def build_milvus(
     vectors: Callable[[int], Iterable[Vectors]],
     advance: Callable[[int], None] = lambda rows: None,
 ) -> str:
-    """Fill the collection and return its name; where it is whole already, that is all.
+    """Fill the collection and return its name; a complete collection is left as it is.
 
     `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again
-    after an interruption, the build goes on where it was, at most BATCH rows back. `advance` is told the rows done,
+    after an interruption, the build resumes where it was, at most BATCH rows back. `advance` gets the rows done,
     those of earlier runs first.
     """
     name = collection_name(config, space)
@@ -144,7 +147,7 @@ class MilvusRanker:
         server, where = self._server, f"{self._config.uri}: the Milvus collection {self._name}"
         if not server.has(self._name):
             if server.has(self._name + BUILDING):
-                raise UserError(f"{where} is half-filled; run `python -m index_build` again, it goes on where it was")
+                raise UserError(f"{where} is half-filled; run `python -m index_build` again to resume the build")
             others = [
                 name for name in server.call("list_collections") if name.startswith(f"{self._config.collection}_")
             ]
@@ -163,15 +166,17 @@ class MilvusRanker:
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         if k < 0:
             raise ValueError(f"k must not be negative, got {k}")
-        if k > LONGEST:
-            raise UserError(f"Milvus returns at most {LONGEST} ranks of a query, and {k} were asked for; ask for fewer")
-        rankings = [Ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+        if k > MAX_RANKS:
+            raise UserError(
+                f"Milvus returns at most {MAX_RANKS} ranks of a query, and {k} were asked for; ask for fewer"
+            )
+        rankings = [Ranking.empty() for _ in queries]
         k = min(k, len(self))
         if k == 0 or not queries:
             return rankings
         vectors = list(_rows(self._encode(queries), self._space, documents=False))
         asked = [i for i, vector in enumerate(vectors) if len(vector)]  # a query without terms matches nothing
-        group = max(1, GROUP // k)
+        group = max(1, MAX_RANKS_PER_REQUEST // k)
         for first in range(0, len(asked), group):
             places = asked[first : first + group]
             for i, hits in zip(places, self._search([vectors[i] for i in places], k), strict=True):
@@ -273,11 +278,11 @@ class _Server:
         except Exception as error:  # gRPC and the client have many classes of errors
             if lite:
                 raise UserError(
-                    f"{config.uri}: Milvus Lite cannot open it ({_first(error)}). Is it open in another process? Use a "
-                    "Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
+                    f"{config.uri}: Milvus Lite cannot open it ({_message(error)}). Is it open in another process? Use "
+                    "a Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
                 ) from error
             raise UserError(
-                f"{config.uri}: no Milvus server answers ({_first(error)}); check the address, and the token in "
+                f"{config.uri}: no Milvus server answers ({_message(error)}); check the address, and the token in "
                 f"{config.token_env}"
             ) from error
 
@@ -294,7 +299,7 @@ class _Server:
         try:
             return getattr(self._client, method)(*arguments, timeout=self._config.timeout, **keywords)
         except self._errors as error:
-            raise UserError(f"{self._config.uri}: Milvus failed in {method}: {_first(error)}") from error
+            raise UserError(f"{self._config.uri}: Milvus failed in {method}: {_message(error)}") from error
 
     def has(self, name: str) -> bool:
         return bool(self.call("has_collection", name))
@@ -321,6 +326,5 @@ class _Server:
         self.call("create_collection", name, schema=schema, index_params=index)
 
 
-def _first(error: Exception) -> str:
-    text = getattr(error, "message", "") or str(error) or repr(error)
-    return str(text).splitlines()[0]
+def _message(error: Exception) -> str:
+    return short_line(str(getattr(error, "message", "") or str(error) or repr(error)))

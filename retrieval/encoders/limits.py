@@ -1,4 +1,4 @@
-"""How many tokens of a text an encoder reads. It cuts off the rest unsaid; here that is foreseen, counted and told."""
+"""How many tokens of a text an encoder reads: it cuts off the rest silently; here that is counted and reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ratchet.records import content_key
 logger = logging.getLogger(__name__)
 
 # Texts whose tokens are in memory at once.
-TOGETHER = 256
+BATCH = 256
 
 
 class TokenLimit:
@@ -29,10 +29,10 @@ class TokenLimit:
         self.tokenizer = tokenizer
         self._prefix = prefix
         self._warned = False
-        self.room: int | None = None
-        """Tokens beside the prefix and the special tokens."""
+        self.max_text_tokens: int | None = None
+        """Tokens of a text beside the prefix and the special tokens; None where the encoder has no limit."""
         if tokens is not None:
-            self.room = tokens - self.lengths([""])[0]
+            self.max_text_tokens = tokens - self.lengths([""])[0]
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._digest = content_key(encoder if backend is None else backend.to_str(), prefix)[:16]
 
@@ -46,9 +46,9 @@ class TokenLimit:
             return [0] * len(texts)
         lengths: list[int] = []
         options = {"truncation": False, "return_attention_mask": False, "verbose": False}
-        for at in range(0, len(texts), TOGETHER):
+        for at in range(0, len(texts), BATCH):
             # A lone surrogate has no UTF-8; encoders replace it too.
-            given = [(self._prefix + text).encode(errors="replace").decode() for text in texts[at : at + TOGETHER]]
+            given = [(self._prefix + text).encode(errors="replace").decode() for text in texts[at : at + BATCH]]
             lengths += map(len, self.tokenizer(given, **options)["input_ids"])
         return lengths
 
@@ -57,13 +57,13 @@ class TokenLimit:
         return [max(length - (self.tokens or 0), 0) for length in self.lengths(texts)]
 
     def warn_of_cut(self, queries: Sequence[str]) -> None:
-        """Say so where the encoder cuts one of these: once in a process, as the next ones are much the same."""
+        """Warn where the encoder cuts one of these: once in a process, as later queries are much the same."""
         cut = 0 if self._warned else max(self.over(queries), default=0)
         if cut:
             self._warned = True
             logger.warning(
                 "a query of %d tokens was cut to the %d that %s reads, so its end counts for nothing; shorten the "
-                "queries, or raise the encoder's max_length where its model reads more (not said again)",
+                "queries, or raise the encoder's max_length where its model reads more (this warning is shown once)",
                 (self.tokens or 0) + cut,
                 self.tokens,
                 self.name,

@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 
 from inference.adapters import adapter_digest
 from inference.chat import load_tokenizer
+from ratchet.config import EncoderConfig
 from ratchet.errors import UserError, first_line
-from retrieval.encoders.sparse import EncoderConfig, SparseEncoder
+from retrieval.encoders.sparse import SparseEncoder
 
 ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json")
@@ -23,16 +24,14 @@ PROVENANCE = ("_name_or_path", "architectures", "transformers_version", "torch_d
 
 
 def load_encoder(config: EncoderConfig) -> SparseEncoder:
-    """Load the model, its adapter if there is one, and its tokenizer; a folder that will not do is a UserError."""
+    """Load the model, its adapter if there is one, and its tokenizer; a folder that cannot be used is a UserError."""
     folder = Path(config.path)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such model folder; download the model first, then set the encoder's path to it")
     device = _device(config.device)
     adapter = folder if (folder / ADAPTER_CONFIG).is_file() else None
     if config.base is not None and adapter is None:
-        raise UserError(
-            f"{folder}: base is set, and there is no adapter ({ADAPTER_CONFIG}) in this folder; leave it out"
-        )
+        raise UserError(f"{folder}: base is set, and there is no adapter ({ADAPTER_CONFIG}) in this folder; remove it")
     if adapter and (config.base is not None or not _weight_files(folder)):
         base = _base_folder(config, adapter)
     else:
@@ -139,9 +138,9 @@ def _check_fits(config: EncoderConfig, model: Any, tokenizer: Any) -> None:
     for name, table in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(table, torch.nn.Embedding):
             # RoBERTa counts positions from behind its padding index.
-            most = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-            if config.max_length > most:
-                raise UserError(f"max_length: {config.max_length}, and {config.path} reads at most {most} tokens")
+            max_tokens = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+            if config.max_length > max_tokens:
+                raise UserError(f"max_length: {config.max_length}, and {config.path} reads at most {max_tokens} tokens")
     if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
         raise UserError(f"{config.path}: a {type(model).__name__} has no linear last layer over the vocabulary")
 

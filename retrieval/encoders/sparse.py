@@ -16,43 +16,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from ratchet.config import Section
+from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
 from retrieval.encoders.limits import TokenLimit
 from retrieval.encoders.vectors import SparseVectors
-
-
-class EncoderConfig(Section):
-    """A learned sparse encoder. It reads max_length tokens of a text, its title, prefix and special tokens included:
-    chunks are made to fit (IndexConfig.chunk_tokens), and of a longer query the end is cut off, with a warning."""
-
-    path: str
-    """A local folder: a model with its tokenizer (config.json, *.safetensors), or a PEFT adapter with the tokenizer.
-    An adapter (adapter_config.json), alone or beside a model's weights, is merged on load."""
-    base: str | None = None
-    """Where path holds only an adapter: its base model's folder; default: the folder that adapter_config.json names."""
-    kind: Literal["auto", "lion", "splade"] = "auto"
-    """auto: lion for a Llama, splade for a masked language model."""
-    device: str = "auto"
-    """auto: CUDA where there is a GPU, else the CPU."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    max_length: int = Field(512, gt=0)
-    batch_tokens: int = Field(16_384, gt=0)
-    """Most tokens of a batch, padding included (but always one text)."""
-    logit_tokens: int = Field(1024, gt=0)
-    """Tokens whose logits over the whole vocabulary are held at once."""
-    query_prefix: str = ""
-    document_prefix: str = ""
-    logit_scale: float | None = Field(None, gt=0)
-    """What logits are multiplied by; default: the kind's scale."""
-    top: int | None = Field(None, gt=0)
-    """Keep only a text's largest weights, equal ones in ascending vocabulary id; default: all."""
 
 
 class SparseEncoder:

@@ -1,4 +1,4 @@
-"""What a learned sparse encoder gives, as flat arrays, and how a builder keeps them on disk until it needs them."""
+"""Learned sparse vectors as flat arrays, and their files, in which a builder keeps them until it needs them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class SparseVectors:
 
 
 def save_vectors(path: Path, vectors: SparseVectors) -> None:
-    """One .npz file, whole or not at all; the same vectors give the same bytes."""
+    """Write one .npz file atomically; the same vectors give the same bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, offsets=vectors.offsets, terms=vectors.terms, codes=vectors.codes)
     write_atomic(path, buffer.getvalue())
 
 
 def load_vectors(path: Path) -> SparseVectors | None:
-    """What `save_vectors` wrote; None where there is no such file or it is damaged: encode it again."""
+    """Read what `save_vectors` wrote; None if the file is missing or damaged, so that texts must be encoded again."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             vectors = SparseVectors(file["offsets"], file["terms"], file["codes"])
     except FileNotFoundError:
         return None

@@ -1,5 +1,5 @@
 """python -m retrieval memory stats|list|show ENTITY|forget [ENTITY]|compact --config X.yaml [--scope S]: look into a
-run's evidence memory, and take something out of it."""
+run's evidence memory, and remove something from it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from ratchet.command import config_of, config_parser, wide_console
-from ratchet.config import parse
+from ratchet.config import MemoryConfig
 from ratchet.errors import UserError
 from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line
-from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory
 from retrieval.memory.pieces import Piece, Pieces
 from retrieval.memory.records import entity_key
 
-ABOUT = "Look into the evidence memory of a config, and take something out of it."
+ABOUT = "Look into the evidence memory of a config, and remove something from it."
 SHOWN_CHARACTERS = 600
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval memory") -> None:
+    """Run a subcommand; the default is `stats`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=stats)
 
 
 def stats(words: Sequence[str], prog: str) -> None:
+    """Print how much each scope holds."""
     given = _parser(prog, ABOUT).parse_args(words)
     _stats(*_open(given))
 
 
 def list_entities(words: Sequence[str], prog: str) -> None:
+    """Print the entities by their number of pieces."""
     parser = _parser(prog, "List the entities, by their number of pieces.")
     _add_number(parser, "entities")
     given = parser.parse_args(words)
@@ -42,6 +45,7 @@ def list_entities(words: Sequence[str], prog: str) -> None:
 
 
 def show(words: Sequence[str], prog: str) -> None:
+    """Print the pieces of one entity."""
     parser = _parser(prog, "Show the pieces of one entity, and where they came from.")
     parser.add_argument("entity", nargs="?", help="the entity's name")
     parser.add_argument("--full", action="store_true", help="show whole pieces")
@@ -54,6 +58,7 @@ def show(words: Sequence[str], prog: str) -> None:
 
 
 def forget(words: Sequence[str], prog: str) -> None:
+    """Remove an entity, a scope, or one entity of a scope."""
     about = "Take out one entity, a scope (--scope), or one entity of a scope; no job may be writing."
     parser = _parser(prog, about)
     parser.add_argument("entity", nargs="?", help="the entity's name")
@@ -64,6 +69,7 @@ def forget(words: Sequence[str], prog: str) -> None:
 
 
 def compact(words: Sequence[str], prog: str) -> None:
+    """Rewrite the folder without the pieces beyond the limits."""
     about = "Rewrite the folder without what the limits leave out; no job may be writing."
     memory, _, _ = _open(_parser(prog, about).parse_args(words))
     print(f"{memory.compact()} bytes freed")
@@ -93,11 +99,11 @@ def _open(given: argparse.Namespace) -> tuple[Memory, Pieces, list[str]]:
     if getattr(given, "n", 1) < 1:
         raise UserError("-n must be at least 1")
     config = config_of(given)
-    memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
+    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
     pieces = memory.pieces()
     scopes = [s for s in pieces.scopes() if given.scope in (None, s, s.rpartition(" ")[0])]
     if given.scope is not None and not scopes:
-        raise UserError(f"--scope {given.scope}: nothing is kept there{_close(given.scope, pieces.scopes())}")
+        raise UserError(f"--scope {given.scope}: nothing is kept there{_suggestion(given.scope, pieces.scopes())}")
     return memory, pieces, scopes
 
 
@@ -126,34 +132,34 @@ def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:
         wide_console(120).print(table)
 
 
-def _list(pieces: Pieces, scopes: Sequence[str], most: int) -> None:
+def _list(pieces: Pieces, scopes: Sequence[str], max_shown: int) -> None:
     counts = [
         (len(pieces.under(scope, entity)), scope, entity) for scope in scopes for entity in pieces.entities(scope)
     ]
     counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
-    for count, scope, entity in counts[:most]:
+    for count, scope, entity in counts[:max_shown]:
         print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
-    print(f"{len(counts)} entities" + (f", {most} shown; -n shows more" if len(counts) > most else ""))
+    print(f"{len(counts)} entities" + (f", {max_shown} shown; -n shows more" if len(counts) > max_shown else ""))
 
 
-def _show(pieces: Pieces, scopes: Sequence[str], entity: str, most: int, full: bool) -> None:
+def _show(pieces: Pieces, scopes: Sequence[str], entity: str, max_shown: int, full: bool) -> None:
     found = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(entity))]
     if not found:
-        raise _unknown(pieces, scopes, entity)
-    for scope, piece in found[:most]:
-        print(shown(scope, piece, full))
-    print(f"{len(found)} piece(s)" + (f", {most} shown; -n shows more" if len(found) > most else ""))
+        raise _unknown_entity(pieces, scopes, entity)
+    for scope, piece in found[:max_shown]:
+        print(format_piece(scope, piece, full))
+    print(f"{len(found)} piece(s)" + (f", {max_shown} shown; -n shows more" if len(found) > max_shown else ""))
 
 
-def shown(scope: str, piece: Piece, full: bool = False) -> str:
+def format_piece(scope: str, piece: Piece, full: bool = False) -> str:
     """A piece and who left it, for the terminal. Texts from outside bring no control characters along."""
     passage = piece.records()[0].passage
     text = passage.text if full else textwrap.shorten(passage.text, SHOWN_CHARACTERS, placeholder=" ...")
     about = (piece.key[:12], scope, passage.id, f"document {passage.document_id}", passage.title)
     body = textwrap.fill(plain_line(text), 100, initial_indent="    ", subsequent_indent="    ")
     lines = ["  ".join(map(plain_line, about)).rstrip(), body]
-    for left in piece.records():
-        parts = (_when(left.time), f"question {left.question_id}", f"for: {left.text}", f"({left.writer})")
+    for record in piece.records():
+        parts = (_when(record.time), f"question {record.question_id}", f"for: {record.text}", f"({record.writer})")
         lines.append("  - " + "  ".join(map(plain_line, parts)))
     return "\n".join(lines)
 
@@ -162,7 +168,7 @@ def _forget(memory: Memory, pieces: Pieces, scopes: Sequence[str], entity: str |
     wanted = None if entity is None else entity_key(entity)
     gone = {(scope, e) for scope in scopes for e in pieces.entities(scope) if wanted in (None, e)}
     if not gone:
-        raise _unknown(pieces, scopes, str(entity))
+        raise _unknown_entity(pieces, scopes, str(entity))
     count = sum(len(pieces.under(*group)) for group in gone)
     memory.compact(gone)
     print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
@@ -172,11 +178,11 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _unknown(pieces: Pieces, scopes: Sequence[str], entity: str) -> UserError:
+def _unknown_entity(pieces: Pieces, scopes: Sequence[str], entity: str) -> UserError:
     known = {name for scope in scopes for name in pieces.entities(scope)}
-    return UserError(f"{plain_line(entity)}: nothing is kept under this name{_close(entity_key(entity), known)}")
+    return UserError(f"{plain_line(entity)}: nothing is kept under this name{_suggestion(entity_key(entity), known)}")
 
 
-def _close(name: str, known: Sequence[str] | set[str]) -> str:
+def _suggestion(name: str, known: Sequence[str] | set[str]) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=3)
     return f"; there is {', '.join(map(plain_line, close))}" if close else "; `list` gives what there is"

@@ -1,6 +1,6 @@
 """The evidence memory: what systems that keep one found out, by entity, for the questions that follow.
 
-Source: MERMAID (seed paper 001), whose executor begins with the evidence that earlier claims left under the
+Source: MERMAID (2026, arXiv 2601.22361), whose executor begins with the evidence that earlier claims left under the
 entities of this one. Costs no model calls and no retrievals; recall by meaning encodes texts with the embedder.
 
 String recall, as in the paper: every piece under exactly these entities, but for case, punctuation and the like. One
@@ -23,8 +23,8 @@ the two world wars (0.79): near names widen the choice, and the pieces' content 
 Boundaries. A question is given what other questions of its own scope left, in the order and within the limits that it
 would have had it left nothing itself: its samples and its re-runs do not feed each other. A scope is one experiment: a
 round of training, or one arm on one question set, under settings none of which has changed. Its name is what it is for
-and a key of all that it samples (`sampling.pool.scoped`), so a change begins with an empty memory, and the same command
-again goes on with its own.
+and a key of all that it samples (`sampling.pool.with_memory_scope`), so a change starts with an empty memory, and the
+same command again resumes its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
 length, merged when they are the same, and kept with where they came from. Its published description does not say how
@@ -39,42 +39,19 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
-from ratchet.config import Section
+from ratchet.config import MemoryConfig
 from ratchet.records import Passage, content_key, with_title
 from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
-from retrieval.memory.records import Left, entity_key
+from retrieval.memory.records import EvidenceRecord, entity_key
 
-__all__ = ["Evidence", "Memory", "MemoryConfig"]
+__all__ = ["Evidence", "Memory"]
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to float32 [n, dimension], rows of length 1."""
 
 TITLE_CHARACTERS = 300
-
-
-class MemoryConfig(Section):
-    """Where evidence is kept, how much of it, and what is recalled."""
-
-    path: str = ""
-    """The memory's folder; default: `memory` in the run folder. Runs and jobs may share one."""
-    across: bool = False
-    """Recall from every scope. Off, because what was found for test questions would find its way into training, and
-    the other way round; on, for a memory that only serves, or one that was filled beforehand."""
-    most: int = Field(10, gt=0)
-    """Pieces recalled at once."""
-    per_entity: int = Field(50, gt=0)
-    """Newest pieces of one entity that are kept in one scope."""
-    pieces: int = Field(100_000, gt=0)
-    """Newest pieces that are kept in one scope."""
-    characters: int = Field(4000, gt=0)
-    """Of a piece's text, and of what it was looked up for; the rest is cut."""
-    similarity: float = Field(0.5, ge=-1, le=1)
-    """By meaning: least cosine of the claim with a piece."""
-    name_similarity: float = Field(0.55, ge=-1, le=1)
-    """By meaning: least cosine of two entities' names."""
 
 
 class Memory:
@@ -86,7 +63,7 @@ class Memory:
         self.digest = content_key("memory", config)
         self.files = MemoryFiles(Path(config.path) if config.path else default)
         self._pieces = self._empty()
-        self._vectors = _Vectors()
+        self._vectors = _VectorCache()
         self._lock = threading.Lock()
 
     def recall(
@@ -126,7 +103,7 @@ class Memory:
             pieces = self._read()
             live = {(key, piece.key): piece for key in keys for piece in pieces.under(scope, key)}
             for place, passage in enumerate(cut.values()):
-                record = Left(
+                record = EvidenceRecord(
                     scope=scope,
                     entities=tuple(keys),
                     passage=passage,
@@ -139,7 +116,11 @@ class Memory:
                 known = {key: live.get((key, record.content())) for key in keys}
                 new += sum(piece is None for piece in known.values())
                 # Two questions make a piece everybody's: a third adds nothing.
-                wanted = [k for k, p in known.items() if p is None or (len(p.left) < 2 and question_id not in p.left)]
+                wanted = [
+                    k
+                    for k, p in known.items()
+                    if p is None or (len(p.by_question) < 2 and question_id not in p.by_question)
+                ]
                 if wanted:
                     self.files.append(record.model_copy(update={"entities": tuple(wanted)}))
             self._read()
@@ -160,9 +141,9 @@ class Memory:
             self.files.close()
             if not self.files.segments():
                 return 0
-            with self.files.locked_for_rewriting():
+            with self.files.rewriting() as segments:
                 before = self._bytes()
-                self.files.rewrite(list(self._read().kept(dropped)))
+                self.files.replace(segments, list(self._read().kept(dropped)))
             self._read()
             return before - self._bytes()
 
@@ -173,7 +154,7 @@ class Memory:
     def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[Evidence]:
         with self._lock:
             pieces = self._read()
-            return [e for s in self._scopes(scope) for key in keys for e in pieces.seen_by(question_id, s, key)]
+            return [e for s in self._scopes(scope) for key in keys for e in pieces.as_seen_by(question_id, s, key)]
 
     def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
         """The entities of the memory whose names are these, or near them."""
@@ -199,7 +180,7 @@ class Memory:
         return [entry[3] for entry in ranked[: self.config.most]]
 
     def _read(self) -> Pieces:
-        restart, records = self.files.news()
+        restart, records = self.files.read_new()
         if restart:
             self._pieces = self._empty()
         self._pieces.add(records)
@@ -224,7 +205,7 @@ def _keys(entities: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(key for key in map(entity_key, entities) if key))
 
 
-class _Vectors:
+class _VectorCache:
     """Encodes each text once in a process. Threads may ask at once; two that ask for the same new text may both have it
     encoded."""
 

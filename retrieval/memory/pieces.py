@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ratchet.records import Passage
-from retrieval.memory.records import Left
+from retrieval.memory.records import EvidenceRecord
 
 Order = tuple[float, int, str]
 """Time, place and key."""
@@ -42,32 +42,32 @@ class Piece:
 
     entity: str
     key: str
-    left: dict[str, Left] = field(default_factory=dict)
+    by_question: dict[str, EvidenceRecord] = field(default_factory=dict)
     """By question: its latest record."""
     order: Order = (float("-inf"), 0, "")
     """Of the latest of them all."""
 
-    def add(self, record: Left) -> None:
-        known = self.left.get(record.question_id)
+    def add(self, record: EvidenceRecord) -> None:
+        known = self.by_question.get(record.question_id)
         if known is None or record.order() > known.order():
-            self.left[record.question_id] = record
+            self.by_question[record.question_id] = record
             self.order = max(self.order, self._order_of(record))
 
-    def _order_of(self, record: Left) -> Order:
+    def _order_of(self, record: EvidenceRecord) -> Order:
         return record.time, -record.place, self.key
 
     def order_without(self, question_id: str | None) -> Order | None:
         """Of the latest that another question left; None where no other has. None leaves out nobody."""
-        if question_id not in self.left:
+        if question_id not in self.by_question:
             return self.order
-        others = (self._order_of(record) for record in self.left.values() if record.question_id != question_id)
+        others = (self._order_of(record) for record in self.by_question.values() if record.question_id != question_id)
         return max(others, default=None)
 
-    def records(self) -> list[Left]:
+    def records(self) -> list[EvidenceRecord]:
         """One of each question that left it, from old to new."""
-        return sorted(self.left.values(), key=Left.order)
+        return sorted(self.by_question.values(), key=EvidenceRecord.order)
 
-    def seen_by(self, question_id: str) -> Evidence | None:
+    def as_seen_by(self, question_id: str) -> Evidence | None:
         """The piece as the first of the other questions left it; None where no other has.
 
         So whatever a question leaves itself changes neither what it is given, nor how well that fits, nor its order.
@@ -90,20 +90,20 @@ class Piece:
 
 
 class Pieces:
-    """Limits: the `per_entity` newest pieces of an entity, and of these the `most` newest of a scope.
+    """Limits: the `per_entity` newest pieces of an entity, and of these the `max_pieces` newest of a scope.
 
     What a limit leaves out stays here until the segments are rewritten, and counts again if it is left again.
     A scope has limits of its own, so that no scope's evidence is pushed out by another's.
     """
 
-    def __init__(self, per_entity: int, most: int) -> None:
-        self._per_entity, self._most = per_entity, most
+    def __init__(self, per_entity: int, max_pieces: int) -> None:
+        self._per_entity, self._max_pieces = per_entity, max_pieces
         self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
         self._sizes: dict[str, int] = {}
-        self._bars: dict[str, dict[str | None, tuple[float, int, str, str] | None]] = {}
+        self._cutoffs: dict[str, dict[str | None, tuple[float, int, str, str] | None]] = {}
         """By scope and who is left out, the oldest that its limit lets in; None: all. Not there: to be computed."""
 
-    def add(self, records: Iterable[Left]) -> None:
+    def add(self, records: Iterable[EvidenceRecord]) -> None:
         for record in records:
             key = record.content()
             groups = self._scopes.setdefault(record.scope, {})
@@ -113,7 +113,7 @@ class Pieces:
                     group[key] = Piece(entity, key)
                     self._sizes[record.scope] = self._sizes.get(record.scope, 0) + 1
                 group[key].add(record)
-            self._bars.pop(record.scope, None)
+            self._cutoffs.pop(record.scope, None)
 
     def scopes(self) -> list[str]:
         return sorted(self._scopes)
@@ -129,27 +129,27 @@ class Pieces:
         """The pieces within the limits, newest first."""
         return self._within(scope, entity, None)
 
-    def seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
+    def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
         """What other questions left, within the limits that there are without this question's own pieces."""
-        seen = (piece.seen_by(question_id) for piece in self._within(scope, entity, question_id))
+        seen = (piece.as_seen_by(question_id) for piece in self._within(scope, entity, question_id))
         return [evidence for evidence in seen if evidence is not None]
 
     def _within(self, scope: str, entity: str, without: str | None) -> list[Piece]:
-        bar = self._bar(scope, without)
+        cutoff = self._cutoff(scope, without)
         newest = self._newest(scope, entity, without)
-        return [piece for order, piece in newest if bar is None or (*order, entity) >= bar]
+        return [piece for order, piece in newest if cutoff is None or (*order, entity) >= cutoff]
 
-    def kept(self, without: Collection[tuple[str, str]] = ()) -> Iterator[Left]:
+    def kept(self, without: Collection[tuple[str, str]] = ()) -> Iterator[EvidenceRecord]:
         """Records that amount to the pieces within the limits, but for these (scope, entity)."""
-        found: dict[Left, list[str]] = {}
+        found: dict[EvidenceRecord, list[str]] = {}
         for scope in self.scopes():
             for entity in self.entities(scope):
                 if (scope, entity) in without:
                     continue
                 for piece in self.under(scope, entity):
-                    for record in piece.left.values():
+                    for record in piece.by_question.values():
                         found.setdefault(record, []).append(entity)
-        for record in sorted(found, key=Left.order):
+        for record in sorted(found, key=EvidenceRecord.order):
             yield record.model_copy(update={"entities": tuple(found[record])})
 
     def _newest(self, scope: str, entity: str, without: str | None) -> list[tuple[Order, Piece]]:
@@ -157,13 +157,13 @@ class Pieces:
         known = [(order, piece) for piece in pieces if (order := piece.order_without(without)) is not None]
         return sorted(known, key=lambda entry: entry[0], reverse=True)[: self._per_entity]
 
-    def _bar(self, scope: str, without: str | None) -> tuple[float, int, str, str] | None:
-        bars = self._bars.setdefault(scope, {})
-        if without not in bars:
-            bar = None
-            if self.size(scope) > self._most:
+    def _cutoff(self, scope: str, without: str | None) -> tuple[float, int, str, str] | None:
+        cutoffs = self._cutoffs.setdefault(scope, {})
+        if without not in cutoffs:
+            cutoff = None
+            if self.size(scope) > self._max_pieces:
                 newest = ((entity, self._newest(scope, entity, without)) for entity in self.entities(scope))
                 orders = [(*order, entity) for entity, group in newest for order, _ in group]
-                bar = sorted(orders)[-self._most] if len(orders) > self._most else None
-            bars[without] = bar
-        return bars[without]
+                cutoff = sorted(orders)[-self._max_pieces] if len(orders) > self._max_pieces else None
+            cutoffs[without] = cutoff
+        return cutoffs[without]

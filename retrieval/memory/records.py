@@ -23,7 +23,7 @@ def entity_key(name: str) -> str:
     return ARTICLE.sub("", " ".join(kept.split()))
 
 
-class Left(Record):
+class EvidenceRecord(Record):
     """One passage that one question left under its entities: a line of a segment. Lines never change."""
 
     scope: str

@@ -1,4 +1,4 @@
-"""What stands before the search server's searches: places, limits on bodies, and metrics."""
+"""Admission of requests to the search server: limits on concurrency and bodies, and metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from retrieval.serving.protocol import ErrorAnswer, Limits
 
 BODY_SECONDS = 30.0
-"""A request's body must be here within this time, as it holds one of the places."""
+"""Seconds within which a request's body must have arrived, because it counts as a concurrent request."""
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 CALLS = ("search", "search_batch")
 
 
 class Metrics:
+    """The Prometheus metrics of the server."""
+
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         labels = ("index", "call")
@@ -32,8 +34,8 @@ class Metrics:
         self.in_flight = Gauge("ratchet_search_in_flight", "Requests in flight", ("index",), registry=registry)
 
 
-class Gate:
-    """ASGI middleware before the searches: limits on places and bodies, and metrics.
+class AdmissionMiddleware:
+    """ASGI middleware before the searches: limits on concurrency and bodies, and metrics.
 
     It decides before anything of a body is read; a chunked body is refused at the first byte over the limit.
     """
@@ -47,7 +49,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         name, call = self._target(scope["path"])
-        began, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), 500
 
         async def watched_send(message: Message) -> None:
             nonlocal status
@@ -57,14 +59,14 @@ class Gate:
 
         with self._metrics.in_flight.labels(name).track_inprogress():
             try:
-                await self._pass(scope, receive, watched_send)
+                await self._admit(scope, receive, watched_send)
             finally:
                 self._metrics.requests.labels(name, call).inc()
-                self._metrics.seconds.labels(name, call).observe(time.perf_counter() - began)
+                self._metrics.seconds.labels(name, call).observe(time.perf_counter() - started)
                 if status >= 400:
                     self._metrics.errors.labels(name, call, str(status)).inc()
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit = self._limits.body_bytes
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if self._busy >= self._limits.concurrent:
@@ -88,11 +90,11 @@ class Gate:
 def _limited(receive: Receive, limit: int) -> Receive:
     """`receive` that raises HTTPException as soon as a body is too long or too slow."""
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-    size, whole = 0, False
+    size, complete = 0, False
 
     async def limited_receive() -> Message:
-        nonlocal size, whole
-        if whole:  # what follows a body is the end of the connection, whenever that comes
+        nonlocal size, complete
+        if complete:  # what follows a body is the end of the connection, whenever that comes
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
@@ -100,7 +102,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
         size += len(message.get("body", b""))
-        whole = not message.get("more_body", False)
+        complete = not message.get("more_body", False)
         if size > limit:
             raise HTTPException(413, _too_large(limit))
         return message
@@ -113,8 +115,10 @@ def _too_large(limit: int) -> str:
 
 
 def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Make an error response."""
     return json_response(ErrorAnswer(error=error), status, headers)
 
 
 def json_response(answer: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Make a response with a JSON body."""
     return Response(answer.model_dump_json(), status, headers, media_type="application/json")

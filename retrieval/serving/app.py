@@ -31,7 +31,7 @@ from starlette.exceptions import HTTPException as HttpError
 
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
-from retrieval.serving.admission import Gate, Metrics, json_response, refusal
+from retrieval.serving.admission import AdmissionMiddleware, Metrics, json_response, refusal
 from retrieval.serving.protocol import (
     BatchAnswer,
     BatchRequest,
@@ -54,8 +54,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Served:
-    """An index and what it can do."""
+class IndexEntry:
+    """An index and its capabilities."""
 
     name: str
     index: Retriever
@@ -63,11 +63,11 @@ class Served:
     chunks: int | None
 
     @classmethod
-    def of(cls, name: str, index: Retriever) -> Served:
+    def of(cls, name: str, index: Retriever) -> IndexEntry:
         chunks = len(index) if isinstance(index, Sized) else None
         return cls(name, index, "documents" in inspect.signature(index.search).parameters, chunks)
 
-    def told(self) -> ServedIndex:
+    def description(self) -> ServedIndex:
         digest, takes = self.index.digest, self.takes_documents
         return ServedIndex(name=self.name, digest=digest, chunks=self.chunks, takes_documents=takes)
 
@@ -84,7 +84,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def run_slices(
-        self, count: int, call: Callable[[int, int], None], unwanted: Callable[[], Awaitable[bool]]
+        self, count: int, call: Callable[[int, int], None], is_cancelled: Callable[[], Awaitable[bool]]
     ) -> None:
         """call(first, last) until 0 .. count are done, or one failed or the client has gone."""
         done = 0
@@ -92,14 +92,14 @@ class Threads:
         async def work() -> None:
             nonlocal done
             size = FIRST_SLICE
-            while done < count and not await unwanted():
+            while done < count and not await is_cancelled():
                 async with self._turns:
                     if done == count:
                         return
                     first, done = done, min(done + size, count)
-                    began = time.perf_counter()
+                    started = time.perf_counter()
                     await self.run(partial(call, first, done))
-                    spent = time.perf_counter() - began
+                    spent = time.perf_counter() - started
                 size = max(1, size // 2) if spent > SLICE_SECONDS else size * 2 if spent < SLICE_SECONDS / 4 else size
 
         try:
@@ -112,8 +112,8 @@ class Threads:
 
 
 def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 1) -> FastAPI:
-    """The server's app over indexes by name. Every index must bear searches from several threads at once."""
-    served = {name: Served.of(name, index) for name, index in indexes.items()}
+    """The server's app over indexes by name. Every index must allow searches from several threads at once."""
+    served = {name: IndexEntry.of(name, index) for name, index in indexes.items()}
     metrics, pool = Metrics(), Threads(threads)
 
     @contextlib.asynccontextmanager
@@ -123,7 +123,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
     app = FastAPI(title="Ratchet retrieval", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(Gate, limits=limits, metrics=metrics, names=frozenset(served))
+    app.add_middleware(AdmissionMiddleware, limits=limits, metrics=metrics, names=frozenset(served))
 
     @app.exception_handler(HttpError)
     async def refused(_: Request, error: HttpError) -> Response:
@@ -144,7 +144,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     @app.get("/indexes")
     async def list_indexes() -> IndexesAnswer:
-        return IndexesAnswer(indexes=[one.told() for one in served.values()], limits=limits)
+        return IndexesAnswer(indexes=[one.description() for one in served.values()], limits=limits)
 
     @app.get("/metrics")
     async def metrics_text() -> Response:
@@ -181,13 +181,13 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
 
 def _checked(
-    served: Mapping[str, Served], name: str, body: SearchRequest | BatchRequest, queries: list[str], limits: Limits
-) -> Served:
+    served: Mapping[str, IndexEntry], name: str, body: SearchRequest | BatchRequest, queries: list[str], limits: Limits
+) -> IndexEntry:
     """The index of that name, if the request keeps all limits; HTTPException where not."""
     if name not in served:
         raise HTTPException(404, f"no index {name!r}{did_you_mean(name, served)}")
     longest = max(map(len, queries), default=0)
-    for problem, said in (
+    for problem, message in (
         (body.k + body.offset > limits.depth, f"k + offset is {body.k + body.offset}, the limit is {limits.depth}"),
         (len(queries) > limits.batch, f"{len(queries)} queries in a batch, the limit is {limits.batch}"),
         (
@@ -205,7 +205,7 @@ def _checked(
         ),
     ):
         if problem:
-            raise HTTPException(422, said)
+            raise HTTPException(422, message)
     return served[name]
 
 
@@ -214,8 +214,8 @@ def _filter(body: SearchRequest | BatchRequest) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _guarded(one: Served, limits: Limits, body: SearchRequest | BatchRequest) -> AsyncIterator[None]:
-    """A search's time limit, and what its index has to say told to the client. A search that runs is not broken off."""
+async def _guarded(one: IndexEntry, limits: Limits, body: SearchRequest | BatchRequest) -> AsyncIterator[None]:
+    """Limit a search's time, and report its index's error to the client. A running search is not interrupted."""
     try:
         async with asyncio.timeout(limits.seconds):
             yield

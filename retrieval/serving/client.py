@@ -13,15 +13,16 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.responses import HEADERS, Answer, BadAnswer, ask_at_once, no_cookies
+from ratchet.http.responses import HEADERS, Answer, BadResponse, no_cookies, send_request_sync
 from ratchet.http.retry import Backoff, parse_retry_after
 from ratchet.records import Passage
+from ratchet.text import short_line
 from retrieval.serving.protocol import BatchAnswer, ErrorAnswer, IndexesAnswer, SearchAnswer
 from retrieval.sources.source import SourceError
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to open a connection; an answer may take the whole `timeout`."""
-MOST_BYTES = 256 << 20
+"""Seconds to open a connection; an answer may take all of `timeout`."""
+MAX_BYTES = 256 << 20
 """Of one answer: 20,000 passages, a batch's most, of 13,000 bytes each."""
 TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
 
 
-class SearchFailed(UserError, SourceError):
+class SearchError(UserError, SourceError):
     """A server that is there did not answer one search as it should: a trajectory fails, another command ends."""
 
 
@@ -39,7 +40,7 @@ class RemoteIndex:
     """A Retriever over HTTP; any number of threads may use one.
 
     `name` may be left out where the server holds one index. Searching changes nothing, so a request is sent again
-    when the connection breaks or the server is busy. A search that stays unanswered is a SearchFailed. No server is a
+    when the connection breaks or the server is busy. A search that stays unanswered is a SearchError. No server is a
     UserError, and so is an index that is no longer the one that was opened: results of two indexes are never mixed.
     """
 
@@ -87,7 +88,7 @@ class RemoteIndex:
             answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
             self._check_digest(answer.digest)
             if len(answer.results) != len(part):
-                raise SearchFailed(
+                raise SearchError(
                     f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?"
                 )
             found += answer.results
@@ -98,12 +99,12 @@ class RemoteIndex:
 
     def _parts(self, queries: Sequence[str], k: int, overhead: int) -> Iterator[list[str]]:
         """The queries cut into batches below the server's limits; a query that no batch can hold is one of its own."""
-        most = max(1, min(self._limits.batch, self._limits.batch_passages // max(k, 1)))
+        max_queries = max(1, min(self._limits.batch, self._limits.batch_passages // max(k, 1)))
         part: list[str] = []
         size = overhead
         for query in queries:
             needed = len(_encoded(query)) + 2
-            if part and (len(part) == most or size + needed + len('"queries": [], ') > self._limits.body_bytes):
+            if part and (len(part) == max_queries or size + needed + len('"queries": [], ') > self._limits.body_bytes):
                 yield part
                 part, size = [], overhead
             part.append(query)
@@ -115,7 +116,7 @@ class RemoteIndex:
         if digest != self.digest:
             raise UserError(
                 f"{self._url}: {self.name!r} is another index now (digest {digest}, it was {self.digest} when it was "
-                "opened): serve the old one again, or start anew with this one"
+                "opened): serve the old one again, or start again with this one"
             )
 
     def _ask(self, kind: type[A], method: str, path: str, body: bytes, tries: int | None = None) -> A:
@@ -124,7 +125,7 @@ class RemoteIndex:
             return kind.model_validate_json(answer.body)
         except ValidationError as error:
             problem = error.errors(include_input=False)[0]
-            raise SearchFailed(
+            raise SearchError(
                 f"{self._url}/{path}: not the answer of a search server of this version "
                 f"({'.'.join(map(str, problem['loc']))}: {problem['msg']}); is this the right address?"
             ) from None
@@ -134,27 +135,27 @@ class RemoteIndex:
         failed = 0
         while True:
             wait = None
-            kind: type[UserError] = SearchFailed
+            kind: type[UserError] = SearchError
             request = self._client.build_request(method, f"{self._url}/{path}", content=body)
             try:
-                answer = ask_at_once(self._client, request, MOST_BYTES)
+                answer = send_request_sync(self._client, request, MAX_BYTES)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 problem = f"no server answers at {self._url} ({error or type(error).__name__}); {HOW_TO_START}"
                 kind = UserError
             except httpx.TimeoutException:
-                raise SearchFailed(
+                raise SearchError(
                     f"{self._url} gave no answer within {self._timeout:g} s; ask for less at once, or raise the timeout"
                 ) from None
             except httpx.TransportError as error:
-                problem = f"{self._url}: the connection broke ({_short(str(error) or type(error).__name__)})"
-            except BadAnswer as error:
-                raise SearchFailed(f"{self._url}: {_short(str(error))}") from None
+                problem = f"{self._url}: the connection broke ({short_line(str(error) or type(error).__name__)})"
+            except BadResponse as error:
+                raise SearchError(f"{self._url}: {short_line(str(error))}") from None
             else:
                 if answer.is_success:
                     return answer
-                problem = f"{self._url} answered {answer.status}: {_said(answer)}"
+                problem = f"{self._url} answered {answer.status}: {_error_text(answer)}"
                 if answer.status not in TRANSIENT:
-                    raise SearchFailed(problem)
+                    raise SearchError(problem)
                 wait = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1
             if failed >= tries:
@@ -179,17 +180,13 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
-def _said(answer: Answer) -> str:
-    """The server's own words, in a line."""
+def _error_text(answer: Answer) -> str:
+    """Return the server's error message in a short line."""
     try:
-        return _short(ErrorAnswer.model_validate_json(answer.body).error)
+        message = ErrorAnswer.model_validate_json(answer.body).error
     except ValidationError:
-        return _short(answer.text)
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return (text[:300] + "...") if len(text) > 300 else text or "(nothing)"
+        message = answer.text
+    return short_line(message) or "(nothing)"
 
 
 def _base_url(url: str) -> str:

@@ -2,7 +2,7 @@
 
 Over stdin and stdout, or with --http as a server on this machine. Tools: `search` and `fetch` for the index, and one
 for every entry of the config's `sources`, by its name. Every answer has the shape of mcp_results.py, beside it the
-same as JSON text; what a tool refuses comes back as its error, in words for the model that asked.
+same as JSON text; what a tool refuses comes back as its error, as a message for the model that called it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage, content_key
 from retrieval.index import Index, Retriever
 from retrieval.serving.mcp_results import NOTICE, Results, results_of
-from retrieval.sources.source import Source, SourceError, ToolFault
+from retrieval.sources.source import Source, SourceError, ToolError
 
 try:
     import mcp_types as types
@@ -38,10 +38,10 @@ try:
 except ImportError as error:
     raise UserError("an MCP server needs the SDK: pip install 'ratchet[mcp]'") from error
 
-MOST_RESULTS = 20
-MOST_OFFSET = 1_000
+MAX_RESULTS = 20
+MAX_OFFSET = 1_000
 """Ranks below it are not paged to: they cost more than they say."""
-MOST_CHARACTERS = 40_000
+MAX_CHARACTERS = 40_000
 """Of one answer; what is left out follows under its cursor."""
 DEFAULT_PORT = 8089
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -51,48 +51,52 @@ logger = logging.getLogger(__name__)
 
 
 class SearchArguments(Section):
+    """The arguments of a search tool."""
+
     query: str = Field(min_length=1, max_length=2_000, description="what to search for")
-    k: int = Field(5, ge=1, le=MOST_RESULTS, description="most results")
+    k: int = Field(5, ge=1, le=MAX_RESULTS, description="most results")
     cursor: str = Field("", max_length=200, description="of an earlier answer to the same query: what follows it")
 
 
 class FetchArguments(Section):
+    """The arguments of the fetch tool."""
+
     id: str = Field(min_length=1, max_length=2_000, description="of a result, or of a whole document")
     cursor: str = Field("", max_length=200, description="of an earlier answer for the same id: what follows it")
 
 
 @dataclass(frozen=True)
-class Offer:
+class SearchTool:
     """One tool."""
 
     about: str
     arguments: type[SearchArguments] | type[FetchArguments]
     run: Callable[[Any], Awaitable[Results]]
     local: bool = True
-    """It looks nowhere but at the index."""
+    """Whether it reads only the index."""
 
 
 def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server[Any]:
     """Raises UserError where a source's name cannot be a tool's."""
-    offers = _offers(retriever, sources)
+    tools = _search_tools(retriever, sources)
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(name, offer) for name, offer in offers.items()])
+        return types.ListToolsResult(tools=[_tool_schema(name, tool) for name, tool in tools.items()])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            answer = await _answer(offers, params.name, params.arguments or {})
-        except (ToolFault, SourceError, UserError) as error:
+            answer = await _answer(tools, params.name, params.arguments or {})
+        except (ToolError, SourceError, UserError) as error:
             logger.info("%r: %s", params.name, error)
             return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
         except Exception:
             logger.exception("%r failed", params.name)
-            said = "The tool failed; the server's log says why. Asking again the same way will not help."
-            return types.CallToolResult(content=[types.TextContent(type="text", text=said)], is_error=True)
+            message = "The tool failed; the server's log says why. Asking again the same way will not help."
+            return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
         # As JSON, where no text of a document can end its field.
         text = types.TextContent(type="text", text=answer.model_dump_json())
         return types.CallToolResult(content=[text], structured_content=answer.model_dump(mode="json"))
@@ -100,50 +104,50 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
     return Server("ratchet", instructions=NOTICE, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def _answer(offers: Mapping[str, Offer], tool: str, arguments: Mapping[str, Any]) -> Results:
-    if tool not in offers:
-        raise ToolFault(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offers)}.")
+async def _answer(tools: Mapping[str, SearchTool], name: str, arguments: Mapping[str, Any]) -> Results:
+    if name not in tools:
+        raise ToolError(f"There is no tool {name[:100]!r}{did_you_mean(name[:100], tools)}.")
     try:
-        read = offers[tool].arguments.model_validate(arguments)
+        read = tools[name].arguments.model_validate(arguments)
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
-        raise ToolFault(f"{tool} cannot be called like this. " + "; ".join(problems)[:1_000]) from None
-    return await offers[tool].run(read)
+        raise ToolError(f"{name} cannot be called like this. " + "; ".join(problems)[:1_000]) from None
+    return await tools[name].run(read)
 
 
-def _tool(name: str, offer: Offer) -> types.Tool:
+def _tool_schema(name: str, tool: SearchTool) -> types.Tool:
     return types.Tool(
         name=name,
-        description=offer.about,
-        input_schema=offer.arguments.model_json_schema(),
+        description=tool.about,
+        input_schema=tool.arguments.model_json_schema(),
         output_schema=Results.model_json_schema(),
-        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=not offer.local),
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=not tool.local),
     )
 
 
 # The tools
 
 
-def _offers(retriever: Retriever, sources: Mapping[str, Source]) -> dict[str, Offer]:
+def _search_tools(retriever: Retriever, sources: Mapping[str, Source]) -> dict[str, SearchTool]:
     async def search_index(query: str, k: int, offset: int) -> list[Passage]:
         return await asyncio.to_thread(retriever.search, query, k, offset)
 
     about = f"Search the documents of the local index. {NOTICE}"
-    offers = {"search": Offer(about, SearchArguments, _searching(search_index, retriever.digest))}
+    tools = {"search": SearchTool(about, SearchArguments, _searching(search_index, retriever.digest))}
     if isinstance(retriever, Index):  # a search server gives out no document by its id
         about = f"One result of `search` by its id, or a whole document by its document_id. {NOTICE}"
-        offers["fetch"] = Offer(about, FetchArguments, _fetching(retriever))
+        tools["fetch"] = SearchTool(about, FetchArguments, _fetching(retriever))
     for name in sources:
-        if name in offers or not TOOL_NAME.fullmatch(name):
+        if name in tools or not TOOL_NAME.fullmatch(name):
             raise UserError(
                 f"sources.{name}: as a tool of the MCP server it needs another name: letters, digits, '_', '.' and "
-                f"'-', at most 64 of them, and not {' or '.join(offers)}"
+                f"'-', at most 64 of them, and not {' or '.join(tools)}"
             )
     for name, source in sources.items():
         about = f"{getattr(source, 'about', '') or f'Search with {name}.'} {NOTICE}"
         run = _searching(source.search, content_key(name, source.digest))
-        offers[name] = Offer(about, SearchArguments, run, local=False)
-    return offers
+        tools[name] = SearchTool(about, SearchArguments, run, local=False)
+    return tools
 
 
 def _searching(
@@ -151,9 +155,9 @@ def _searching(
 ) -> Callable[[SearchArguments], Awaitable[Results]]:
     async def run(asked: SearchArguments) -> Results:
         key = content_key(digest, asked.query)
-        offset = _offset(asked.cursor, key, MOST_OFFSET)
+        offset = _offset(asked.cursor, key, MAX_OFFSET)
         passages = await search(asked.query, asked.k, offset)
-        more = len(passages) == asked.k and offset + asked.k < MOST_OFFSET
+        more = len(passages) == asked.k and offset + asked.k < MAX_OFFSET
         return _page(passages, offset, key, more)
 
     return run
@@ -166,10 +170,10 @@ def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
         if not chunks and re.fullmatch(r"[0-9]{1,9}", number, re.ASCII):
             chunks = index.store.chunks_of(document)[int(number) : int(number) + 1]
         if not chunks:
-            raise ToolFault(f"There is nothing under the id {asked.id[:200]!r}; take ids from the results of `search`.")
+            raise ToolError(f"There is nothing under the id {asked.id[:200]!r}; take ids from the results of `search`.")
         key = content_key(index.digest, asked.id)
         offset = _offset(asked.cursor, key, len(chunks))
-        page = chunks[offset : offset + MOST_RESULTS]
+        page = chunks[offset : offset + MAX_RESULTS]
         return _page([index.store.passage(chunk, 0.0) for chunk in page], offset, key, page[-1:] != chunks[-1:])
 
     async def run(asked: FetchArguments) -> Results:
@@ -180,7 +184,7 @@ def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
 
 def _page(passages: Sequence[Passage], offset: int, key: str, more: bool) -> Results:
     """As many passages as fit, and where the next page begins."""
-    results = results_of(passages, MOST_CHARACTERS)
+    results = results_of(passages, MAX_CHARACTERS)
     more = more or len(results) < len(passages)
     cursor = base64.urlsafe_b64encode(f"{offset + len(results)} {key[:12]}".encode()).decode() if more else ""
     return Results(results=results, cursor=cursor)
@@ -193,7 +197,7 @@ def _offset(cursor: str, key: str, end: int) -> int:
         offset, _, mark = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
         if mark == key[:12] and re.fullmatch(r"[0-9]{1,9}", offset, re.ASCII) and int(offset) < end:
             return int(offset)
-    raise ToolFault("cursor: no earlier answer to the same request gave this one; leave it out to start anew.")
+    raise ToolError("cursor: no earlier answer to the same request gave this one; leave it out to start again.")
 
 
 # Serving
@@ -257,7 +261,8 @@ def host_names(host: str, more: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> None:
-    parser = config_parser(prog, "Offer a config's index and sources to MCP clients.")
+    """Serve a config's index and sources over MCP."""
+    parser = config_parser(prog, "SearchTool a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
@@ -265,8 +270,8 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
         "--allow-host", action="append", default=[], metavar="NAME", help="a name that clients know this machine by"
     )
     given = parser.parse_args(arguments)
-    from retrieval.opening import open_index
-    from retrieval.sources.opening import open_sources
+    from retrieval.loader import open_index
+    from retrieval.sources.registry import open_sources
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
         config = config_of(given)

@@ -1,4 +1,4 @@
-"""What the search server and its client say to each other: requests, answers and the server's limits, as JSON."""
+"""The JSON messages between the search server and its client: requests, answers and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ratchet.records import Passage
 
 
 class Limits(BaseModel):
-    """What one request may ask for; the server tells them, so that clients stay below."""
+    """The limits of one request; the server publishes them, so that clients stay below."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,7 +25,7 @@ class Limits(BaseModel):
     seconds: float | None = Field(None, gt=0, description="seconds of a request, then it is answered 504")
 
 
-def _whole(text: str) -> str:
+def _valid_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -33,8 +33,8 @@ def _whole(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_whole)]
-# Refused at the first bad one: a body of millions would make millions of complaints.
+Text = Annotated[str, AfterValidator(_valid_text)]
+# Validation stops at the first error: a body with millions of bad items would give millions of errors.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 
 
@@ -56,10 +56,14 @@ class _Request(BaseModel):
 
 
 class SearchRequest(_Request):
+    """One query."""
+
     query: Text
 
 
 class BatchRequest(_Request):
+    """Many queries with the same settings."""
+
     queries: Texts
 
 
@@ -73,18 +77,24 @@ Result = Annotated[Passage, AfterValidator(_scored)]
 
 
 class SearchAnswer(BaseModel):
+    """The passages of one query."""
+
     digest: str
     """Of the index that answered."""
     passages: list[Result]
 
 
 class BatchAnswer(BaseModel):
+    """The passages of every query of a batch."""
+
     digest: str
     results: list[list[Result]]
     """One list for every query, in their order."""
 
 
 class ServedIndex(BaseModel):
+    """The description of an index that the server holds."""
+
     name: str
     digest: str
     chunks: int | None
@@ -93,9 +103,13 @@ class ServedIndex(BaseModel):
 
 
 class IndexesAnswer(BaseModel):
+    """All indexes of the server, and its limits."""
+
     indexes: list[ServedIndex]
     limits: Limits
 
 
 class ErrorAnswer(BaseModel):
+    """Why a request failed."""
+
     error: str

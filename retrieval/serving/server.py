@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.serving.server") -> None:
+    """Serve the indexes that the command line names."""
     parser = argparse.ArgumentParser(prog=prog, description="Serve indexes over HTTP.")
     parser.add_argument("--config", help="serve the index of this experiment, by the name of its folder")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
@@ -69,7 +70,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.se
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
-    from retrieval.opening import open_folder, open_index
+    from retrieval.loader import open_folder, open_index
 
     if bool(arguments.config) == bool(arguments.index):
         raise UserError("say what to serve: either --config X.yaml or --index NAME=FOLDER (repeatable)")

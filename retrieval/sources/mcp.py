@@ -1,6 +1,6 @@
-"""Anybody's MCP server as a source: `McpSource(name, config)`, over stdin and stdout of a command, or over HTTP.
+"""Any MCP server as a source: `McpSource(name, config)`, over stdin and stdout of a command, or over HTTP.
 
-What a server says is untrusted, its tools' names and descriptions included: everything is capped and made plain text.
+What a server says is untrusted, its tools' names and descriptions included: all of it is shortened to plain text.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import IO, Any, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
-from ratchet.config import Section
+from ratchet.config import McpConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.responses import no_cookies
 from ratchet.records import Passage, content_key
-from ratchet.text import read_json
+from ratchet.text import read_json, short_line, short_text
 from retrieval.serving.mcp_results import read_results
-from retrieval.sources.limited_text import plain_line, plain_text
-from retrieval.sources.source import Found, SourceError, ToolFault, ToolSpec
+from retrieval.sources.source import SourceError, ToolError, ToolResult, ToolSpec
 
 try:
     import httpx2
@@ -38,11 +37,11 @@ except ImportError as error:
 
 ABOUT_CHARACTERS = 300
 SCHEMA_CHARACTERS = 8_000
-SAID_CHARACTERS = 500
+MESSAGE_CHARACTERS = 500
 """Of an error."""
-MOST_BYTES = 32 << 20
+MAX_BYTES = 32 << 20
 """Of one answer; a tool's text is cut long before that."""
-PAGES = 20
+MAX_PAGES = 20
 """Most pages of a listing, or of one search."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 BROKEN = {types.CONNECTION_CLOSED, types.INVALID_REQUEST}
@@ -53,50 +52,15 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class McpConfig(Section):
-    """Under `sources: {NAME: {service: mcp, ...}}`."""
-
-    command: tuple[str, ...] = ()
-    """Starts a server that speaks over its stdin and stdout."""
-    env: tuple[str, ...] = ()
-    """Names of the environment variables that the command gets, beside PATH, HOME, USER and the like."""
-    url: str = ""
-    """Of a streamable HTTP server, such as http://127.0.0.1:8089/mcp, in place of a command."""
-    key_env: str = ""
-    """url: the environment variable that holds its bearer token."""
-    tools: tuple[str, ...] = ()
-    """Offer only these; default: all that the server has."""
-    search_tool: str = ""
-    """The one that searches; default: the only one, or the one named "search"."""
-    query_argument: str = "query"
-    """That tool's argument that takes the query."""
-    timeout: float = Field(60.0, gt=0)
-    """Seconds that one request may take."""
-    max_characters: int = Field(40_000, gt=0)
-    """Of one answer's text; the rest is cut."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> McpConfig:
-        if bool(self.command) == bool(self.url):
-            raise ValueError("give either a command (a list of words) or a url")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise ValueError("url must be an address such as http://127.0.0.1:8089/mcp")
-        if self.key_env and not self.url:
-            raise ValueError("key_env goes with a url; a command gets its keys by env")
-        if self.env and not self.command:
-            raise ValueError("env goes with a command; a url gets its key by key_env")
-        if self.search_tool and self.tools and self.search_tool not in self.tools:
-            raise ValueError("search_tool must be among the tools that are offered")
-        return self
-
-
 class McpSource:
     """One connection, opened at the first use and shared by all calls; opened once more where it broke."""
 
     def __init__(self, name: str, config: McpConfig) -> None:
         """Raises UserError where the command or a key that the config names is not there."""
         self.name, self._config = name, config
-        self.digest = content_key("mcp", config.model_dump(mode="json", exclude={"env", "key_env", "timeout"}))
+        self.digest = content_key(
+            "mcp", config.model_dump(mode="json", exclude={"service", "env", "key_env", "timeout"})
+        )
         self.about = f"Search with the MCP server {name}."
         if config.command and shutil.which(config.command[0]) is None:
             raise UserError(f"sources.{name}.command: there is no command {config.command[0]!r}")
@@ -115,12 +79,12 @@ class McpSource:
         wanted = offset + k
         arguments: dict[str, Any] = {self._config.query_argument: query}
         if "k" in takes:
-            arguments["k"] = min(wanted, _most(takes["k"]))
+            arguments["k"] = min(wanted, _max_results(takes["k"]))
         passages: list[Passage] = []
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             try:
                 page, cursor = self._read(tool.name, await self._call(tool.name, arguments))
-            except ToolFault as fault:
+            except ToolError as fault:
                 raise SourceError(f"{self.name}: {tool.name} refused the search: {fault}") from fault
             passages += page.passages
             if len(passages) >= wanted or not page.passages or not cursor or "cursor" not in takes:
@@ -138,13 +102,13 @@ class McpSource:
             self._tools = {name: listed[name] for name in self._config.tools or listed}
         return list(self._tools.values())
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> Found:
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
         """At most `k` passages. Text in no shape of ours is given as text, and as passages: it can be evidence."""
         offered = {spec.name for spec in await self.tools()}
         if tool not in offered:
-            raise ToolFault(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offered)}.")
+            raise ToolError(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offered)}.")
         found, _ = self._read(tool, await self._call(tool, arguments))
-        return Found(found.passages[:k], found.text)
+        return ToolResult(found.passages[:k], found.text)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -156,7 +120,7 @@ class McpSource:
     async def _listed(self) -> dict[str, ToolSpec]:
         listed: dict[str, ToolSpec] = {}
         cursor: str | None = None
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._ask(lambda client, at=cursor: client.list_tools(cursor=at))  # type: ignore[misc]
             for tool in page.tools:
                 if (spec := _spec(tool)) is not None:
@@ -182,28 +146,28 @@ class McpSource:
         sent = _sendable(arguments)
         result = await self._ask(lambda client: client.call_tool(tool, sent))
         if result.is_error:
-            raise ToolFault(plain_text(_texts(result)[0], SAID_CHARACTERS) or f"{tool} failed and did not say why.")
+            raise ToolError(short_text(_texts(result)[0], MESSAGE_CHARACTERS) or f"{tool} failed and did not say why.")
         return result
 
-    def _read(self, tool: str, result: types.CallToolResult) -> tuple[Found, str]:
+    def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, str]:
         """What was found, and the cursor of what follows."""
         most = self._config.max_characters
         ours = read_results(result.structured_content, self.name, most)
         if ours is not None:
-            return Found(tuple(ours[0])), ours[1]
+            return ToolResult(tuple(ours[0])), ours[1]
         passages = []
-        for said in _texts(result):
-            text = plain_text(said, most)
+        for part in _texts(result):
+            text = short_text(part, most)
             most -= len(text)
             if text.strip():
                 key = f"{self.name}:{tool}:{content_key(text)[:16]}"
                 passages.append(Passage(id=key, document_id=key, text=text))
-        return Found(tuple(passages), "\n\n".join(passage.text for passage in passages)), ""
+        return ToolResult(tuple(passages), "\n\n".join(passage.text for passage in passages)), ""
 
     # The connection
 
     async def _ask(self, ask: Callable[[Client], Awaitable[T]]) -> T:
-        """Raises ToolFault where the server refuses the request as such, SourceError where it cannot be reached."""
+        """Raises ToolError where the server refuses the request as such, SourceError where it cannot be reached."""
         broken: _Connection | None = None
         while True:
             connection = self._connect(broken)
@@ -220,20 +184,19 @@ class McpSource:
             ) as error:
                 code = error.code if isinstance(error, MCPError) else None
                 if code in REFUSED:
-                    raise ToolFault(plain_line(str(error), SAID_CHARACTERS)) from error
+                    raise ToolError(short_line(str(error), MESSAGE_CHARACTERS)) from error
                 if broken is None and (code in BROKEN or not connection.usable()):
                     broken = connection
                     continue
-                raise SourceError(
-                    f"{self.name}: the MCP server failed ({plain_line(str(error), SAID_CHARACTERS)}){connection.said()}"
-                ) from error
+                message = short_line(str(error), MESSAGE_CHARACTERS)
+                raise SourceError(f"{self.name}: the MCP server failed ({message}){connection.log_tail()}") from error
 
     def _connect(self, broken: _Connection | None) -> _Connection:
         """The connection, or a new one. Nothing is awaited here, so calls at once get the same one."""
         now = self._connection
         if now is None or now is broken or not now.usable():
             if now is not None:
-                now.let_go()
+                now.start_closing()
             self._connection = now = _Connection(self.name, self._config)
         return now
 
@@ -247,6 +210,7 @@ class _Connection:
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._closing = asyncio.Event()
         self._log: IO[bytes] | None = tempfile.TemporaryFile() if config.command else None  # noqa: SIM115 (read later)
+        self._log_end = ""
         self._task = loop.create_task(self._own())
 
     def usable(self) -> bool:
@@ -257,7 +221,7 @@ class _Connection:
         """Once it is open. Raises SourceError where it cannot be opened."""
         return await asyncio.shield(self._ready)
 
-    def let_go(self) -> None:
+    def start_closing(self) -> None:
         self._closing.set()
 
     async def close(self) -> None:
@@ -265,13 +229,15 @@ class _Connection:
             self._closing.set()
             await asyncio.wait({self._task})
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """The end of what the command wrote to stderr."""
         if self._log is None:
-            return ""
-        begin = max(0, os.fstat(self._log.fileno()).st_size - SAID_CHARACTERS)
+            return self._log_end
+        begin = max(0, os.fstat(self._log.fileno()).st_size - MESSAGE_CHARACTERS)
         # Read without a seek: the command writes at the same place of the same file.
-        end = plain_line(os.pread(self._log.fileno(), SAID_CHARACTERS, begin).decode(errors="replace"), SAID_CHARACTERS)
+        end = short_line(
+            os.pread(self._log.fileno(), MESSAGE_CHARACTERS, begin).decode(errors="replace"), MESSAGE_CHARACTERS
+        )
         return f"; the end of its log: {end}" if end else ""
 
     async def _own(self) -> None:
@@ -284,13 +250,17 @@ class _Connection:
                 logger.info("%s: the connection ended (%s)", self._name, error)
             else:
                 where = self._config.url or " ".join(self._config.command)
-                problem = plain_line(str(_first(error)) or type(_first(error)).__name__, SAID_CHARACTERS)
+                problem = short_line(str(_first_error(error)) or type(_first_error(error)).__name__, MESSAGE_CHARACTERS)
                 self._ready.set_exception(
-                    SourceError(f"{self._name}: no MCP server answers at {where} ({problem}){self.said()}")
+                    SourceError(f"{self._name}: no MCP server answers at {where} ({problem}){self.log_tail()}")
                 )
                 self._ready.exception()  # is seen, even where no one waits any more
         finally:
             self._ready.cancel()
+            if self._log is not None:
+                self._log_end = self.log_tail()
+                self._log.close()
+                self._log = None
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
@@ -310,14 +280,14 @@ class _Connection:
                     headers={"Accept-Encoding": "identity"} | headers,
                     timeout=times,
                     cookies=no_cookies(),
-                    event_hooks={"response": [_bound]},
+                    event_hooks={"response": [_limit_body]},
                 )
                 transport = streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
             client = Client(transport, read_timeout_seconds=config.timeout, cache=None)
             yield await stack.enter_async_context(client)
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _LimitedBody(httpx2.AsyncByteStream):
     """A body of which no more is read than an answer can be. StreamError is what the SDK takes for a bad answer.
 
     A stream of events has no end; the SDK limits each event.
@@ -331,22 +301,22 @@ class _Bounded(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._packing != "identity":
             raise httpx2.StreamError("the answer is packed, which was not asked for")
-        left = MOST_BYTES
+        left = MAX_BYTES
         async for part in self._stream:
             left -= 0 if self._endless else len(part)
             if left < 0:
-                raise httpx2.StreamError(f"an answer of more than {MOST_BYTES >> 20} MiB is not read")
+                raise httpx2.StreamError(f"an answer of more than {MAX_BYTES >> 20} MiB is not read")
             yield part
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
-async def _bound(response: httpx2.Response) -> None:
-    response.stream = _Bounded(response)
+async def _limit_body(response: httpx2.Response) -> None:
+    response.stream = _LimitedBody(response)
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -357,18 +327,18 @@ def _spec(tool: types.Tool) -> ToolSpec | None:
     schema = _plain_schema(tool.input_schema)
     if not TOOL_NAME.fullmatch(tool.name) or len(json.dumps(schema)) > SCHEMA_CHARACTERS:
         return None
-    return ToolSpec(tool.name, plain_line(tool.description or tool.name, ABOUT_CHARACTERS), schema)
+    return ToolSpec(tool.name, short_line(tool.description or tool.name, ABOUT_CHARACTERS), schema)
 
 
 def _plain_schema(value: Any) -> Any:
     if isinstance(value, dict):
-        return {plain_line(str(key), ABOUT_CHARACTERS): _plain_schema(inner) for key, inner in value.items()}
+        return {short_line(str(key), ABOUT_CHARACTERS): _plain_schema(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_plain_schema(inner) for inner in value]
-    return plain_line(value, ABOUT_CHARACTERS) if isinstance(value, str) else value
+    return short_line(value, ABOUT_CHARACTERS) if isinstance(value, str) else value
 
 
-def _most(schema: Any) -> int:
+def _max_results(schema: Any) -> int:
     """The largest value that a schema allows for a number of results."""
     most = schema.get("maximum") if isinstance(schema, dict) else None
     return most if isinstance(most, int) and most > 0 else 1_000

@@ -1,4 +1,4 @@
-"""Where agents look beyond the index: search services and tool servers, all seen through one protocol."""
+"""The protocol of all sources beside the index: search services and tool servers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ QUERY_SCHEMA: dict[str, Any] = {
 
 
 class SourceError(Exception):
-    """A service cannot be reached, or keeps refusing: nobody's answer. The trajectory fails and is done again later."""
+    """A service cannot be reached, or keeps refusing. The trajectory fails and is sampled again later."""
 
 
-class ToolFault(Exception):
-    """A tool refuses what it was asked (bad arguments): its words are for the model that asked."""
+class ToolError(Exception):
+    """A tool refuses a call (bad arguments); the message is for the model that called it."""
 
 
 @dataclass(frozen=True)
 class ToolSpec:
+    """The description of a tool for the model that may call it."""
+
     name: str
     about: str
     """One line for the model that may call it."""
@@ -34,8 +36,8 @@ class ToolSpec:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a tool call gave: passages where it searched, else text; or an error in words for a model."""
+class ToolResult:
+    """The result of a tool call: passages of a search, else text; or an error message for the model."""
 
     passages: tuple[Passage, ...] = ()
     text: str = ""
@@ -43,6 +45,8 @@ class Found:
 
 
 class Source(Protocol):
+    """A search service or tool server."""
+
     name: str
     """Its name in the config."""
     digest: str
@@ -54,15 +58,15 @@ class Source(Protocol):
 
     async def tools(self) -> list[ToolSpec]: ...
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> Found:
-        """Raises ToolFault, SourceError. `k`: most passages."""
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
+        """Raises ToolError, SourceError. `k`: most passages."""
         ...
 
     async def close(self) -> None: ...
 
 
 class SearchSource:
-    """What every source that only searches has in common: it offers one tool, by its own name."""
+    """Base class of sources that only search: it offers one tool, by its own name."""
 
     name: str
     about: str
@@ -73,11 +77,11 @@ class SearchSource:
     async def tools(self) -> list[ToolSpec]:
         return [ToolSpec(self.name, self.about, QUERY_SCHEMA)]
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> Found:
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
         query = arguments.get("query")
         if not isinstance(query, str) or not query.strip() or len(arguments) > 1:
-            raise ToolFault(f'{tool} takes one argument, "query", a text that is not empty')
-        return Found(tuple(await self.search(query, k)))
+            raise ToolError(f'{tool} takes one argument, "query", a text that is not empty')
+        return ToolResult(tuple(await self.search(query, k)))
 
     async def close(self) -> None:
         return None

@@ -15,47 +15,49 @@ from collections.abc import Sequence
 import numpy as np
 
 from ratchet.records import content_key
-from retrieval.encoders.embedder import Embed
+from retrieval.encoders.dense import Embed
 
 REDUNDANCY = 0.3
 """Weight of being like a sentence that was taken already, against 0.7 of being like the whole."""
-MOST_SENTENCES = 200
+MAX_SENTENCES = 200
 """Of one text; what follows is left out."""
 # A full stop that ends no sentence stands after one of these, or after a single letter.
-SHORT = (
+ABBREVIATED = (
     "al approx ca cf dr e.g ed eds eq etc fig figs i.e jr mr mrs ms p pp prof resp sec sr st vol vs u.s u.k "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
-ABBREVIATIONS = frozenset(SHORT.split())
+ABBREVIATIONS = frozenset(ABBREVIATED.split())
 END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)|\n+")
 LAST_WORD = re.compile(r"([\w.]+)\.[\"'”’)\]]*$")
 
 
 class Summariser:
+    """Shortens texts to their most central sentences."""
+
     def __init__(self, embed: Embed, name: object) -> None:
         """`name`: what the embedder is, for the digest."""
         self.digest = content_key("summariser", 1, name, REDUNDANCY)
         self._embed = embed
 
-    def summaries(self, texts: Sequence[str], most: int) -> list[str]:
-        """At most `most` sentences of each text."""
-        return [self._summary(text, most) for text in texts]
+    def summaries(self, texts: Sequence[str], max_sentences: int) -> list[str]:
+        """At most `max_sentences` sentences of each text."""
+        return [self._summary(text, max_sentences) for text in texts]
 
-    def _summary(self, text: str, most: int) -> str:
-        found = sentences(text)[:MOST_SENTENCES]
-        if len(found) <= most:
+    def _summary(self, text: str, max_sentences: int) -> str:
+        found = sentences(text)[:MAX_SENTENCES]
+        if len(found) <= max_sentences:
             return " ".join(found)
-        return " ".join(found[number] for number in central(self._embed(found), most))
+        return " ".join(found[number] for number in central(self._embed(found), max_sentences))
 
 
-def central(vectors: np.ndarray, most: int) -> list[int]:
+def central(vectors: np.ndarray, max_sentences: int) -> list[int]:
     """The rows to take, in ascending order; of equals the first."""
     rows = vectors.astype(np.float64)
     centroid = rows.mean(axis=0)
     likeness = rows @ (centroid / (np.linalg.norm(centroid) or 1.0))
     taken: list[int] = []
     repeated = np.zeros(len(rows))
-    while len(taken) < min(most, len(rows)):
+    while len(taken) < min(max_sentences, len(rows)):
         worth = (1 - REDUNDANCY) * likeness - REDUNDANCY * repeated
         worth[taken] = -np.inf
         # Rounded, so that the last bits of a model's arithmetic decide nothing.

@@ -25,8 +25,8 @@ d ll m re s t ve
 STOP_WORDS = frozenset(ENGLISH.split())
 
 
-class Words:
-    """Lower-case Unicode words; English stop words left out and the rest stemmed, each where asked for.
+class Analyzer:
+    """Cuts text into lower-case Unicode words; English stop words left out and the rest stemmed, each where asked for.
 
     Text is normalised to NFKC, so that composed and decomposed accents meet. A script without spaces between words
     yields one term per run of letters. `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError.

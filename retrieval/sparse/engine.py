@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numba import njit
 
 from ratchet.errors import UserError
-from retrieval.ranker import Ranking
-from retrieval.sparse.kernels import new_workspace, search_shard
-from retrieval.sparse.postings import BLOCKS, WINDOW, WINDOW_BITS
-from retrieval.sparse.shards import NOT_THERE, Shard, damaged, mapping_of
+from ratchet.text import replace_surrogates
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
+from retrieval.sparse.kernels import count_postings, locate_lists, merge_terms, new_workspace, search_shard
+from retrieval.sparse.postings import WINDOW, WINDOW_BITS
+from retrieval.sparse.shards import Shard, damaged, key_hash, mapping_of
+
+if TYPE_CHECKING:
+    from retrieval.encoders.sparse import SparseEncoder
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that.
 SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
-AHEAD = 1 << 28
-LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+PREFETCH_BYTES = 1 << 28
 
-WHOLE = (0, 1)
+ALL_WINDOWS = (0, 1)
 Task = tuple[int, int, tuple[int, int]]
 """Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
 
@@ -41,78 +46,22 @@ class SparseQuery:
     """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
 
     terms: np.ndarray
-    """BM25: uint64 hashes of the terms (retrieval/sparse/hashing.py); learned sparse: their vocabulary numbers."""
+    """BM25: uint64 hashes of the terms (`shards.key_hash`); learned sparse: their vocabulary numbers."""
     weights: np.ndarray
     """float32. Terms that come twice count as the sum of their weights."""
 
 
 @dataclass(frozen=True)
 class Bm25:
-    """BM25 as Lucene has scored since version 8, with exact lengths: the sum over query terms of weight * idf *
-    tf / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - df + 0.5) / (df + 0.5)), where N, df and
-    the mean are those of the whole index; removed documents count until the index is built anew, as in Lucene.
+    """BM25 (Robertson and Zaragoza 2009) as Lucene has scored since version 8, with exact lengths.
+
+    A chunk's score is the sum over query terms of weight * idf * tf / (tf + k1 * (1 - b + b * length / mean length)),
+    with idf = log(1 + (N - df + 0.5) / (df + 0.5)). N, df and the mean are those of the whole index; removed documents
+    count until the index is rebuilt, as in Lucene.
     """
 
     k1: float
     b: float
-
-
-@njit(nogil=True, cache=True)
-def _merge(offsets: Any, keys: Any, weights: Any) -> bool:
-    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
-
-    Term order, not query order: the same terms in another order get the same scores to the last bit.
-    """
-    kept, start = 0, 0
-    for q in range(len(offsets) - 1):
-        end = offsets[q + 1]
-        order = np.argsort(keys[start:end], kind="mergesort") + start
-        ordered_keys, ordered_weights = keys[order], weights[order]
-        for i in range(len(order)):
-            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
-                return False
-            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
-                weights[kept - 1] += ordered_weights[i]
-            else:
-                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
-                kept += 1
-        start, offsets[q + 1] = end, kept
-    return True
-
-
-@njit(nogil=True, cache=True)
-def _locate(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
-    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
-
-    Without hashes keys are numbers. `end` is the posting file's.
-    """
-    for i in range(len(keys)):
-        term = np.int64(keys[i])
-        if len(hashes) > 0:
-            low, high = 0, len(hashes)
-            while low < high:
-                middle = (low + high) >> 1
-                if hashes[middle] < keys[i]:
-                    low = middle + 1
-                else:
-                    high = middle
-            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
-        terms[i], begins[i], ends[i] = term, -1, -1
-        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
-            after = term + 1
-            while after < len(regions) and regions[after] == NOT_THERE:
-                after += 1
-            begins[i] = regions[term]
-            ends[i] = regions[after] if after < len(regions) else end
-
-
-@njit(nogil=True, cache=True)
-def _count(words: Any, begins: Any, sizes: Any) -> None:
-    """Add every list's number of postings to sizes."""
-    for i in range(len(begins)):
-        if begins[i] >= 0:
-            head = words[begins[i]]
-            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
 
 
 class Postings:
@@ -187,7 +136,7 @@ class Engine:
         allowed: Sequence[np.ndarray] | None = None,
         threads: int | None = None,
     ) -> list[Ranking]:
-        """The k best chunks with a score above 0 for every query.
+        """Return the k best chunks with a score above 0 for every query; equal scores in ascending chunk number.
 
         `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
         nor on the other queries, nor on how the index is cut into shards.
@@ -195,14 +144,14 @@ class Engine:
         threads = min(threads or self.threads, self.threads)
         k = min(k, self._chunks)
         if k <= 0 or not queries:
-            return [_ranking(np.empty(0), np.empty(0, np.int64)) for _ in queries]
+            return [Ranking.empty() for _ in queries]
         batch = self._prepare(queries)
         if len(queries) >= threads or threads == 1:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
             # But what is read from the disk should be read by as few of them as possible.
             slices = 1 if threads == 1 else min(len(queries), threads if self._fetch else 4 * threads)
             bounds = [len(queries) * i // slices for i in range(slices + 1)]
-            tasks = [(low, high, WHOLE) for low, high in pairwise(bounds)]
+            tasks = [(low, high, ALL_WINDOWS) for low, high in pairwise(bounds)]
         else:
             share = max(1, threads // len(queries))
             tasks = []
@@ -228,16 +177,16 @@ class Engine:
         for query, low, high in zip(queries, offsets, offsets[1:], strict=False):
             all_keys[low:high] = query.terms
             all_weights[low:high] = query.weights
-        if not _merge(offsets, all_keys, all_weights):
+        if not merge_terms(offsets, all_keys, all_weights):
             raise UserError("a query's weights must be finite 32-bit numbers")
         all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
         terms, begins, ends = np.empty((3, len(self._shards), len(all_keys)), np.int64)
         for i, shard in enumerate(self._shards):
-            _locate(shard.hashes, shard.regions, len(shard.words), all_keys, terms[i], begins[i], ends[i])
+            locate_lists(shard.hashes, shard.regions, len(shard.words), all_keys, terms[i], begins[i], ends[i])
         if self._bm25 is not None:
             sizes = np.zeros(len(all_keys), np.int64)
             for i, shard in enumerate(self._shards):
-                _count(shard.words, begins[i], sizes)
+                count_postings(shard.words, begins[i], sizes)
             all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
         return _Batch(offsets, terms, begins, ends, all_weights)
 
@@ -263,7 +212,7 @@ class Engine:
             window += shard.windows
             if windows[0] >= windows[1]:
                 continue
-            while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < AHEAD)):
+            while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < PREFETCH_BYTES)):
                 ahead += self._shards[asked].fetch(batch.begins[asked, first:last], batch.ends[asked, first:last])
                 asked += 1
             if asked > i:
@@ -278,7 +227,7 @@ class Engine:
                 shard.tables,
                 bm25,
                 shard.shard.manifest.top * slack,
-                _EVERY if allowed is None else allowed[i],
+                _ALL_ALLOWED if allowed is None else allowed[i],
                 len(shard.shard),
                 shard.shard.first_chunk,
                 windows,
@@ -327,4 +276,59 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-_EVERY = _read_only(np.empty(0, np.uint8))
+_ALL_ALLOWED = _read_only(np.empty(0, np.uint8))
+
+
+class QueryReader(Protocol):
+    """Turns texts into weighted terms."""
+
+    def __call__(self, texts: Sequence[str]) -> list[SparseQuery]:
+        """Return one query for every text."""
+        ...
+
+
+class SparseRanker:
+    """Ranks texts with the engine; `read` turns them into weighted terms. Any number of threads may call it."""
+
+    def __init__(self, engine: Engine, read: QueryReader) -> None:
+        self.engine = engine
+        self.read = read
+
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        return len(self.engine)
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """Return at most k chunks with a score above 0 for every query."""
+        return self.engine.search(self.read(queries), k)
+
+    def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
+        """Return the same among the chunks that `allowed` has a 1 for: a uint8 per chunk, for every shard."""
+        return self.engine.search(self.read(queries), k, allowed)
+
+
+def word_queries(analyzer: Analyzer) -> QueryReader:
+    """Return the reader for BM25: a text's terms by their hashes, weighted by how often each occurs in the text."""
+    hashed = lru_cache(maxsize=1 << 16)(key_hash)
+
+    def read(texts: Sequence[str]) -> list[SparseQuery]:
+        queries = []
+        for text in texts:
+            # A model's output may hold half of a surrogate pair, which has no bytes to hash.
+            counts = Counter(analyzer.terms(replace_surrogates(text)))
+            terms = np.fromiter(map(hashed, counts), np.uint64, len(counts))
+            queries.append(SparseQuery(terms, np.fromiter(counts.values(), np.float32, len(counts))))
+        return queries
+
+    return read
+
+
+def encoded_queries(load: Callable[[], SparseEncoder]) -> QueryReader:
+    """Return the reader for learned sparse vectors. `load` is called by each search: it must keep the encoder."""
+
+    def read(texts: Sequence[str]) -> list[SparseQuery]:
+        vectors = load().encode_queries(texts)
+        weights = vectors.weights()
+        return [SparseQuery(vectors.terms[low:high], weights[low:high]) for low, high in pairwise(vectors.offsets)]
+
+    return read

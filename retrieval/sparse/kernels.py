@@ -1,8 +1,9 @@
 """The search kernel: exact top k over one shard's postings (retrieval/sparse/postings.py).
 
 Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score.
-Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most windows end
-with that one test on the maxima of their bounds; picking, not adding, is what makes the published kernels slow.
+Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most windows end with that
+one test on the maxima of their bounds, as block-max indexes skip blocks (Ding and Suel 2011, "Faster top-k document
+retrieval using block-max indexes"); picking, not adding, is what makes the published kernels slow.
 
 The exact score of a chunk is the float64 sum, in ascending term order, of query weight times weight. It depends on
 nothing but the query and the chunk, and equal scores rank by chunk number, so any split of the work over threads,
@@ -14,19 +15,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ratchet.numba_cache import njit
 from retrieval.sparse.postings import BLOCKS, GAPS, SHORT, SKIP, SPARSE, WINDOW, WINDOW_BITS, block_bytes
 from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.selection import ABSENT, AT, BLOCK, COLUMNS, ENTRIES, KIND, LEFT, NEXT, UPCOMING, select_chunks
+from retrieval.sparse.shards import NOT_THERE
 
 # Query weights are scaled so that the largest is 1; smaller ones than this are raised to it, which keeps bounds bounds.
 TINY = 1e-30
 WINDOW_OF_RECORD = 0x3FFF
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 def new_workspace() -> tuple[np.ndarray, ...]:
-    """What one call of the kernel writes to beside the results."""
+    """Allocate the arrays that one call of `search_shard` uses beside the results."""
     return (
         np.zeros(WINDOW, np.float32),  # bounds, all 0 between calls
         np.empty(COLUMNS, np.int32),  # maxima
@@ -36,6 +39,64 @@ def new_workspace() -> tuple[np.ndarray, ...]:
         np.zeros(WINDOW, np.int32),  # slots, all 0 between calls
         np.empty(WINDOW, np.float64),  # exact scores
     )
+
+
+@njit(nogil=True, cache=True)
+def merge_terms(offsets: Any, keys: Any, weights: Any) -> bool:
+    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
+
+    Term order, not query order: the same terms in another order get the same scores to the last bit.
+    """
+    kept, start = 0, 0
+    for q in range(len(offsets) - 1):
+        end = offsets[q + 1]
+        order = np.argsort(keys[start:end], kind="mergesort") + start
+        ordered_keys, ordered_weights = keys[order], weights[order]
+        for i in range(len(order)):
+            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
+                return False
+            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
+                weights[kept - 1] += ordered_weights[i]
+            else:
+                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
+                kept += 1
+        start, offsets[q + 1] = end, kept
+    return True
+
+
+@njit(nogil=True, cache=True)
+def locate_lists(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
+    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
+
+    Without hashes keys are numbers. `end` is the posting file's.
+    """
+    for i in range(len(keys)):
+        term = np.int64(keys[i])
+        if len(hashes) > 0:
+            low, high = 0, len(hashes)
+            while low < high:
+                middle = (low + high) >> 1
+                if hashes[middle] < keys[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
+        terms[i], begins[i], ends[i] = term, -1, -1
+        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
+            after = term + 1
+            while after < len(regions) and regions[after] == NOT_THERE:
+                after += 1
+            begins[i] = regions[term]
+            ends[i] = regions[after] if after < len(regions) else end
+
+
+@njit(nogil=True, cache=True)
+def count_postings(words: Any, begins: Any, sizes: Any) -> None:
+    """Add every list's number of postings to sizes."""
+    for i in range(len(begins)):
+        if begins[i] >= 0:
+            head = words[begins[i]]
+            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
 
 
 @njit(nogil=True, cache=True)
@@ -156,12 +217,12 @@ def search_shard(
     """
     bounds = workspace[0]
     placed = len(tables[0]) == 0
-    most = 0
+    max_terms = 0
     for q in range(len(query_offsets) - 1):
-        most = max(most, query_offsets[q + 1] - query_offsets[q])
-    all_lists = np.empty((most, UPCOMING + 1), np.int64)
-    steps = np.empty((most, STEPS + 1), np.float32)
-    units = np.empty(most, np.float32)
+        max_terms = max(max_terms, query_offsets[q + 1] - query_offsets[q])
+    all_lists = np.empty((max_terms, UPCOMING + 1), np.int64)
+    steps = np.empty((max_terms, STEPS + 1), np.float32)
+    units = np.empty(max_terms, np.float32)
 
     for q in range(len(query_offsets) - 1):
         start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from ratchet.numba_cache import njit
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
 WINDOW_BITS = 16

@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from ratchet.numba_cache import njit
 
 STEPS = 255
 FAR = 15

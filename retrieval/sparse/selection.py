@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from retrieval.sparse.heap import offer
+from ratchet.numba_cache import njit
 from retrieval.sparse.postings import DENSE, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
@@ -18,6 +17,45 @@ LOOKUP = 24
 # Columns of a query's table of lists.
 KIND, AT, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(7)
 ABSENT = -1
+
+
+# A query's best chunks so far are a binary heap in two arrays, scores and chunks, with the worst at the root.
+
+
+@njit(nogil=True, cache=True, inline="always")
+def worse(score: float, chunk: int, other_score: float, other_chunk: int) -> bool:
+    """Whether the first of two hits ranks behind the second: by score, then the later chunk."""
+    return score < other_score or (score == other_score and chunk > other_chunk)
+
+
+@njit(nogil=True, cache=True)
+def push(scores: Any, chunks: Any, held: int, score: float, chunk: int) -> int:
+    """Add a hit to a heap of `held`, in place of the worst where the arrays are full; returns how many it holds."""
+    if held < len(scores):
+        at = held
+        while at > 0:
+            parent = (at - 1) >> 1
+            if worse(scores[parent], chunks[parent], score, chunk):
+                break
+            scores[at], chunks[at] = scores[parent], chunks[parent]
+            at = parent
+        scores[at], chunks[at] = score, chunk
+        return held + 1
+    if not worse(scores[0], chunks[0], score, chunk):
+        return held
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= held:
+            break
+        if child + 1 < held and worse(scores[child + 1], chunks[child + 1], scores[child], chunks[child]):
+            child += 1
+        if worse(score, chunk, scores[child], chunks[child]):
+            break
+        scores[at], chunks[at] = scores[child], chunks[child]
+        at = child
+    scores[at], chunks[at] = score, chunk
+    return held
 
 
 @njit(nogil=True, cache=True)
@@ -202,7 +240,7 @@ def select_chunks(
                 for j in range(begin, end):
                     score = exact[j - begin]
                     if score > 0:
-                        held = offer(heap_scores, heap_chunks, held, score, first_chunk + first + candidates[j])
+                        held = push(heap_scores, heap_chunks, held, score, first_chunk + first + candidates[j])
             else:
                 for j in range(begin, end):
                     local = candidates[j]
@@ -210,7 +248,7 @@ def select_chunks(
                         continue
                     score = _score_one(files, tables, bm25, lists, terms, weights, first, size, local)
                     if score > 0:
-                        held = offer(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+                        held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
             # Then those of the others that may still belong.
             least = _threshold(heap_scores, held, scale, margin)
             begin = end

@@ -15,8 +15,9 @@ dense: vectors                  float32 [chunks, dimension]
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from pydantic import Field, ValidationError
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Passage, Record, content_key, with_title
-from retrieval.sparse.hashing import key_hashes
 
 FORMAT = 2
 SHARD = "shard.json"
@@ -34,12 +34,16 @@ NOT_THERE = 0xFFFFFFFF
 
 
 class FileEntry(Record):
+    """A file with its checksum."""
+
     dtype: str
     bytes: int
     sha256: str
 
 
 class ShardManifest(Record):
+    """The content of a shard: its counts and files."""
+
     format: int = FORMAT
     settings: str
     """Key of the index settings it was built with."""
@@ -55,7 +59,7 @@ class ShardManifest(Record):
     total_length: int
     """BM25: terms of all chunks, repeats counted."""
     top: float
-    """No posting's weight is larger."""
+    """The largest weight of a posting, or a bound above it."""
     files: dict[str, FileEntry]
     cut: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """By the digest of each encoder that the chunks were made to fit: how many are still longer than it reads, and
@@ -75,7 +79,22 @@ class ShardManifest(Record):
         write_json(folder / SHARD, self.model_dump(mode="json"))
 
 
+def key_hash(text: str) -> int:
+    """BLAKE2b of the text's UTF-8 bytes, cut to 8 bytes, as a little-endian unsigned integer.
+
+    Two keys can share a hash (at 29 million keys with odds of about 1 in 44,000): compare the keys where hashes meet.
+    """
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def key_hashes(texts: Iterable[str]) -> np.ndarray:
+    """`key_hash` of every text: uint64 [n]."""
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
+
+
 def damaged(folder: Path, problem: str) -> UserError:
+    """Make the error for a shard that cannot be used."""
     return UserError(
         f"{folder}: this part of the index cannot be used: {problem}. Delete {folder.name} and run "
         "`python -m index_build --config ...` again, which builds only what is missing."
@@ -180,7 +199,7 @@ class Shard:
 
     def chunk_texts(self, first: int = 0, last: int | None = None) -> Iterator[str]:
         """What is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
-        texts = memoryview(self.array("texts.utf8"))  # mapped anew, for reading in order
+        texts = memoryview(self.array("texts.utf8"))  # mapped again, for reading in order
         for chunk in range(first, len(self) if last is None else last):
             document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
             start, end = self._chunk_spans[chunk]

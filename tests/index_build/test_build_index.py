@@ -20,7 +20,7 @@ from index_build.writing import building_folder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, build, built, content, corpus, queries, results, tree
 from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index, write_documents
 
@@ -261,7 +261,7 @@ def test_a_second_builder_of_a_shard_is_refused_and_harms_nothing(tmp_path: Path
     assert build(config, job=(1, 2)) == 0  # plans only
     with building_folder(target) as folder:
         (folder / "mine").write_text("kept")
-        with pytest.raises(UserError, match="another process is building"):
+        with pytest.raises(UserError, match="another process is writing"):
             build(config)
         assert (folder / "mine").read_text() == "kept"
     assert [path.name for path in target.parent.iterdir()] == ["00000"]

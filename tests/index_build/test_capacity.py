@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 
 from index_build import capacity
 from index_build.build import build_index
-from index_build.capacity import Built, extrapolate, main, measure_sample, report
+from index_build.capacity import SampleMeasurement, extrapolate, main, measure_sample, report
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import read_shards
@@ -161,11 +161,11 @@ def test_bad_numbers(tmp_path: Path, number: str, capsys: pytest.CaptureFixture[
 
 # The arithmetic
 
-SMALL = Built(
+SMALL = SampleMeasurement(
     documents=25, chunks=50, seconds=0.5, text_bytes=250_000, search_bytes=40_000, posting_bytes=30_000,
     ranking=1.0e-4, answering=3.0e-4,
 )  # fmt: skip
-SAMPLE = Built(
+SAMPLE = SampleMeasurement(
     documents=100, chunks=200, seconds=1.0, text_bytes=1_000_000, search_bytes=115_000, posting_bytes=75_000,
     ranking=1.15e-4, answering=3.2e-4,
 )  # fmt: skip

@@ -13,8 +13,8 @@ from index_build.build import remove_documents
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.layout import Manifest, read_manifest
-from retrieval.opening import open_folder
-from retrieval.sparse.analyzer import Words
+from retrieval.loader import open_folder
+from retrieval.sparse.analyzer import Analyzer
 from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, with_sources
 from tests.helpers.tiny_index import index_config, tiny_index, write_documents
 
@@ -121,9 +121,9 @@ def test_scores_after_a_removal_are_bm25_over_all_chunks(tmp_path: Path) -> None
     config = index_config(tmp_path, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
     build(config)
     remove(config, "d1")
-    terms = [Words("english", True).terms(text) for text in texts]
+    terms = [Analyzer("english", True).terms(text) for text in texts]
     mean = sum(map(len, terms)) / len(terms)
-    (wanted_term,) = Words("english", True).terms("harbour")
+    (wanted_term,) = Analyzer("english", True).terms("harbour")
     frequency = sum(wanted_term in found for found in terms)
     idf = math.log(1 + (len(terms) - frequency + 0.5) / (frequency + 0.5))
     expected = {

@@ -13,7 +13,7 @@ from index_build.__main__ import main
 from index_build.plan import read_plan
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, corpus, write_config, write_whole_config
 from tests.helpers.tiny_index import write_documents
 

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from index_build import documents
-from index_build.documents import Document, Part, read_documents, scan, source_files
+from index_build.documents import Document, DocumentRange, read_documents, scan_documents, source_files
 from ratchet.errors import UserError
-from retrieval.sparse.hashing import key_hash, key_hashes
+from retrieval.sparse.shards import key_hash, key_hashes
 
-ROWS = [{"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)]
+ROWS: list[dict[str, Any]] = [
+    {"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)
+]
 
 
 def lines(path: Path, *rows: object) -> Path:
@@ -86,7 +88,7 @@ def test_blank_lines_are_no_documents_but_count_as_lines(tmp_path: Path) -> None
     path = lines(tmp_path / "d.jsonl", "", {"id": "a", "text": "A"}, " ", {"id": "b", "text": "B"}, "")
     assert [(line, d.id) for line, d in read_documents(path)] == [(2, "a"), (4, "b")]
     assert [(line, d.id) for line, d in read_documents(path, 1)] == [(4, "b")]
-    assert scan([path], 5) == (Part(path, 0, 2),)
+    assert scan_documents([path], 5) == (DocumentRange(path, 0, 2),)
 
 
 def test_skipping_does_not_parse(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_skipping_does_not_parse(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> None:
     path = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, row)
     with pytest.raises(UserError) as caught:
-        scan([path], 100)
+        scan_documents([path], 100)
     for word in words:
         assert word in str(caught.value)
 
@@ -122,9 +124,9 @@ def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> N
 def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
     for name in ("nowhere.jsonl", "nowhere.parquet"):
         with pytest.raises(UserError, match=f"{name}: cannot read"):
-            scan([tmp_path / name], 1)
+            scan_documents([tmp_path / name], 1)
     with pytest.raises(UserError, match=r"empty\.jsonl: no documents"):
-        scan([lines(tmp_path / "empty.jsonl")], 1)
+        scan_documents([lines(tmp_path / "empty.jsonl")], 1)
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(b'{"id": "a", "text": "A"}\n' * 1000)[:-20])
     with pytest.raises(UserError, match=r"cut\.jsonl\.gz"):
@@ -142,7 +144,7 @@ def test_integer_ids_become_strings_and_meet_strings(tmp_path: Path) -> None:
     path = lines(tmp_path / "d.jsonl", {"id": 7, "text": "A"}, {"id": "7", "text": "B"})
     assert [d.id for _, d in read_documents(path)] == ["7", "7"]
     with pytest.raises(UserError, match=r"d\.jsonl:2: document id '7' is already used in .*d\.jsonl:1"):
-        scan([path], 10)
+        scan_documents([path], 10)
 
 
 def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
@@ -150,22 +152,22 @@ def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
     two = parquet(tmp_path / "two.parquet", [{"id": i, "text": "B"} for i in ("b", "y", "a.txt")])
     three = folder(tmp_path / "three", a_txt="A", y_txt="Y")
     with pytest.raises(UserError, match=r"two\.parquet:3: document id 'a.txt' is already used in .*one\.jsonl:2"):
-        scan([one, two], 10)
+        scan_documents([one, two], 10)
     with pytest.raises(UserError, match=r"three/a\.txt: document id 'a\.txt' is already used in .*one\.jsonl:2"):
-        scan([one, three], 10)
+        scan_documents([one, three], 10)
     with pytest.raises(UserError, match=r"one\.jsonl:1: document id 'x' is already used in .*one\.jsonl:1"):
-        scan([one, one], 10)
+        scan_documents([one, one], 10)
 
 
 def test_ids_that_share_a_hash_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two such ids cannot be found in a test's time: a coarser hash stands in.
     monkeypatch.setattr(documents, "key_hash", lambda text: key_hash(text) % 3)
     path = lines(tmp_path / "d.jsonl", *ROWS)
-    assert scan([path], 100) == (Part(path, 0, 10),)
+    assert scan_documents([path], 100) == (DocumentRange(path, 0, 10),)
     monkeypatch.setattr(documents, "SUSPECTS", 1)
     again = lines(tmp_path / "e.jsonl", *ROWS[8:])
     with pytest.raises(UserError, match=r"e\.jsonl:\d: document id 'd[89]' is already used in .*d\.jsonl:(9|10)"):
-        scan([path, again], 100)
+        scan_documents([path, again], 100)
 
 
 def test_hashes_are_fixed_by_their_definition() -> None:
@@ -183,8 +185,13 @@ def test_parts_end_with_their_source_and_cover_it(tmp_path: Path) -> None:
     one = source("jsonl", tmp_path)
     empty = lines(tmp_path / "empty.jsonl")
     two = folder(tmp_path / "f", a_md="A", b_md="B")
-    parts = scan([one, empty, two], 4)
-    assert parts == (Part(one, 0, 4), Part(one, 4, 4), Part(one, 8, 2), Part(two, 0, 2))
+    parts = scan_documents([one, empty, two], 4)
+    assert parts == (
+        DocumentRange(one, 0, 4),
+        DocumentRange(one, 4, 4),
+        DocumentRange(one, 8, 2),
+        DocumentRange(two, 0, 2),
+    )
     ids = [d.id for p in parts for _, d in list(read_documents(p.path, p.first))[: p.count]]
     assert ids == [*(row["id"] for row in ROWS), "a.md", "b.md"]
 
@@ -218,7 +225,7 @@ def test_parquet_takes_integer_ids_and_missing_titles(tmp_path: Path) -> None:
 )
 def test_a_bad_column_or_row_is_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        scan([parquet(tmp_path / "d.parquet", rows)], 10)
+        scan_documents([parquet(tmp_path / "d.parquet", rows)], 10)
 
 
 def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
@@ -226,7 +233,7 @@ def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
     column = pa.StringArray.from_buffers(len(texts), texts.buffers()[1], texts.buffers()[2])
     pq.write_table(pa.table({"id": [str(i) for i in range(202)], "text": column}), tmp_path / "d.parquet")
     with pytest.raises(UserError, match=r"d\.parquet:201: not valid UTF-8"):
-        scan([tmp_path / "d.parquet"], 10)
+        scan_documents([tmp_path / "d.parquet"], 10)
 
 
 def test_damaged_parquet_is_a_clear_message(tmp_path: Path) -> None:
@@ -255,9 +262,9 @@ def test_a_folder_is_its_text_files_sorted_by_path(tmp_path: Path) -> None:
 
 def test_a_bad_text_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"f/b\.txt: not valid UTF-8 at byte 3 "):
-        scan([folder(tmp_path / "f", a_txt="A", b_txt=b"abc\xe4 d")], 10)
+        scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=b"abc\xe4 d")], 10)
     with pytest.raises(UserError, match=r"g/a\.txt: 'text' is empty"):
-        scan([folder(tmp_path / "g", a_txt="\n")], 10)
+        scan_documents([folder(tmp_path / "g", a_txt="\n")], 10)
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,9 +276,9 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest
     (path / "there").symlink_to(tmp_path / "secret")
     (path / "loop").symlink_to(".")
     with caplog.at_level(logging.WARNING):
-        assert scan([path], 10) == (Part(path, 0, 2),)
+        assert scan_documents([path], 10) == (DocumentRange(path, 0, 2),)
     assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
-    assert "left out 4 links" in caplog.text
+    assert "skipped 4 links" in caplog.text
 
 
 def test_a_folder_of_parquet_files_is_not_taken_for_its_readme_in_silence(
@@ -280,5 +287,5 @@ def test_a_folder_of_parquet_files_is_not_taken_for_its_readme_in_silence(
     path = folder(tmp_path / "f", README_md="About.")
     parquet(path / "000.parquet", ROWS)
     with caplog.at_level(logging.WARNING):
-        assert scan([path], 10) == (Part(path, 0, 1),)
+        assert scan_documents([path], 10) == (DocumentRange(path, 0, 1),)
     assert "000.parquet" in caplog.text and "named one by one" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 from index_build import build as builder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, write_config
 from tests.helpers.tiny_index import index_config, write_documents
 
@@ -28,7 +28,7 @@ def test_jobs_in_any_order_build_the_same_index(tmp_path: Path, order: list[int]
     assert build(whole) == 7
     for number in order:
         assert not (Path(config.path) / "manifest.json").exists()
-        with pytest.raises(UserError, match=r"only half of an index|no index"):
+        with pytest.raises(UserError, match=r"only a part of an index|no index"):
             open_folder(config.path)
         assert build(config, job=(number, 3)) == len(range(number, 7, 3))
     assert tree(Path(config.path)) == tree(Path(whole.path))
@@ -42,9 +42,9 @@ def test_the_last_job_only_lists_the_shards(tmp_path: Path) -> None:
     build(config, job=(1, 2))
     now = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
     assert {path: now[path] for path in shards} == shards
-    # Nothing but the shards, the two lists, the times and the lock: no second copy of anything.
+    # Nothing but the shards, the two lists and the times: no second copy of anything.
     assert {path.name for path in Path(config.path).iterdir()} == {
-        *("shards", "manifest.json", "plan.json", "verified.json", ".lock")
+        *("shards", "manifest.json", "plan.json", "verified.json")
     }
 
 
@@ -60,7 +60,7 @@ def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first
     """Jobs of an array begin together: none of them sees the others' shards when it begins."""
     _, config = whole_and_jobs(tmp_path)
 
-    real, began = builder.build_piece, []
+    real, began = builder.build_planned_shard, list[int]()
 
     def piece(*arguments: object) -> None:
         if not began:
@@ -69,7 +69,7 @@ def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first
         real(*arguments)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "build_piece", piece)
+        patch.setattr(builder, "build_planned_shard", piece)
         assert build(config, job=(0, 2)) == 4
     assert open_folder(config.path).search(queries(1)[0], 1)
 

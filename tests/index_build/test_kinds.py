@@ -12,12 +12,12 @@ import pytest
 from index_build import content
 from index_build.build import remove_documents
 from index_build.inspection import main as inspect
-from ratchet.config import IndexConfig
+from ratchet.config import EncoderConfig, IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
-from retrieval.opening import open_index
+from retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, tree, with_sources
 from tests.helpers.tiny_index import index_config, write_documents
 
@@ -92,7 +92,6 @@ def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, flo
 def sparse_scores(encoder: Settings, texts: list[str], query: str) -> list[float]:
     """Products of the encoder's weights, added in the order of the vocabulary, in Python's floats."""
     from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.sparse import EncoderConfig
 
     model = load_encoder(EncoderConfig(**encoder))
     documents, asked = model.encode_documents(texts), model.encode_queries([query])
@@ -159,7 +158,7 @@ def test_learned_sparse_documents_are_added_removed_and_filtered(tmp_path: Path,
 def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Settings) -> None:
     config = index_config(tmp_path, DOCUMENTS[:4], kind="sparse", encoder=lion, **SMALL)
     build(config)
-    other = config.model_copy(update={"encoder": splade})
+    other = config.model_copy(update={"encoder": EncoderConfig(**splade)})
     with pytest.raises(UserError, match=r"encoder: '\w+' there, '\w+' now"):
         build(other)
     index = opened(other)
@@ -167,16 +166,17 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
         index.search("harbour", 1)
     changed = {**lion, "query_prefix": "query: "}  # other vectors come of the same weights
     with pytest.raises(UserError, match=r"not the encoder that this index was built with"):
-        opened(config.model_copy(update={"encoder": changed})).search("harbour", 1)
-    same = config.model_copy(update={"encoder": {"path": lion["path"], "device": "cpu", "batch_tokens": 64}})
+        opened(config.model_copy(update={"encoder": EncoderConfig(**changed)})).search("harbour", 1)
+    sized = EncoderConfig(path=lion["path"], device="cpu", batch_tokens=64)
+    same = config.model_copy(update={"encoder": sized})
     assert opened(same).search("harbour", 1)  # what the index does not name comes from its own settings
-    assert opened(config.model_copy(update={"encoder": {}})).search("harbour", 1)
+    assert opened(config.model_copy(update={"encoder": None})).search("harbour", 1)
 
 
 def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from retrieval.encoders.sparse import SparseEncoder
 
-    monkeypatch.setattr(content, "ENCODED", 16)
+    monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
     config = index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, shard_documents=20, **SMALL)
     whole = config.model_copy(update={"path": str(tmp_path / "whole")})
     with monkeypatch.context() as patch:
@@ -201,9 +201,10 @@ def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, m
 def test_dense_is_brute_force_over_the_encoder(
     tmp_path: Path, minilm: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from retrieval.encoders.dense import DenseConfig, DenseEncoder, load_dense_encoder
+    from ratchet.config import DenseConfig
+    from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
-    monkeypatch.setattr(content, "ENCODED", 16)
+    monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
     config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=minilm, shard_documents=15, **SMALL)
     with monkeypatch.context() as patch:
         interrupt(patch, DenseEncoder, "encode_documents", 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from index_build.plan import PLAN
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import IndexSettings, read_manifest
-from retrieval.opening import open_folder, open_index
+from retrieval.loader import open_folder, open_index
 from tests.helpers.building import SMALL, build, corpus, write_whole_config
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_tokenizer
 from tests.helpers.tiny_index import index_config, write_documents
@@ -80,10 +81,10 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
     tmp_path: Path, lion: dict[str, Any], measured: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """An encoder that reads ten times as much makes the same vectors of the same chunks."""
+    from ratchet.config import EncoderConfig
     from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.sparse import EncoderConfig
 
-    named = (
+    named: dict[str, Any] = (
         {} if measured == "by the encoder" else {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))}
     )
     encoder = {**lion, "document_prefix": "passage: "}
@@ -108,8 +109,8 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
 def test_what_a_long_title_leaves_no_room_for_is_counted(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    from ratchet.config import EncoderConfig
     from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.sparse import EncoderConfig
 
     documents = [{"id": "a", "text": FILLER, "title": "A very long title of a report " * 9}, *DOCUMENTS]
     config = config_of(tmp_path, documents, kind="sparse", encoder=lion)
@@ -175,9 +176,12 @@ def test_no_input_of_an_encoder_begins_with_a_blank_line(
 
     given: list[str] = []
     real = SparseEncoder.encode_documents
-    monkeypatch.setattr(
-        SparseEncoder, "encode_documents", lambda self, texts: (given.extend(texts), real(self, texts))[1]
-    )
+
+    def noted(self: SparseEncoder, texts: Sequence[str]) -> Any:
+        given.extend(texts)
+        return real(self, texts)
+
+    monkeypatch.setattr(SparseEncoder, "encode_documents", noted)
     build(index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, **SMALL))
     assert "The harbour of Velm." in given
     assert all(text == text.strip("\n") for text in given)
@@ -186,8 +190,8 @@ def test_no_input_of_an_encoder_begins_with_a_blank_line(
 
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
     """It is sent the chunker; and what other documents are cut with it changes nothing either."""
+    from ratchet.config import EncoderConfig
     from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.sparse import EncoderConfig
 
     limit = load_encoder(EncoderConfig(**lion)).document_limit
     chunker = Chunker(limit.tokenizer, 40, 10, "lion", [limit])

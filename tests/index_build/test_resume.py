@@ -224,7 +224,7 @@ def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch:
     from index_build import content
     from retrieval.encoders.vectors import SparseVectors, save_vectors
 
-    monkeypatch.setattr(content, "ENCODED", 8)
+    monkeypatch.setattr(content, "CHUNKS_PER_PART", 8)
     config = encoder_config(tmp_path)
     whole = config.model_copy(update={"path": str(tmp_path / "whole")})
     build(whole)
@@ -246,7 +246,7 @@ def test_what_a_kill_at_the_very_end_leaves_is_cleared(tmp_path: Path) -> None:
     kept = Path(config.path) / "shards" / ".00001.encoded"
     kept.mkdir()
     (kept / "part-00000.npz").write_bytes(b"gigabytes")
-    (Path(config.path) / "shards" / ".00000.lock").touch()
+    (Path(config.path) / "shards" / ".00000.lease").touch()
     (Path(config.path) / ".manifest.json.123.tmp").touch()
     assert build(config) == 0
     assert_same(whole, config)

@@ -23,7 +23,7 @@ from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.__main__ import main
 from retrieval.layout import VERIFIED, read_manifest, read_shards, verify
-from retrieval.opening import open_folder, open_index
+from retrieval.loader import open_folder, open_index
 from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index
 
 DOCUMENTS = [
@@ -82,7 +82,7 @@ def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
 
 def test_half_an_index_is_called_that(folder: Path) -> None:
     (folder / "manifest.json").unlink()
-    with pytest.raises(UserError, match=r"only half of an index here; build it with `python -m index_build"):
+    with pytest.raises(UserError, match=r"only a part of an index here; build it with `python -m index_build"):
         open_folder(folder)
 
 

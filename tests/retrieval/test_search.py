@@ -21,7 +21,7 @@ from index_build.build import remove_documents
 from index_build.chunks import Chunker
 from ratchet.errors import UserError
 from retrieval.index import Index
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from retrieval.sparse.engine import Bm25, Engine
 from retrieval.sparse.shards import Shard, read_shard_manifest
 from tests.helpers.postings_oracle import Corpus, Query, asked

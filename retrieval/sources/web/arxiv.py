@@ -10,21 +10,23 @@ import re
 
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Request
-from retrieval.sources.web.parsing import Unreadable, inner_text, keywords, read_xml
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import InvalidResponse, inner_text, keywords, read_xml
+from retrieval.sources.web.service import SearchResult, WebService
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 PAPER = re.compile(r"arxiv\.org/abs/(\S+)$")
 
 
 class Arxiv(WebService):
+    """Searches arXiv, by its Atom feed."""
+
     service = "arxiv"
     url = "https://export.arxiv.org"
     about = "Searches arXiv (physics, mathematics, computer science) and returns abstracts of papers."
     per_second = 1 / 3
-    most = 100
+    max_results = 100
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         words = keywords(query)
         if not words:
             return []
@@ -35,20 +37,20 @@ class Arxiv(WebService):
             "sortBy": "relevance",
             "sortOrder": "descending",
         }
-        return await self.ask(Request("GET", "/api/query", params), read, query)
+        return await self.request(Request("GET", "/api/query", params), _read, query)
 
 
-def read(text: str) -> list[Hit]:
+def _read(text: str) -> list[SearchResult]:
     feed = read_xml(text)
     if feed.tag != f"{ATOM}feed":
-        raise Unreadable("expected an Atom feed")
+        raise InvalidResponse("expected an Atom feed")
     found = []
     for entry in feed.iter(f"{ATOM}entry"):
         url = inner_text(entry.find(f"{ATOM}id")).strip()
         summary = plain_line(inner_text(entry.find(f"{ATOM}summary")))
         if "/api/errors" in url:
-            raise Unreadable(summary[:300])
+            raise InvalidResponse(summary[:300])
         paper = PAPER.search(url)
         if paper:
-            found.append(Hit(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
+            found.append(SearchResult(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
     return found

@@ -19,10 +19,12 @@ from ratchet.records import content_key
 from retrieval.sources.source import SourceError
 
 Mode = Literal["live", "record", "replay"]
-"""live: from the disk, else fetched and stored. record: fetched anew, once in a process. replay: from the disk only."""
+"""live: from the disk, else fetched and stored. record: fetched again, once in a process. replay: from the disk."""
 
 
 class ResponseCache:
+    """Stores every response, and returns it for an equal request."""
+
     def __init__(self, folder: Path, mode: Mode) -> None:
         self._folder, self._mode = folder, mode
         self._recorded: set[str] = set()

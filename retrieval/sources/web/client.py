@@ -1,7 +1,7 @@
-"""The HTTP client of all search services: paced, patient with what is transient, and wary of what comes back.
+"""The HTTP client of all search services: with rate limits, retries and limits on answers.
 
 A request is sent again, after growing waits, where that may help: 429 and 5xx (their Retry-After is kept to), no
-whole answer in time, a broken connection. All else is a SourceError at once. Redirects are not followed: a key never
+complete answer in time, a broken connection. All else is a SourceError at once. Redirects are not followed: a key never
 goes to another host. Keys are in no message, log line, cache file or digest.
 """
 
@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import httpx
 
-from ratchet.http.responses import HEADERS, Answer, BadAnswer, TooLarge, ask, no_cookies
+from ratchet.http.responses import HEADERS, Answer, BadResponse, TooLarge, no_cookies, send_request
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
-from ratchet.text import plain_line
+from ratchet.text import short_line
 from retrieval.sources.source import SourceError
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Of one response, unpacked."""
 LATER = "run the same command again later, or set mode: replay or local"
 
@@ -33,7 +33,7 @@ logging.getLogger("httpx").addFilter(lambda record: "api_key=" not in record.get
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, without key or contact: the same request is the same question."""
+    """A request without key or contact: equal requests have equal responses."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -43,14 +43,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Access:
-    """Who asks: added to every request, and stored nowhere."""
+    """Credentials and contact that are added to every request and stored nowhere."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     params: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret: str = field(default="", repr=False)
     """The key, to be struck from a service's own words."""
     refused: str = ""
-    """What to do about 401 and 403."""
+    """What a user can do about 401 and 403, for the message."""
 
 
 class Pace:
@@ -78,6 +78,8 @@ PACE = Pace()
 
 
 class WebClient:
+    """Sends the requests of one service, and repeats those that failed for a passing reason."""
+
     def __init__(
         self,
         service: str,
@@ -106,25 +108,24 @@ class WebClient:
                 async with asyncio.timeout(self._timeout):
                     answer = await self._send(request)
             except TimeoutError:
-                problem = f"{self._service} gave no whole answer within {self._timeout:g} s"
+                problem = f"{self._service} gave no complete answer within {self._timeout:g} s"
             except TooLarge as error:
                 raise SourceError(f"{self._service}: {error}") from None
-            except (httpx.TransportError, BadAnswer) as error:
-                problem = (
-                    f"{self._service}: cannot talk to {self.url} ({self._clean(str(error)) or type(error).__name__})"
-                )
+            except (httpx.TransportError, BadResponse) as error:
+                message = self._server_words(str(error)) or type(error).__name__
+                problem = f"{self._service}: cannot reach {self.url} ({message})"
             else:
                 if answer.is_success:
                     return answer.text
-                problem = f"{self._service} answered {answer.status}: {self._clean(answer.text) or '(nothing)'}"
+                problem = f"{self._service} answered {answer.status}: {self._server_words(answer.text) or '(nothing)'}"
                 if answer.status not in TRANSIENT:
-                    raise SourceError(f"{problem}; {self._way_out(answer)}")
+                    raise SourceError(f"{problem}; {self._advice(answer)}")
                 asked = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1
             wait = self._backoff.wait(failed, asked)
             spent += time.monotonic() - began + wait
             if asked is not None and asked > self._backoff.longest:
-                raise SourceError(f"{problem}; it wants to be left alone for {asked:.0f} s: {LATER}")
+                raise SourceError(f"{problem}; it asks to wait for {asked:.0f} s: {LATER}")
             if asked:
                 PACE.hold(self._host, asked)
             if failed >= self._backoff.tries or spent > self._deadline:
@@ -141,7 +142,7 @@ class WebClient:
         client = self._client()
         params = {**request.params, **self._access.params} or None
         sent = client.build_request(request.method, self.url + request.path, params=params, json=request.body)
-        return await ask(client, sent, MOST_BYTES)
+        return await send_request(client, sent, MAX_BYTES)
 
     def _client(self) -> httpx.AsyncClient:
         """Connections belong to an event loop, and a source may outlive one."""
@@ -152,17 +153,16 @@ class WebClient:
             self._open = (loop, client)
         return self._open[1]
 
-    def _clean(self, text: str) -> str:
-        """A service's own words, in a short line and without the key, which some repeat."""
+    def _server_words(self, text: str) -> str:
+        """Return a service's message in a short line, without the key, which some services repeat."""
         if self._access.secret:
             text = text.replace(self._access.secret, "***")
-        text = plain_line(text)
-        return (text[:300] + "...") if len(text) > 300 else text
+        return short_line(text)
 
-    def _way_out(self, answer: Answer) -> str:
+    def _advice(self, answer: Answer) -> str:
         if 300 <= answer.status < 400:
-            place = self._clean(answer.headers.get("location", "?"))
-            return f"it sends us on to {place}, which is not followed: mend url"
+            place = self._server_words(answer.headers.get("location", "?"))
+            return f"it sends us on to {place}, which is not followed: fix url"
         if answer.status in (401, 403) and self._access.refused:
             return self._access.refused
         return "the request itself is refused, so that it is not sent again"

@@ -11,50 +11,52 @@ import re
 from typing import Any
 
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import listed, read_json, text_of, without_tags
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import objects_in, read_json, text_of, without_tags
+from retrieval.sources.web.service import SearchResult, WebService
 
 OPERATORS = re.compile(r'[*?~"\\]')
 """Wildcards and quotes: a question's mark is none, and a wrong one has the whole request refused."""
-LONGEST = 20_000
+MAX_ABSTRACT_WORDS = 20_000
 """Words of an abstract: a wrong position must not make a text of any size."""
 
 
 class OpenAlex(WebService):
+    """Searches OpenAlex, by its works endpoint."""
+
     service = "openalex"
     url = "https://api.openalex.org"
     about = "Searches OpenAlex (papers of all sciences) and returns abstracts."
     key_env = "OPENALEX_API_KEY"
     per_second = 10.0
-    most = 100
+    max_results = 100
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
         known = {"api_key": key, "mailto": contact}
         return Access(params={name: value for name, value in known.items() if value})
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """Pages are counted in their own size: the first offset + k are asked for."""
         params = {
             "search": OPERATORS.sub(" ", query),
             "filter": "has_abstract:true",
             "select": "id,display_name,abstract_inverted_index",
-            "per_page": str(min(offset + k, self.most)),
+            "per_page": str(min(offset + k, self.max_results)),
             "page": "1",
         }
-        found = await self.ask(Request("GET", "/works", params), read, query)
+        found = await self.request(Request("GET", "/works", params), _read, query)
         return found[offset : offset + k]
 
 
-def read(text: str) -> list[Hit]:
+def _read(text: str) -> list[SearchResult]:
     return [
-        Hit(
+        SearchResult(
             url=(url := text_of(work.get("id"))),
             title=without_tags(text_of(work.get("display_name"))),
             text=without_tags(abstract(work.get("abstract_inverted_index"))),
             id=url.rpartition("/")[2],
         )
-        for work in listed(read_json(text), "results")
+        for work in objects_in(read_json(text), "results")
     ]
 
 
@@ -67,6 +69,6 @@ def abstract(index: Any) -> str:
         for word, positions in index.items()
         if isinstance(positions, list)
         for position in positions
-        if isinstance(position, int) and 0 <= position < LONGEST
+        if isinstance(position, int) and 0 <= position < MAX_ABSTRACT_WORDS
     }
     return " ".join(words[position] for position in sorted(words))

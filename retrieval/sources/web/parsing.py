@@ -1,4 +1,4 @@
-"""What came from outside, as plain text, checked JSON and harmless XML."""
+"""Parses responses from outside into plain text, checked JSON and XML without entities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TAG = re.compile(
 )
 """Mark-up of snippets and abstracts; other angle brackets are part of the text."""
 TERM = re.compile(r"\w+(?:[-'’.]\w+)*")
-DEEPEST = 200
+MAX_DEPTH = 200
 """Elements inside each other."""
 
 
-class Unreadable(ValueError):
-    """Not what the service sends."""
+class InvalidResponse(ValueError):
+    """A response is not in the service's format."""
 
 
 def plain(text: str) -> str:
@@ -39,36 +39,37 @@ def without_tags(text: str) -> str:
     return html.unescape(TAG.sub("", text))
 
 
-def capped(text: str, most: int) -> str:
+def shortened(text: str, max_characters: int) -> str:
     """At most so many characters, ended at a word, and with an ellipsis where something is missing."""
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return text
-    cut, whole = text[: most - 1], text[most - 1].isspace()
+    cut, whole = text[: max_characters - 1], text[max_characters - 1].isspace()
     words = cut.rsplit(None, 1)
     return (cut if whole or len(words) == 1 else words[0]).rstrip() + "…"
 
 
-def keywords(query: str, most: int = 20) -> list[str]:
+def keywords(query: str, max_words: int = 20) -> list[str]:
     """The query's words that carry its topic, in order and once each; all its words where none does."""
     terms = list({term.casefold(): term for term in TERM.findall(query)}.values())
-    return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:most]
+    return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:max_words]
 
 
 def read_json(text: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises InvalidResponse for anything else."""
     try:
         value = text_json(text)
     except ValueError as error:
-        raise Unreadable(f"not valid JSON: {plain_line(str(error))[:100]}") from None
+        raise InvalidResponse(f"not valid JSON: {plain_line(str(error))[:100]}") from None
     if not isinstance(value, dict):
-        raise Unreadable(f"expected a JSON object, got {type(value).__name__}")
+        raise InvalidResponse(f"expected a JSON object, got {type(value).__name__}")
     return value
 
 
-def listed(value: Any, key: str) -> list[dict[str, Any]]:
+def objects_in(value: Any, key: str) -> list[dict[str, Any]]:
     """The objects in value[key], which must be a list."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list):
-        raise Unreadable(f"{key!r} is no list")
+        raise InvalidResponse(f"{key!r} is no list")
     return [item for item in found if isinstance(item, dict)]
 
 
@@ -87,13 +88,13 @@ def read_xml(text: str) -> Element:
 
     def doctype(name: str, system: str | None, public: str | None, internal: int) -> None:
         if internal:
-            raise Unreadable("XML that declares entities of its own is not read")
+            raise InvalidResponse("XML that declares entities of its own is not read")
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
-        if depth > DEEPEST:
-            raise Unreadable(f"XML that is more than {DEEPEST} elements deep is not read")
+        if depth > MAX_DEPTH:
+            raise InvalidResponse(f"XML that is more than {MAX_DEPTH} elements deep is not read")
         builder.start(_tag(name), attributes)
 
     def end(name: str) -> None:
@@ -110,7 +111,7 @@ def read_xml(text: str) -> Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        raise Unreadable(f"not valid XML: {error}") from None
+        raise InvalidResponse(f"not valid XML: {error}") from None
     return builder.close()
 
 

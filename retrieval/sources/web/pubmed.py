@@ -9,25 +9,27 @@ from xml.etree.ElementTree import Element
 
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import Unreadable, inner_text, read_json, read_xml, text_of
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import InvalidResponse, inner_text, read_json, read_xml, text_of
+from retrieval.sources.web.service import SearchResult, WebService
 
 
 class Pubmed(WebService):
+    """Searches PubMed, by esearch and efetch."""
+
     service = "pubmed"
     url = "https://eutils.ncbi.nlm.nih.gov"
     about = "Searches PubMed (medicine, biology) and returns abstracts of papers."
     key_env = "NCBI_API_KEY"
     per_second = 3.0
     per_second_with_key = 10.0
-    most = 100
+    max_results = 100
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
         known = {"api_key": key, "email": contact}
         return Access(params={"tool": "ratchet", **{name: value for name, value in known.items() if value}})
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         params = {
             "db": "pubmed",
             "term": query,
@@ -36,37 +38,37 @@ class Pubmed(WebService):
             "sort": "relevance",
             "retmode": "json",
         }
-        ids = await self.ask(Request("GET", "/entrez/eutils/esearch.fcgi", params), read_ids, query)
+        ids = await self.request(Request("GET", "/entrez/eutils/esearch.fcgi", params), _read_ids, query)
         if not ids:
             return []
         params = {"db": "pubmed", "id": ",".join(ids), "retmode": "xml"}
-        articles = await self.ask(Request("GET", "/entrez/eutils/efetch.fcgi", params), read_articles, query)
+        articles = await self.request(Request("GET", "/entrez/eutils/efetch.fcgi", params), _read_articles, query)
         return [articles[number] for number in ids if number in articles]
 
 
-def read_ids(text: str) -> list[str]:
+def _read_ids(text: str) -> list[str]:
     answer = read_json(text)
     result = answer.get("esearchresult")
     ids = result.get("idlist") if isinstance(result, dict) else None
     if not isinstance(ids, list):
         said = text_of(answer.get("error")) or text_of(result.get("ERROR") if isinstance(result, dict) else None)
-        raise Unreadable(plain_line(said)[:300] or "no idlist")
+        raise InvalidResponse(plain_line(said)[:300] or "no idlist")
     return [number for number in ids if isinstance(number, str) and number.isascii() and number.isdigit()]
 
 
-def read_articles(text: str) -> dict[str, Hit]:
+def _read_articles(text: str) -> dict[str, SearchResult]:
     root = read_xml(text)
     if root.tag != "PubmedArticleSet":
-        raise Unreadable("expected a PubmedArticleSet")
-    hits = map(_hit, [*root.iter("PubmedArticle"), *root.iter("PubmedBookArticle")])
+        raise InvalidResponse("expected a PubmedArticleSet")
+    hits = map(_search_result, [*root.iter("PubmedArticle"), *root.iter("PubmedBookArticle")])
     return {hit.id: hit for hit in hits if hit.id}
 
 
-def _hit(article: Element) -> Hit:
+def _search_result(article: Element) -> SearchResult:
     number = inner_text(article.find(".//PMID")).strip()
     title = article.find(".//ArticleTitle")
     parts = [_part(part) for part in article.findall(".//Abstract/AbstractText")]
-    return Hit(
+    return SearchResult(
         url=f"https://pubmed.ncbi.nlm.nih.gov/{number}/",
         title=inner_text(title if title is not None else article.find(".//BookTitle")),
         text="\n".join(part for part in parts if part),

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import listed, read_json, text_of
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import objects_in, read_json, text_of
+from retrieval.sources.web.service import SearchResult, WebService
 
 
 class Serper(WebService):
+    """Searches Google, by Serper."""
+
     service = "serper"
     url = "https://google.serper.dev"
     about = "Searches the web with Google and returns snippets of pages."
     key_env = "SERPER_API_KEY"
     key_needed = True
     per_second = 5.0
-    most = 100
-    longest_query = 400
+    max_results = 100
+    max_query_characters = 400
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
         return Access({"X-API-KEY": key})
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """The first offset + k are asked for: the service's own pages hold ten each."""
-        results = min(offset + k, self.most)
-        found = await self.ask(Request("POST", "/search", body={"q": query, "num": results}), read, query)
+        results = min(offset + k, self.max_results)
+        found = await self.request(Request("POST", "/search", body={"q": query, "num": results}), _read, query)
         return found[offset : offset + k]
 
 
-def read(text: str) -> list[Hit]:
+def _read(text: str) -> list[SearchResult]:
     return [
-        Hit(url=text_of(item.get("link")), title=text_of(item.get("title")), text=text_of(item.get("snippet")))
-        for item in listed(read_json(text), "organic")
+        SearchResult(url=text_of(item.get("link")), title=text_of(item.get("title")), text=text_of(item.get("snippet")))
+        for item in objects_in(read_json(text), "organic")
     ]

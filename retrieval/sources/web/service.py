@@ -1,4 +1,4 @@
-"""What search services have in common: from a query to passages, with the network between them, or an index instead."""
+"""The base classes of search services: from a query to passages, over the network or from a local index instead."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from retrieval.sources.source import SearchSource, SourceError
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache
 from retrieval.sources.web.client import Access, Request, WebClient
-from retrieval.sources.web.parsing import Unreadable, capped, keywords, plain
+from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shortened
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Hit:
+class SearchResult:
     """One result as a service gave it."""
 
     url: str
@@ -32,8 +32,8 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Treatment:
-    """What is done to queries and passages, whoever answers."""
+class TextProcessing:
+    """How a source processes queries and passages, whichever service answers."""
 
     keywords: bool = False
     """Ask for the query's content words alone."""
@@ -55,10 +55,12 @@ class Treatment:
         return [passage.model_copy(update={"text": text}) for passage, text in zip(found, short, strict=True)]
 
 
-class TreatedSource(SearchSource):
+class ProcessedSource(SearchSource):
+    """A search source that processes queries and passages before and after `find`."""
+
     digest: str
 
-    def __init__(self, name: str, treatment: Treatment) -> None:
+    def __init__(self, name: str, treatment: TextProcessing) -> None:
         self.name, self._treatment = name, treatment
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
@@ -73,8 +75,8 @@ class TreatedSource(SearchSource):
         raise NotImplementedError
 
 
-class WebService(TreatedSource):
-    """A service asked over HTTP. Its module says how: `hits` asks and reads, `access` says who asks."""
+class WebService(ProcessedSource):
+    """A service asked over HTTP. Its module says how: `fetch_results` asks and reads, `access` says who asks."""
 
     service: ClassVar[str]
     url: ClassVar[str]
@@ -84,13 +86,13 @@ class WebService(TreatedSource):
     per_second: ClassVar[float]
     """Requests a second that its rules allow."""
     per_second_with_key: ClassVar[float | None] = None
-    most: ClassVar[int]
+    max_results: ClassVar[int]
     """Results of one request: a search gives no more."""
-    longest_query: ClassVar[int] = 300
-    """Characters; the rest is left out, because services refuse longer ones."""
+    max_query_characters: ClassVar[int] = 300
+    """Characters; the rest is cut, because services refuse longer ones."""
 
     def __init__(
-        self, name: str, treatment: Treatment, client: WebClient, cache: ResponseCache, max_characters: int
+        self, name: str, treatment: TextProcessing, client: WebClient, cache: ResponseCache, max_characters: int
     ) -> None:
         super().__init__(name, treatment)
         self._client, self._cache, self._max_characters = client, cache, max_characters
@@ -101,21 +103,21 @@ class WebService(TreatedSource):
         """`key` and `contact` may be empty."""
         return Access()
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """Results of ranks offset .. offset + k - 1. SourceError."""
         raise NotImplementedError
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
-        query = query[: self.longest_query].strip()
+        query = query[: self.max_query_characters].strip()
         found: dict[str, Passage] = {}
-        for rank, hit in enumerate(await self.hits(query, min(k, self.most), offset), offset + 1):
-            passage = self._passage(hit, rank)
+        for rank, result in enumerate(await self.fetch_results(query, min(k, self.max_results), offset), offset + 1):
+            passage = self._passage(result, rank)
             if passage.text:
                 found.setdefault(passage.id, passage)
         return list(found.values())[:k]
 
-    async def ask(self, request: Request, read: Callable[[str], T], query: str) -> T:
-        """What `read` makes of the response; what it cannot read is not stored."""
+    async def request(self, request: Request, read: Callable[[str], T], query: str) -> T:
+        """Return what `read` parses from the response; a response that it cannot parse is not stored."""
 
         async def fetch() -> str:
             text = await self._client.fetch(request)
@@ -136,27 +138,27 @@ class WebService(TreatedSource):
     def _read(self, text: str, read: Callable[[str], T]) -> T:
         try:
             return read(text)
-        except Unreadable as error:
+        except InvalidResponse as error:
             raise SourceError(
                 f"{self.service}: {self._client.url} did not answer as this service does ({error}); is url right?"
             ) from None
 
-    def _passage(self, hit: Hit, rank: int) -> Passage:
-        title, text = plain_line(hit.title), plain(hit.text)
-        text = capped(text or title, self._max_characters)
+    def _passage(self, result: SearchResult, rank: int) -> Passage:
+        title, text = plain_line(result.title), plain(result.text)
+        text = shortened(text or title, self._max_characters)
         return Passage(
-            id=f"{self.service}:{plain_line(hit.id) or content_key(hit.url, text)[:16]}",
-            document_id=plain_line(hit.url),
-            title=capped(title, 300),
+            id=f"{self.service}:{plain_line(result.id) or content_key(result.url, text)[:16]}",
+            document_id=plain_line(result.url),
+            title=shortened(title, 300),
             text=text,
-            score=1 / rank if hit.score is None else hit.score,
+            score=1 / rank if result.score is None else result.score,
         )
 
 
-class StandIn(TreatedSource):
-    """An index in the place of a service: every system runs without a network, and its log says what answered."""
+class LocalSource(ProcessedSource):
+    """A local index that answers in place of a service, so that every system runs without a network."""
 
-    def __init__(self, name: str, treatment: Treatment, service: str, about: str, retriever: Retriever) -> None:
+    def __init__(self, name: str, treatment: TextProcessing, service: str, about: str, retriever: Retriever) -> None:
         super().__init__(name, treatment)
         self.about = f"{about} (A local stand-in for {service} answers.)"
         self.digest = content_key(f"local stand-in for {service}", retriever.digest, treatment.digest)

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import listed, read_json, text_of
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import objects_in, read_json, text_of
+from retrieval.sources.web.service import SearchResult, WebService
 
 
 class Tavily(WebService):
+    """Searches Tavily, by its basic search."""
+
     service = "tavily"
     url = "https://api.tavily.com"
     about = "Searches the live web and returns passages of pages."
     key_env = "TAVILY_API_KEY"
     key_needed = True
     per_second = 1.5
-    most = 20
-    longest_query = 400
+    max_results = 20
+    max_query_characters = 400
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
         return Access({"Authorization": f"Bearer {key}"})
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """The service has no pages: the first offset + k are asked for."""
-        results = min(offset + k, self.most)
+        results = min(offset + k, self.max_results)
         body = {"query": query, "search_depth": "basic", "max_results": results}
-        found = await self.ask(Request("POST", "/search", body=body), read, query)
+        found = await self.request(Request("POST", "/search", body=body), _read, query)
         return found[offset : offset + k]
 
 
-def read(text: str) -> list[Hit]:
+def _read(text: str) -> list[SearchResult]:
     return [
-        Hit(
+        SearchResult(
             url=text_of(item.get("url")),
             title=text_of(item.get("title")),
             text=text_of(item.get("content")),
             score=_score(item.get("score")),
         )
-        for item in listed(read_json(text), "results")
+        for item in objects_in(read_json(text), "results")
     ]
 
 

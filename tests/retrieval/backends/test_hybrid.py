@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratchet.errors import UserError
 from retrieval.backends.hybrid import HybridRanker, fuse
-from retrieval.ranker import Ranking
+from retrieval.index import Ranking
 
 LISTS = st.lists(st.lists(st.integers(0, 30), unique=True, max_size=20), min_size=1, max_size=4)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 from ratchet.errors import UserError
 from retrieval.backends.milvus import (
     BUILDING,
-    LONGEST,
+    MAX_RANKS,
     MilvusConfig,
     MilvusRanker,
     VectorSpace,
@@ -26,7 +25,7 @@ from retrieval.backends.milvus import (
     drop_milvus,
 )
 from retrieval.encoders.vectors import SparseVectors
-from retrieval.ranker import Ranking
+from retrieval.index import Ranking
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -147,8 +146,8 @@ def test_another_models_vectors_are_refused(config: MilvusConfig) -> None:
     ranker = MilvusRanker(config, DENSE, lambda texts: np.ones((len(texts), 16), np.float32))
     with pytest.raises(UserError, match="32 dimensions"):
         ranker.rank(["q"], 1)
-    with pytest.raises(UserError, match=str(LONGEST)):
-        ranker.rank(["q"], LONGEST + 1)
+    with pytest.raises(UserError, match=str(MAX_RANKS)):
+        ranker.rank(["q"], MAX_RANKS + 1)
 
 
 def test_an_address_that_is_none() -> None:
@@ -200,8 +199,8 @@ def test_a_killed_build_goes_on(tmp_path: Path) -> None:
         sent += int(number) if word == "rows" else 0
         if sent >= 1000:
             break
-    build.send_signal(signal.SIGKILL)
-    build.wait()
+    build.kill()
+    build.communicate()
     build = start_build(uri, slow=False)
     out, _ = build.communicate(timeout=60)
     assert build.returncode == 0  # with Milvus Lite's threads ended too
@@ -231,6 +230,7 @@ def test_a_file_that_is_open_elsewhere(config: MilvusConfig) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.server
 def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Milvus Lite as a server of its own stands in for a cluster: the same client, by address and with a token."""
     with socket.socket() as free:

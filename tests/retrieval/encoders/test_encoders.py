@@ -12,9 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
 from retrieval.encoders.loading import load_encoder
-from retrieval.encoders.sparse import EncoderConfig, SparseEncoder, batches
+from retrieval.encoders.sparse import SparseEncoder, batches
 from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 from tests.helpers import plain_encoders as plain
 

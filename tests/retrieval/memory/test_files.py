@@ -56,7 +56,7 @@ def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path
         assert recalled(reader, *entities) == recalled(fresh, *entities)
     assert len(fresh.files.segments()) == 2
     before = recalled(fresh, "one 3")
-    fresh.compact()  # the killed hold no lock
+    fresh.compact()  # the killed hold no lease
     assert len(fresh.files.segments()) == 1 and recalled(fresh, "one 3") == before == recalled(reader, "one 3")
 
 
@@ -131,12 +131,43 @@ def test_nothing_is_rewritten_while_somebody_writes(tmp_path: Path) -> None:
     assert recalled(opened(tmp_path), "Velm") == ["another", "a fact"]
 
 
+def test_a_writer_that_starts_during_a_rewriting_loses_nothing_and_a_second_rewriting_is_refused(
+    tmp_path: Path,
+) -> None:
+    first, late = opened(tmp_path), opened(tmp_path)
+    leave(first, "Velm", "a fact")
+    first.close()
+    with first.files.rewriting() as segments:
+        leave(late, "Velm", "another", question="q2")
+        with pytest.raises(UserError, match="another process is writing the memory"):
+            opened(tmp_path).compact()
+        first.files.replace(segments, list(first.pieces().kept(set())))
+    leave(late, "Velm", "a third", question="q3")
+    assert recalled(opened(tmp_path), "Velm") == ["a third", "another", "a fact"]
+
+
+def test_a_writer_that_was_taken_for_ended_writes_on_in_a_new_segment(tmp_path: Path) -> None:
+    writer = opened(tmp_path)
+    leave(writer, "Velm", "a fact")
+    for segment in writer.files.segments():
+        segment.unlink()
+    leave(writer, "Velm", "another", question="q2")
+    assert recalled(opened(tmp_path), "Velm") == ["another"]
+
+
 def test_a_rewriting_that_was_killed_half_way_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = opened(tmp_path)
     leave(memory, "Velm", "a fact", "another")
     memory.close()
+    unlink = Path.unlink
+
+    def stop_at_segments(path: Path, **options: bool) -> None:
+        if path.suffix == ".jsonl":
+            raise KeyboardInterrupt
+        unlink(path, **options)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "unlink", stop_at_segments)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path).compact()
     assert len(memory.files.segments()) == 2
@@ -148,7 +179,7 @@ def test_a_rewriting_that_was_killed_half_way_changes_nothing(tmp_path: Path, mo
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/lock: cannot write"):
+    with pytest.raises(UserError, match=r"file/\.\S+\.jsonl\.lease: cannot write"):
         leave(opened(tmp_path / "file"), "Velm", "a fact")
 
 

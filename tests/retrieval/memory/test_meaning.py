@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.encoders.dense import DenseConfig, DenseEncoder, load_dense_encoder
+from ratchet.config import DenseConfig
+from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 from retrieval.memory.memory import Memory
 from tests.helpers.remembering import leave, opened, passage, recalled, texts
 

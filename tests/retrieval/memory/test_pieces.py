@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ratchet.records import content_key
 from retrieval.memory.pieces import Pieces
-from retrieval.memory.records import Left
+from retrieval.memory.records import EvidenceRecord
 from tests.helpers.remembering import passage
 
 RECORDS = st.lists(
     st.builds(
-        Left,
+        EvidenceRecord,
         scope=st.sampled_from(["train", "test"]),
         entities=st.lists(st.sampled_from(["ada", "velm", "harbour"]), min_size=1, unique=True).map(tuple),
         passage=st.sampled_from([passage(text) for text in "abcdef"]),
@@ -27,7 +27,7 @@ RECORDS = st.lists(
     ),
     max_size=25,
 )
-View = dict[tuple[str, str], list[tuple[str, list[Left]]]]
+View = dict[tuple[str, str], list[tuple[str, list[EvidenceRecord]]]]
 
 
 def view(pieces: Pieces) -> View:
@@ -43,7 +43,7 @@ def view(pieces: Pieces) -> View:
     return {where: group for where, group in found.items() if group}
 
 
-def folded(records: Sequence[Left], per_entity: int, most: int) -> Pieces:
+def folded(records: Sequence[EvidenceRecord], per_entity: int, most: int) -> Pieces:
     pieces = Pieces(per_entity, most)
     pieces.add(records)
     return pieces
@@ -52,7 +52,7 @@ def folded(records: Sequence[Left], per_entity: int, most: int) -> Pieces:
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 8), st.integers(0, 25))
 def test_neither_order_nor_repetition_nor_the_steps_of_reading_matter(
-    records: list[Left], random: object, per_entity: int, most: int, step: int
+    records: list[EvidenceRecord], random: object, per_entity: int, most: int, step: int
 ) -> None:
     expected = view(folded(records, per_entity, most))
     again = [*records, *records[: step // 2]]
@@ -66,7 +66,7 @@ def test_neither_order_nor_repetition_nor_the_steps_of_reading_matter(
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4), st.integers(1, 8))
 def test_the_newest_of_each_entity_and_of_these_the_newest_of_the_scope(
-    records: list[Left], per_entity: int, most: int
+    records: list[EvidenceRecord], per_entity: int, most: int
 ) -> None:
     newest: dict[tuple[str, str, str], tuple[float, int, str]] = {}
     for record in records:
@@ -86,18 +86,20 @@ def test_the_newest_of_each_entity_and_of_these_the_newest_of_the_scope(
 
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4), st.integers(1, 8))
-def test_a_question_sees_what_there_is_without_its_own_records(records: list[Left], per_entity: int, most: int) -> None:
+def test_a_question_sees_what_there_is_without_its_own_records(
+    records: list[EvidenceRecord], per_entity: int, most: int
+) -> None:
     pieces = folded(records, per_entity, most)
     for question in ("q1", "q2", "q9"):
         others = folded([record for record in records if record.question_id != question], per_entity, most)
         for scope in pieces.scopes():
             for entity in pieces.entities(scope):
-                assert pieces.seen_by(question, scope, entity) == others.seen_by(question, scope, entity)
+                assert pieces.as_seen_by(question, scope, entity) == others.as_seen_by(question, scope, entity)
 
 
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, st.integers(1, 4), st.integers(1, 8))
-def test_what_a_rewriting_keeps_is_what_was_seen(records: list[Left], per_entity: int, most: int) -> None:
+def test_what_a_rewriting_keeps_is_what_was_seen(records: list[EvidenceRecord], per_entity: int, most: int) -> None:
     pieces = folded(records, per_entity, most)
     rewritten = folded(list(pieces.kept()), 1000, 1000)
     assert view(rewritten) == view(pieces)

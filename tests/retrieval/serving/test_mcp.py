@@ -14,7 +14,7 @@ from mcp import Client
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.index import Index, Retriever
-from retrieval.serving.mcp import MOST_CHARACTERS, create_server, host_names
+from retrieval.serving.mcp import MAX_CHARACTERS, create_server, host_names
 from retrieval.serving.mcp_results import NOTICE
 from retrieval.sources.source import SearchSource, Source, SourceError
 from tests.helpers.served import Plain
@@ -160,7 +160,7 @@ async def test_a_crash_keeps_its_details_to_the_log(client: Asking, caplog: pyte
 async def test_an_answer_has_a_limit_and_the_rest_follows(client: Asking) -> None:
     first = await ask(client, "elsewhere", query="q", k=20)
     assert 0 < len(first["results"]) < 20
-    assert sum(len(r["text"]) for r in first["results"]) <= MOST_CHARACTERS
+    assert sum(len(r["text"]) for r in first["results"]) <= MAX_CHARACTERS
     second = await ask(client, "elsewhere", query="q", k=20, cursor=first["cursor"])
     assert second["results"][0]["id"] == f"e:{len(first['results'])}", "nothing is skipped"
     six = await ask(client, "elsewhere", query="six", k=20)

@@ -15,11 +15,12 @@ import pytest
 import yaml
 from mcp import Client, StdioServerParameters
 
+from ratchet.config import McpConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.__main__ import main
-from retrieval.opening import open_folder
-from retrieval.sources.mcp import McpConfig, McpSource
+from retrieval.loader import open_folder
+from retrieval.sources.mcp import McpSource
 from tests.helpers.tiny_index import tiny_index
 
 pytestmark = pytest.mark.server
@@ -71,7 +72,7 @@ def http(config: Path) -> Iterator[str]:
         assert (process.returncode, out) == (0, "") and "Traceback" not in log
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 async def check(client: Client, config: Path) -> None:

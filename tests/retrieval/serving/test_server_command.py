@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ratchet.errors import UserError
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from retrieval.serving.client import RemoteIndex
 from retrieval.serving.server import main
 from tests.helpers.served import TEXTS
@@ -55,7 +55,7 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         with pytest.raises(UserError, match="the limit is 50"):
             remote.search("a", 51)
         again = command("--index", f"one={folder}", "--port", httpx.URL(url).port)
-        assert again.wait(30) == 2 and "is in use" in first_line(again)
+        assert "is in use" in again.communicate(timeout=30)[1].partition("\n")[0] and again.returncode == 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 128 + signal.SIGTERM
         assert "Traceback" not in process.communicate()[1]

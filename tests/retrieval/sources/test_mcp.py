@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ratchet.config import parse
+from ratchet.config import McpConfig, parse
 from ratchet.errors import UserError
-from retrieval.sources.mcp import McpConfig, McpSource
-from retrieval.sources.source import SourceError, ToolFault
+from retrieval.sources.mcp import McpSource
+from retrieval.sources.source import SourceError, ToolError
 from tests.helpers import mcp_foreign
 
 pytestmark = pytest.mark.server
@@ -58,7 +58,7 @@ async def test_tools_are_listed_without_what_could_steer_a_reader(url: str) -> N
     assert specs["lookup"].schema["required"] == ["query"]
     async with opened(url=url, tools=["pair", "lookup"]) as source:
         assert [spec.name for spec in await source.tools()] == ["pair", "lookup"]
-        with pytest.raises(ToolFault, match="no tool 'slow'"):
+        with pytest.raises(ToolError, match="no tool 'slow'"):
             await source.call("slow", {"query": "x"}, 3)
     async with opened(url=url, tools=["lokup"]) as source:
         with pytest.raises(UserError, match=r"sources\.other\.tools: .*'lokup' .did you mean 'lookup'"):
@@ -83,9 +83,9 @@ async def test_text_is_an_answer_and_can_be_evidence(url: str) -> None:
 
 async def test_what_a_tool_refuses_is_said_to_the_model(url: str) -> None:
     async with opened(url=url) as source:
-        with pytest.raises(ToolFault, match=r"no such page"):
+        with pytest.raises(ToolError, match=r"no such page"):
             await source.call("refuse", {"query": "x"}, 3)
-        with pytest.raises(ToolFault, match="query"):
+        with pytest.raises(ToolError, match="query"):
             await source.call("lookup", {"wrong": 1}, 3)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ratchet.errors import UserError
-from retrieval.sources.opening import SERVICES, open_sources
-from retrieval.sources.source import ToolFault
+from retrieval.sources.registry import SERVICES, open_sources
+from retrieval.sources.source import ToolError
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index
+from tests.helpers.web_upstream import sources
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +27,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("index", {"service": "arxiv"}, "the config's own index; choose another"),
         ("my web", {"service": "arxiv"}, "cannot be a tool's name"),
-        ("web", {}, r"sources\.web: service: Field required"),
-        ("web", {"service": "bing"}, r"sources\.web: service: .*tavily.*got 'bing'"),
+        ("web", {}, r"sources\.web: service is missing \(known: arxiv, mcp, .*wikipedia\)"),
+        ("web", {"service": "bing"}, r"sources\.web: service: 'bing' is not known .*tavily"),
+        ("web", {"service": "tavly"}, r"sources\.web: service: 'tavly' is not known .did you mean 'tavily'"),
         ("web", {"service": "arxiv", "time_out": 3}, "time_out: unknown key .did you mean 'timeout'"),
         ("web", {"service": "arxiv", "mode": "offline"}, "mode: .*local"),
         ("web", {"service": "arxiv", "per_second": 0}, "per_second"),
@@ -41,19 +43,19 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_cannot_be_opened_is_named(name: str, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        open_sources({name: settings}, Plain())
+        open_sources(sources(**{name: settings}), Plain())
 
 
 def test_services_without_a_need_for_keys_open_without_one() -> None:
     free = [name for name, kind in SERVICES.items() if not kind.key_needed]
     assert sorted(free) == ["arxiv", "openalex", "pubmed", "semantic_scholar", "wikipedia"]
-    assert list(open_sources({name: {"service": name} for name in free}, Plain())) == free
+    assert list(open_sources(sources(**{name: {"service": name} for name in free}), Plain())) == free
     assert open_sources({}, Plain()) == {}
 
 
 def test_the_digest_is_of_what_changes_results() -> None:
     def digest(**settings: Any) -> str:
-        return open_sources({"web": {"service": "openalex", **settings}}, Plain())["web"].digest
+        return open_sources(sources(web={"service": "openalex", **settings}), Plain())["web"].digest
 
     assert digest() == digest(mode="replay") == digest(timeout=3, cache="elsewhere", contact="me", per_second=1)
     others = [
@@ -73,7 +75,7 @@ def test_the_digest_is_of_what_changes_results() -> None:
 async def test_the_index_stands_in_for_every_service_and_says_so(
     service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = open_sources({"web": {"service": service, "mode": "local"}}, Plain())["web"]
+    source = open_sources(sources(web={"service": service, "mode": "local"}), Plain())["web"]
     assert f"sources.web: mode: local, the config's index answers in place of {service}" in capsys.readouterr().err
     assert await source.search("harbour", 4, 2) == Plain().search("harbour", 4, 2)
     (spec,) = await source.tools()
@@ -81,7 +83,7 @@ async def test_the_index_stands_in_for_every_service_and_says_so(
     found = await source.call("web", {"query": "harbour"}, 3)
     assert list(found.passages) == Plain().search("harbour", 3)
     for wrong in ({}, {"query": 3}, {"query": " "}, {"query": "a", "k": 5}):
-        with pytest.raises(ToolFault, match='"query"'):
+        with pytest.raises(ToolError, match='"query"'):
             await source.call("web", wrong, 3)
     assert await source.search(" ", 3) == []
     with pytest.raises(ValueError, match="negative"):
@@ -91,7 +93,7 @@ async def test_the_index_stands_in_for_every_service_and_says_so(
 async def test_another_index_may_stand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_index(tmp_path, [{"id": "v", "title": "Velm", "text": "The harbour of Velm froze."}])
     settings = {"service": "pubmed", "mode": "local", "index": str(tmp_path / "index"), "keywords": True}
-    source = open_sources({"papers": settings}, Plain())["papers"]
+    source = open_sources(sources(papers=settings), Plain())["papers"]
     assert f"{tmp_path / 'index'} answers in place of pubmed" in capsys.readouterr().err
     assert [passage.document_id for passage in await source.search("Did the harbour freeze?", 3)] == ["v"]
     assert await source.search("mooring", 3) == []

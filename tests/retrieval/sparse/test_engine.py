@@ -219,8 +219,8 @@ def test_asking_for_lists_ahead_changes_nothing(
     every, one, cut = large(folder, bm25)
     queries = usual_queries(20)
     expected = [every.ranking(query, 10) for query in queries]
-    for ahead in (engine_module.AHEAD, 1):
-        monkeypatch.setattr(engine_module, "AHEAD", ahead)
+    for ahead in (engine_module.PREFETCH_BYTES, 1):
+        monkeypatch.setattr(engine_module, "PREFETCH_BYTES", ahead)
         for engine in (one, cut):
             monkeypatch.setattr(engine, "_fetch", True)
             for threads in (1, 2):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.sparse.engine import Bm25, Postings
-from retrieval.sparse.heap import offer
 from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry, list_size
 from retrieval.sparse.quantisation import (
     STEPS,
@@ -23,7 +22,7 @@ from retrieval.sparse.quantisation import (
     value_codes,
     weight_code,
 )
-from retrieval.sparse.selection import kth_largest
+from retrieval.sparse.selection import kth_largest, push
 from retrieval.sparse.shards import NOT_THERE, Shard
 from tests.helpers.postings_oracle import Corpus
 
@@ -189,7 +188,7 @@ def test_the_heap_keeps_the_best_whatever_the_order(hits: list[tuple[float, int]
     scores, chunks = np.zeros(k), np.zeros(k, np.int64)
     held = 0
     for score, chunk in hits:
-        held = offer(scores, chunks, held, score, chunk)
+        held = push(scores, chunks, held, score, chunk)
         if held:
             kept = list(zip(scores[:held].tolist(), chunks[:held].tolist(), strict=True))
             assert kept[0] == max(kept, key=lambda hit: (-hit[0], hit[1])), "the worst stands at the root"

@@ -1,7 +1,8 @@
-"""Opening indexes: `open_index(config.index)` for what a config names, `open_folder(path)` for a folder."""
+"""Opens indexes: `open_index` opens what a config's `index` section names, `open_folder` an index folder."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,30 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import IndexConfig, parse
+from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from retrieval.index import Index, Retriever
-from retrieval.layout import SHARDS, Manifest, read_manifest, read_shards, verify
-from retrieval.ranker import Ranker
-from retrieval.sparse.analyzer import Words
-from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.rankers import SparseRanker, encoded_queries, word_queries
+from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
+from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
+from retrieval.sparse.analyzer import Analyzer
+from retrieval.sparse.engine import Bm25, Engine, SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.shards import Shard
-from retrieval.store import Store
 
 MILVUS_LITE = "milvus.db"
 
 
 def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> Retriever:
-    """The index that a config's `index` names: a search server, several indexes fused, or a folder; or of this folder.
+    """Open an index: `config` is a config's `index` section, or the path of an index folder.
 
-    `threads`: at most so many for one search by our engine; default: one per core.
+    A config's index is a search server, several indexes fused, or a folder. `threads` limits the threads of one search
+    by our engine; default: one per core. Encoder models are loaded by the first query that needs them.
 
-    No index there, or a damaged one, is a UserError that says what to do.
+    Raises UserError, which says what to do, where there is no index, or a damaged one.
     """
     if not isinstance(config, IndexConfig):
         return open_folder(config, threads=threads)
+    if is_missing(config):
+        return NoIndex(config)
     if config.url is not None:
         from retrieval.serving.client import RemoteIndex
 
@@ -43,9 +44,9 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
 
 
 def open_folder(
-    path: str | Path, encoder: dict[str, Any] | None = None, milvus: str = "", threads: int | None = None
+    path: str | Path, encoder: EncoderConfig | DenseConfig | None = None, milvus: str = "", threads: int | None = None
 ) -> Index:
-    """The index in a folder; encoder: settings that replace those that it was built with, such as the device."""
+    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device."""
     folder = Path(path)
     manifest = read_manifest(folder)
     try:
@@ -55,11 +56,11 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    return Index(store, _ranker(folder, manifest, store, encoder or {}, milvus, threads), manifest.digest)
+    return Index(store, _ranker(folder, manifest, store, encoder, milvus, threads), manifest.digest)
 
 
 def open_store(folder: Path, manifest: Manifest) -> Store:
-    """The chunks of an index, after checking that its files are those that were built."""
+    """Open the chunks of an index, after checking that its files are those that were built."""
     manifests = read_shards(folder, manifest)
     verify(folder, manifest, manifests)
     shards: list[Shard] = []
@@ -74,10 +75,17 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
 
 
 def _ranker(
-    folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str, threads: int | None
+    folder: Path,
+    manifest: Manifest,
+    store: Store,
+    given: EncoderConfig | DenseConfig | None,
+    milvus: str,
+    threads: int | None,
 ) -> Ranker:
     settings = manifest.settings
-    encoder = {**manifest.encoder, **encoder}
+    # The given paths as they were found: the dump has them as they are written.
+    paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
+    encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
     if settings.engine == "lucene":
         from retrieval.backends.lucene import LuceneRanker
 
@@ -85,37 +93,49 @@ def _ranker(
         if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
             raise UserError(
                 f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "
-                "`python -m index_build --config ...` again, which goes on from there"
+                "`python -m index_build --config ...` again, which resumes the build"
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus)
     if settings.kind == "bm25":
-        read = word_queries(Words(settings.stemmer, settings.stop_words))
+        read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
     return SparseRanker(
-        Engine(store.shards, None, threads), encoded_queries(_sparse_encoder(folder, settings.encoder, encoder))
+        Engine(store.shards, None, threads), encoded_queries(_encoder_loader(folder, settings, encoder))
     )
 
 
-def _sparse_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
+def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:
+    """Return a function that loads the encoder with the first query, so that opening an index stays quick.
+
+    Other threads wait for it. An encoder other than the one that the index was built with is a UserError.
+    """
+    lock = threading.Lock()
+
+    @functools.cache
     def load() -> Any:
-        from retrieval.encoders.loading import load_encoder
-        from retrieval.encoders.sparse import EncoderConfig
+        loaded: Any
+        if settings.kind == "dense":
+            from retrieval.encoders.dense import load_dense_encoder
 
-        encoder = load_encoder(parse(EncoderConfig, settings, "index.encoder"))
-        _same_encoder(folder, digest, encoder.digest)
-        return encoder
+            loaded = load_dense_encoder(parse(DenseConfig, encoder, "index.encoder"))
+        else:
+            from retrieval.encoders.loading import load_encoder
 
-    return _once(load)
+            loaded = load_encoder(parse(EncoderConfig, encoder, "index.encoder"))
+        if loaded.digest != settings.encoder:
+            raise UserError(
+                f"{folder}: index.encoder is not the encoder that this index was built with (digest {loaded.digest}, "
+                f"built with {settings.encoder}); name that one, or build another index with this one"
+            )
+        return loaded
 
+    def get() -> Any:
+        with lock:
+            return load()
 
-def _same_encoder(folder: Path, built: str, now: str) -> None:
-    if built != now:
-        raise UserError(
-            f"{folder}: index.encoder is not the encoder that this index was built with (digest {now}, built with "
-            f"{built}); name that one, or build another index with this one"
-        )
+    return get
 
 
 def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
@@ -140,7 +160,7 @@ def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
 
 def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
     settings = manifest.settings
-    load = (_dense_encoder if settings.kind == "dense" else _sparse_encoder)(folder, settings.encoder, encoder)
+    load = _encoder_loader(folder, settings, encoder)
     if settings.engine == "milvus":
         from retrieval.backends.milvus import MilvusRanker
 
@@ -154,14 +174,14 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
 
 
 def milvus_config(folder: Path, address: str) -> Any:
-    """Where an index's vectors are: at the address of a cluster, or in a file of the index folder."""
+    """Return where an index's vectors are: at the address of a Milvus server, or in a file of the index folder."""
     from retrieval.backends.milvus import MilvusConfig
 
     return MilvusConfig(uri=address or str(folder / MILVUS_LITE))
 
 
 def vector_space(manifest: Manifest, store: Store) -> Any:
-    """What a Milvus collection of this index holds."""
+    """Describe the vectors that a Milvus collection of this index holds."""
     from retrieval.backends.milvus import VectorSpace
 
     return VectorSpace(
@@ -170,28 +190,3 @@ def vector_space(manifest: Manifest, store: Store) -> Any:
         dimension=max((shard.manifest.terms for shard in store.shards), default=0),
         chunks=len(store),
     )
-
-
-def _dense_encoder(folder: Path, digest: str, settings: dict[str, Any]) -> Callable[[], Any]:
-    def load() -> Any:
-        from retrieval.encoders.dense import DenseConfig, load_dense_encoder
-
-        encoder = load_dense_encoder(parse(DenseConfig, settings, "index.encoder"))
-        _same_encoder(folder, digest, encoder.digest)
-        return encoder
-
-    return _once(load)
-
-
-def _once(load: Callable[[], Any]) -> Callable[[], Any]:
-    """`load`, called by the first query: opening an index stays quick. Other threads wait for it."""
-    lock = threading.Lock()
-    loaded: list[Any] = []
-
-    def get() -> Any:
-        with lock:
-            if not loaded:
-                loaded.append(load())
-            return loaded[0]
-
-    return get

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.chat import load_tokenizer
-from ratchet.config import Config, IndexConfig
+from ratchet.config import Config, IndexConfig, written
 from ratchet.errors import UserError
 from retrieval.encoders.limits import TokenLimit
 
 
 @dataclass(frozen=True)
-class Measure:
+class ChunkTokenizer:
+    """The tokenizer that measures chunks, and the encoders whose limits chunks must fit."""
+
     tokenizer: Any
     """Of transformers."""
     name: str
@@ -24,20 +26,20 @@ class Measure:
     """Of the index's encoders: of all of them, where it is a hybrid, whose parts have the same chunks."""
 
 
-def measure_of(config: Config, limits: Sequence[TokenLimit]) -> Measure:
+def chunk_tokenizer_of(config: Config, limits: Sequence[TokenLimit]) -> ChunkTokenizer:
     """index.tokenizer; else the encoder's own, of several that of the one that reads the least; else the agent's."""
     index = config.index
     _check_parts(index)
     named = (index.parts[0].tokenizer if index.parts else None) or index.tokenizer
     if named is not None:
-        return Measure(load_tokenizer(named, None), named, tuple(limits))
+        return ChunkTokenizer(load_tokenizer(named, None), written(named), tuple(limits))
     if with_own := [limit for limit in limits if getattr(limit.tokenizer, "is_fast", False)]:
         least = min(with_own, key=lambda limit: (limit.tokens or math.inf, limit.encoder))
-        return Measure(least.tokenizer, least.name, tuple(limits))
+        return ChunkTokenizer(least.tokenizer, written(least.name), tuple(limits))
     agent = config.models.get("agent")
     if agent is None:
         raise UserError("index.tokenizer is not set and there is no models.agent to take it from; set index.tokenizer")
-    return Measure(load_tokenizer(agent.path, agent.revision), agent.path, tuple(limits))
+    return ChunkTokenizer(load_tokenizer(agent.path, agent.revision), written(agent.path), tuple(limits))
 
 
 def _check_parts(index: IndexConfig) -> None:
@@ -53,9 +55,10 @@ def _check_parts(index: IndexConfig) -> None:
                 )
 
 
-def tell_of_smaller_chunks(index: IndexConfig, limits: Sequence[TokenLimit]) -> None:
+def warn_of_smaller_chunks(index: IndexConfig, limits: Sequence[TokenLimit]) -> None:
+    """Warn on stderr where an encoder reads less than index.chunk_tokens."""
     for limit in limits:
-        if limit.room is not None and index.chunk_tokens > limit.room:
+        if limit.max_text_tokens is not None and index.chunk_tokens > limit.max_text_tokens:
             print(
                 f"{index.path}: index.chunk_tokens is {index.chunk_tokens}, and {limit.name} reads {limit.tokens} "
                 "tokens, a chunk's title, prefix and special tokens included: chunks are cut smaller, so that all of "

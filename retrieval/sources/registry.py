@@ -1,0 +1,128 @@
+"""Opens the sources of a config: search services, tool servers, or the index in their place.
+
+    sources:
+      web: {service: tavily, mode: local}           # offline: the index answers in its place, and says so
+      papers: {service: openalex, keywords: true, summarise: 3}
+      lab: {service: mcp, command: [python, server.py]}
+      mine: {service: plugin, name: ./my_source.py}
+
+Every response of a service is kept on disk (`cache`), and the same request is answered from there: a run that is
+repeated sees the same web. `mode: replay` never uses the network, `mode: record` fetches everything again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ratchet.config import DEFAULT_EMBEDDER, DenseConfig, McpConfig, PluginConfig, SourceConfig
+from ratchet.errors import UserError
+from ratchet.http.retry import Backoff
+from retrieval.encoders.dense import open_embedder
+from retrieval.index import Retriever
+from retrieval.sources.plugin import open_plugin_source
+from retrieval.sources.source import Source
+from retrieval.sources.summariser import Summariser
+from retrieval.sources.web.arxiv import Arxiv
+from retrieval.sources.web.cache import ResponseCache
+from retrieval.sources.web.client import WebClient
+from retrieval.sources.web.openalex import OpenAlex
+from retrieval.sources.web.pubmed import Pubmed
+from retrieval.sources.web.semantic_scholar import SemanticScholar
+from retrieval.sources.web.serper import Serper
+from retrieval.sources.web.service import LocalSource, TextProcessing, WebService
+from retrieval.sources.web.tavily import Tavily
+from retrieval.sources.web.wikipedia import Wikipedia
+
+SERVICES: dict[str, type[WebService]] = {
+    kind.service: kind for kind in (Tavily, Serper, Wikipedia, Arxiv, Pubmed, SemanticScholar, OpenAlex)
+}
+CONTACT = "RATCHET_CONTACT"
+PRINTABLE = re.compile(r"[\x20-\x7e]*")
+
+
+def open_sources(
+    configs: Mapping[str, SourceConfig | McpConfig | PluginConfig],
+    retriever: Retriever,
+    embedder: DenseConfig = DEFAULT_EMBEDDER,
+) -> dict[str, Source]:
+    """The sources by name. Connects nowhere yet. `embedder`: the config's, for `summarise`. UserError."""
+    return {name: _open(name, config, retriever, embedder) for name, config in configs.items()}
+
+
+def _open(
+    name: str, config: SourceConfig | McpConfig | PluginConfig, retriever: Retriever, embedder: DenseConfig
+) -> Source:
+    if isinstance(config, PluginConfig):
+        return open_plugin_source(name, config)
+    if isinstance(config, McpConfig):
+        from retrieval.sources.mcp import McpSource
+
+        return McpSource(name, config)
+    kind = SERVICES[config.service]
+    treatment = TextProcessing(config.keywords)
+    if config.summarise is not None:
+        summariser = Summariser(open_embedder(embedder), embedder.model_dump(mode="json", exclude_unset=True))
+        treatment = TextProcessing(config.keywords, summariser, config.summarise)
+    if config.mode == "local":
+        return _local_source(name, config, kind, treatment, retriever)
+    cache = ResponseCache(Path(config.cache), config.mode)
+    return kind(name, treatment, _client(name, config, kind), cache, config.max_characters)
+
+
+def _local_source(
+    name: str, config: SourceConfig, kind: type[WebService], treatment: TextProcessing, retriever: Retriever
+) -> Source:
+    if config.index:
+        from retrieval.loader import open_folder
+
+        retriever = open_folder(config.index)
+    answers = config.index or "the config's index"
+    print(f"sources.{name}: mode: local, {answers} answers in place of {kind.service}", file=sys.stderr)
+    return LocalSource(name, treatment, kind.service, kind.about, retriever)
+
+
+def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClient:
+    variable = config.key_env or kind.key_env
+    key = _from_environment(variable) if variable else ""
+    if kind.key_needed and not key and config.mode != "replay":
+        raise UserError(
+            f"sources.{name}: {kind.service} needs a key in the environment variable {variable}; without one, "
+            "mode: replay answers from the cache and mode: local from an index"
+        )
+    contact = _printable(config.contact or "", f"sources.{name}.contact") or _from_environment(CONTACT)
+    access = kind.access(key, contact)
+    agent = f"ratchet/{_version()}" + (f" ({contact})" if contact else "")
+    refused = f"check the key in {variable}" if variable else access.refused
+    return WebClient(
+        kind.service,
+        config.url or kind.url,
+        replace(access, headers={"User-Agent": agent, **access.headers}, secret=key, refused=refused),
+        config.per_second or (kind.per_second_with_key if key else None) or kind.per_second,
+        config.timeout,
+        config.deadline,
+        Backoff(config.tries, config.wait, longest=60.0),
+    )
+
+
+def _from_environment(variable: str) -> str:
+    return _printable(os.environ.get(variable, "").strip(), f"the environment variable {variable}")
+
+
+def _printable(text: str, where: str) -> str:
+    """What a header may hold; the text itself, which may be a key, is not shown."""
+    if not PRINTABLE.fullmatch(text):
+        raise UserError(f"{where} holds characters that are not printable ASCII")
+    return text
+
+
+def _version() -> str:
+    try:
+        return version("ratchet")
+    except PackageNotFoundError:
+        return "0"
