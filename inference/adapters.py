@@ -29,12 +29,12 @@ INFINITY = {
     "F16": ("<u2", 0x1F << 10),
     "BF16": ("<u2", 0xFF << 7),
 }
-"""How many bits a number has, and those of infinity. Without their sign, larger numbers have larger bits, and those of
-NaN are larger than infinity's; so no library is needed that knows these types."""
+"""The unsigned type of a number's bits, and the bits of infinity. Without the sign,
+larger numbers have larger bits, and NaN's are larger than infinity's; so no library for these types is needed."""
 LARGEST_RANK, LARGEST_ALPHA = 4096, 1e6
 """Far above any in use; more is a damaged file."""
 NO_FOLDER = "is this a PEFT adapter folder?"
-AGAIN = "The adapter is damaged: copy its folder anew, or train it again"
+AGAIN = "The adapter is damaged: copy its folder again, or train it again"
 
 
 class Layer(NamedTuple):
@@ -51,12 +51,14 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
+    """A LoRA adapter that `read_adapter` has checked."""
+
     digest: str
     config: Mapping[str, Any]
     layers: Mapping[str, Layer]
-    """By the layer's name in the file."""
+    """The layers by their names in the file."""
     weights: bytes
-    """The file of the weights, as it is."""
+    """The bytes of the safetensors file."""
 
     @property
     def rank(self) -> int:
@@ -77,7 +79,7 @@ def adapter_digest(folder: str | Path) -> str:
 
 
 def load_request(folder: str | Path) -> dict[str, str]:
-    """Has a server load this adapter under a name of its content: a reused one would meet a stale prefix cache."""
+    """The body of vLLM's load_lora_adapter. The name is the content's digest, or a prefix cache could be stale."""
     return {"lora_name": f"ratchet-{read_adapter(folder).digest}", "lora_path": str(Path(folder).resolve())}
 
 
@@ -161,7 +163,7 @@ def _is_zero(path: Path, name: str, tensor: Mapping[str, Any]) -> bool:
     if largest >= infinity:
         raise UserError(
             f"{path}: {name} holds values that are not finite (NaN or infinite): the training diverged, or the file is "
-            "damaged. Train it again with a lower training.learning_rate, or copy its folder anew"
+            "damaged. Train it again with a lower training.learning_rate, or copy its folder again"
         )
     return largest == 0
 

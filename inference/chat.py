@@ -1,4 +1,7 @@
-"""Chat formats as token ids: wrappers derived from a model's own chat template, untrusted text that cannot forge them.
+"""A conversation as token ids, and the chat format that it is written in.
+
+A `Dialogue` grows turn by turn, and each turn extends the cached prefix of the last one. Its `ChatFormat` holds
+wrappers that are derived from the model's own chat template, and encodes untrusted text so that it cannot forge them.
 
 Templates render text; we need ids, and need to know who wrote each. So the template is rendered once around
 sentinels, the text between them becomes the wrappers, and `check` asserts that joining wrappers and clean text
@@ -20,8 +23,10 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from inference.engine import Completion, Message
 from ratchet.errors import UserError, first_line
-from ratchet.text import whole_text
+from ratchet.records import Author, Conversation, Span
+from ratchet.text import replace_surrogates
 
 SENTINEL = "\ue000{}\ue001"
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
@@ -56,6 +61,7 @@ class ChatFormat:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, where: str = "the model") -> ChatFormat:
+        """Derive the wrappers from a tokenizer's chat template. UserError for a template that is not supported."""
         if not getattr(tokenizer, "chat_template", None):
             raise UserError(
                 f"{where} has no chat template, so its turns cannot be formatted; use an instruct model, or add "
@@ -65,12 +71,12 @@ class ChatFormat:
         names = _control_names(tokenizer)
         pattern = re.compile("|".join(map(re.escape, sorted(names.values(), key=len, reverse=True))) or r"(?!)")
 
-        def cut(messages: list[tuple[str, str]], generation: bool = False) -> list[str]:
-            """The template's own text before, between and after the messages."""
+        def template_parts(messages: list[tuple[str, str]], generation: bool = False) -> list[str]:
+            """The template's own text before, between and after the messages, len(messages) + 1 pieces."""
             text = render(tokenizer, messages, generation, where)
             pieces = []
-            for role, mark in messages:
-                before, found, text = text.partition(mark)
+            for role, sentinel in messages:
+                before, found, text = text.partition(sentinel)
                 if not found:
                     raise UserError(
                         f"{where}: its chat template does not show the {role} message as it is, so its turns cannot "
@@ -79,8 +85,8 @@ class ChatFormat:
                 pieces.append(before)
             return [*pieces, text]
 
-        def tail(wrapper: str) -> tuple[str, str]:
-            """(ordinary text, what follows from the first control token on)."""
+        def split_tail(wrapper: str) -> tuple[str, str]:
+            """Split a wrapper into (ordinary text, the rest from the first control token on)."""
             control = pattern.search(wrapper)
             if control is None:
                 # The names of the roles are ordinary text: nothing keeps a passage from imitating them.
@@ -91,21 +97,21 @@ class ChatFormat:
         def ids(text: str) -> tuple[int, ...]:
             return tuple(tokenizer.encode(text, add_special_tokens=False))
 
-        before_system, after_system, _ = cut([("system", system), ("user", user)])
+        before_system, after_system, _ = template_parts([("system", system), ("user", user)])
         dialogue = [("user", user), ("assistant", assistant), ("user", again)]
-        before_user, after_user, after_assistant, _ = cut(dialogue)
+        before_user, after_user, after_assistant, _ = template_parts(dialogue)
         after_ids = ids(after_assistant)
         if not after_ids or after_ids[0] not in names:
             raise UserError(f"{where}: its chat template does not end an assistant turn with a control token")
         # The generation prompt (what precedes a sampled turn) must be what the template shows in past turns too.
-        _, prompt_text = cut([("user", user)], generation=True)
+        _, prompt_text = template_parts([("user", user)], generation=True)
         if prompt_text != after_user:
             raise UserError(
                 f"{where}: its generation prompt {prompt_text!r} differs from how past assistant turns begin "
                 f"({after_user!r}), so a growing dialogue would change its own past"
             )
-        system_tail, system_to_user = tail(after_system)
-        user_tail, user_to_assistant = tail(after_user)
+        system_tail, system_to_user = split_tail(after_system)
+        user_tail, user_to_assistant = split_tail(after_user)
         wrappers = [ids(text) for text in (before_system, system_to_user, before_user, user_to_assistant)]
         chat = cls(
             tokenizer=tokenizer,
@@ -127,9 +133,9 @@ class ChatFormat:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of untrusted text: no control token is among them, whatever the text says.
 
-        Half surrogate pairs, which JSON can hold and UTF-8 cannot, become question marks.
+        Lone surrogates, which JSON can hold and UTF-8 cannot, become question marks.
         """
-        text = whole_text(text)
+        text = replace_surrogates(text)
         found = self._encode(text, split=False)
         if self.control_ids.isdisjoint(found):
             return tuple(found)
@@ -151,13 +157,14 @@ class ChatFormat:
         ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split, verbose=False)
         return list(ids)
 
-    def disarm(self, text: str) -> str:
+    def escape_control_tokens(self, text: str) -> str:
         """`text` with a zero-width space in every control token, for servers that encode it themselves."""
         while self.control_pattern.search(text):
             text = self.control_pattern.sub(lambda match: match[0][0] + "\u200b" + match[0][1:], text)
         return text
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, control tokens included."""
         # Clean-up would drop blanks before punctuation: the text must be what the ids say.
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -173,25 +180,136 @@ class ChatFormat:
         return hashlib.sha256((self.tokenizer.backend_tokenizer.to_str() + template).encode()).hexdigest()[:16]
 
     def check(self, where: str) -> None:
-        """Assert that joined wrappers and text equal the template's own ids on clean text."""
+        """Check that joined wrappers and text equal the template's own ids on clean text; UserError if they differ."""
         system, turns = "Answer in one word.", ["Where is Oslo?", "Norway.", '{"a": [1, 2]}', "Peru", "1 more"]
         for with_system in (True, False):
             messages = [("system", system)] if with_system else []
             messages += [("user" if i % 2 == 0 else "assistant", text) for i, text in enumerate(turns)]
-            ours = (
+            joined = (
                 [*self.before_system, *self.encode(system + self.system_tail), *self.system_to_user]
                 if with_system
                 else [*self.before_user]
             )
             for i, text in enumerate(turns):
                 if i % 2 == 0:
-                    ours += (*self.encode(text + self.user_tail), *self.user_to_assistant)
+                    joined += (*self.encode(text + self.user_tail), *self.user_to_assistant)
                 else:
-                    ours += (*self.encode(text), self.end_of_turn, *self.assistant_to_user)
+                    joined += (*self.encode(text), self.end_of_turn, *self.assistant_to_user)
             rendered = render(self.tokenizer, messages, True, where)
-            theirs = self.tokenizer.encode(rendered, add_special_tokens=False)
-            if ours != theirs:
-                raise UserError(f"{where}: the chat template could not be taken apart token for token: {rendered!r}")
+            expected = self.tokenizer.encode(rendered, add_special_tokens=False)
+            if joined != expected:
+                raise UserError(
+                    f"{where}: the chat template could not be split into wrappers token for token: {rendered!r}"
+                )
+
+
+class Dialogue:
+    """One role's conversation while a trajectory runs; `freeze` turns it into a record.
+
+    Ids are only ever appended. A sampled turn that was cut off (no end-of-turn token) is closed by the template,
+    and that token is not marked as sampled.
+    """
+
+    def __init__(self, role: str, model: str, chat: ChatFormat, trainable: bool, system: str | None = None) -> None:
+        self.role, self.model, self.chat, self.trainable = role, model, chat, trainable
+        self.ids: list[int] = []
+        self.spans: list[Span] = []
+        self.messages: list[Message] = []
+        self.retokenised = False
+        self._closed = False
+        self._started: tuple[int, ...] = ()
+        if system is not None:
+            self._append("template", chat.before_system)
+            self._append("system", chat.encode(system + chat.system_tail))
+            self.messages.append({"role": "system", "content": system})
+
+    def user(self, text: str) -> None:
+        """Append a user message and open the assistant's turn. The text is untrusted: it cannot forge a turn.
+
+        ValueError after a user message or a look-ahead.
+        """
+        if self._closed:
+            raise ValueError("a look-ahead ends its dialogue")
+        if not self.ids:
+            self._append("template", self.chat.before_user)
+        elif self.messages[-1]["role"] == "system":
+            self._append("template", self.chat.system_to_user)
+        elif self.messages[-1]["role"] == "user":
+            raise ValueError("two user messages in a row")
+        else:
+            self._append("template", self.chat.assistant_to_user)
+        self._append("user", self.chat.encode(text + self.chat.user_tail))
+        self._append("template", self.chat.user_to_assistant)
+        self.messages.append({"role": "user", "content": text})
+
+    def continue_assistant(self, ids: Sequence[int]) -> None:
+        """Append token ids of earlier calls as the beginning of the assistant's turn, which the next call continues.
+
+        Those calls had other prompts (other documents), so here these tokens are context and never trained on.
+        ValueError if they contain the end-of-turn token.
+        """
+        if self.chat.end_of_turn in ids:
+            raise ValueError("an answer that has ended cannot be continued")
+        self._started = tuple(ids)
+        self._append("assistant", self._started)
+
+    def assistant(self, completion: Completion, parsed: bool) -> tuple[int, int]:
+        """Append a completion; returns (start, end), the positions of its sampled ids in `self.ids`.
+
+        It counts as parsed only if the model ended its turn itself and opened no other turn in it. ValueError unless
+        the last message is the user's.
+        """
+        complete = completion.finish_reason == "stop" and self.chat.turn_ids.isdisjoint(completion.ids[:-1])
+        return self._append_sampled(completion, len(completion.ids), parsed and complete)
+
+    def draft(self, completion: Completion, keep: int) -> tuple[int, int]:
+        """Append a look-ahead of which only the first `keep` tokens are used; returns their (start, end).
+
+        The used part counts as parsed wherever it was cut, unless it or the beginning of the turn opens another turn;
+        the rest stays in the log and is never trained on. Nothing can follow in this dialogue. ValueError if
+        `keep` is negative or more than the completion has.
+        """
+        if not 0 <= keep <= len(completion.ids):
+            raise ValueError(f"cannot use {keep} of {len(completion.ids)} tokens")
+        self._closed = True
+        opening = self.chat.turn_ids - {self.chat.end_of_turn}
+        return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
+
+    def _append_sampled(self, completion: Completion, keep: int, parsed: bool) -> tuple[int, int]:
+        if not self.messages or self.messages[-1]["role"] != "user":
+            raise ValueError("an assistant message must follow a user message")
+        start = len(self.ids)
+        self._append("assistant", completion.ids[:keep], sampled=True, parsed=parsed)
+        end = len(self.ids)
+        self._append("assistant", completion.ids[keep:], sampled=True, parsed=False)
+        if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:
+            self._append("template", (self.chat.end_of_turn,))
+        self.messages.append({"role": "assistant", "content": completion.text})
+        self.retokenised |= completion.retokenised
+        return start, end
+
+    def example(self, user: str, assistant: str) -> None:
+        """Append a worked example: an exchange of ours that shows the form and is never trained on."""
+        self.user(user)
+        self._append("assistant", (*self.chat.encode(assistant), self.chat.end_of_turn))
+        self.messages.append({"role": "assistant", "content": assistant})
+
+    def _append(self, author: Author, ids: tuple[int, ...], sampled: bool = False, parsed: bool = True) -> None:
+        if ids:
+            start = len(self.ids)
+            self.ids += ids
+            self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
+
+    def freeze(self) -> Conversation:
+        """The dialogue as an immutable record."""
+        return Conversation(
+            role=self.role,
+            model=self.model,
+            trainable=self.trainable,
+            ids=tuple(self.ids),
+            spans=tuple(self.spans),
+            retokenised=self.retokenised,
+        )
 
 
 def _control_names(tokenizer: Any) -> dict[int, str]:
@@ -236,9 +354,9 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
 
 def _is_plain(folder: Path) -> bool:
-    """Whether AutoTokenizer would take the general class, as it does for the folders that we make.
+    """Whether AutoTokenizer would choose PreTrainedTokenizerFast, as it does for the folders that we make.
 
-    To take it at once saves every command some three seconds: AutoTokenizer imports torch to find it.
+    Choosing it directly saves every command about three seconds: AutoTokenizer imports torch to find it.
     """
     model = folder / "config.json"
     try:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
-from inference.chat import ChatFormat
+if TYPE_CHECKING:
+    from inference.chat import ChatFormat
 
 
 class Message(TypedDict):
+    """One message of a dialogue as text."""
+
     role: Literal["system", "user", "assistant"]
     content: str
 
@@ -19,15 +22,17 @@ class SamplingParams:
     """How to sample one completion."""
 
     temperature: float
-    """0 is greedy."""
+    """0 decodes greedily."""
     top_p: float = 1.0
+    """The probability mass of the nucleus, in (0, 1]; 1 samples from all tokens."""
     max_tokens: int = 512
+    """The limit of new tokens, the end-of-turn token included."""
     seed: int = 0
-    """Each request has its own random stream. Seeded, not bitwise: other batch mates may change rounding."""
+    """Seeds the request's own random stream. Not bitwise reproducible: the rest of the batch may change rounding."""
     schema: dict[str, Any] | None = None
-    """A JSON schema that the output is constrained to."""
+    """Constrains the output to a JSON schema; None: free text."""
     logprobs: bool = False
-    """Also return the log-probability of each new token under the unmodified model (temperature 1, no grammar)."""
+    """Return the log-probability of each new token under the unmodified model (temperature 1, no grammar)."""
 
 
 FinishReason = Literal["stop", "length", "context", "timeout"]
@@ -36,17 +41,21 @@ FinishReason = Literal["stop", "length", "context", "timeout"]
 
 @dataclass(frozen=True)
 class Completion:
+    """What an engine returns for one request."""
+
     ids: tuple[int, ...]
-    """What the model emitted, its end-of-turn token included when finish_reason is 'stop'."""
+    """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'."""
     text: str
     """The ids decoded, without the end-of-turn token."""
     finish_reason: FinishReason
     prompt_tokens: int
+    """The number of tokens of the prompt."""
     cached_tokens: int = 0
-    """Prompt tokens that needed no prefill."""
+    """The number of prompt tokens that came out of the prefix cache."""
     logprobs: tuple[float, ...] | None = None
+    """The log-probability (natural logarithm) of each of `ids`; None where it was not asked for."""
     retokenised: bool = False
-    """The server spoke text; ids were computed from it and may differ from those sampled."""
+    """True where the server returned text: `ids` were computed from it and may differ from those sampled."""
 
 
 class EngineError(Exception):
@@ -54,10 +63,14 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
+    """What runs a language model. Every engine keeps token ids exact: it takes them and returns the sampled ones."""
+
     format: ChatFormat
+    """The model's tokenizer and chat template."""
     max_context: int
+    """The limit of prompt and new tokens together."""
     fingerprint: str
-    """Digest of the model: equal weights and tokenizer, equal fingerprint."""
+    """A digest of the model: models with equal weights and tokenizer have an equal fingerprint."""
 
     async def generate(
         self,
@@ -66,11 +79,14 @@ class Engine(Protocol):
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
-        """Complete `prompt` under the LoRA folder `adapter` (None: the base model).
+        """Sample one completion of `prompt`, token ids of any length below `max_context`.
 
-        `messages` is the same dialogue as text; only engines that cannot take token ids look at it.
-        Raises EngineError.
+        `adapter` is a LoRA folder (None: the base model). `messages` is the same dialogue as text, which only engines
+        over text use. Raises EngineError where this request cannot be served, and UserError where no request could be
+        (no server, an adapter that is damaged).
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop the engine and release its memory or connections."""
+        ...

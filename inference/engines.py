@@ -1,10 +1,14 @@
-"""Engines of a config, opened by name."""
+"""Engines of a config, opened by name, and the addresses of their servers.
+
+An address is in the config, or in the environment that `python -m inference serve` sets.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 
-from inference.addresses import addressed
 from inference.engine import Engine
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, did_you_mean
@@ -13,7 +17,7 @@ from ratchet.errors import UserError, did_you_mean
 def open_engine(model: ModelConfig, served: bool = False) -> Engine:
     """The engine of one model. Imports are late: a client of a server needs no torch.
 
-    `served`: its servers are known to be up, so one that does not answer is waited for.
+    `served`: its servers are known to be up, so the client waits for one that does not answer.
     """
     if model.engine == "local":
         from inference.local.engine import LocalEngine
@@ -41,17 +45,40 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
     for name in sorted(names):
         if name not in models:
             raise UserError(
-                f"a role is played by the model {name!r}, which is not under models{did_you_mean(name, models)}"
+                f"the config uses the model {name!r}, which is not under models{did_you_mean(name, models)}"
             )
         model = addressed(name, models[name])
         setting = model.model_dump_json()
         if setting not in by_setting:
-            # `python -m inference serve` has waited for its servers before it gave their addresses out.
+            # `python -m inference serve` sets the addresses once its servers are ready.
             by_setting[setting] = open_engine(model, served=model.url != models[name].url)
         opened[name] = by_setting[setting]
     return opened
 
 
 async def close_engines(engines: Mapping[str, Engine]) -> None:
+    """Close every engine once, also where several names share it."""
     for engine in {id(e): e for e in engines.values()}.values():
         await engine.close()
+
+
+def url_variable(name: str) -> str:
+    """The environment variable for the address of the model called `name` under `models`: RATCHET_URL_AGENT.
+
+    Several addresses, of replicas, are separated by commas.
+    """
+    return "RATCHET_URL_" + re.sub(r"\W", "_", name).upper()
+
+
+def addressed(name: str, model: ModelConfig) -> ModelConfig:
+    """The model with its servers' addresses: the config's own, or else the environment's; unchanged without either."""
+    found = os.environ.get(url_variable(name), "")
+    if model.engine not in ("vllm", "openai") or model.url or not found:
+        return model
+    urls = tuple(url.strip() for url in found.split(",") if url.strip())
+    return model.model_copy(update={"url": urls[0] if len(urls) == 1 else urls})
+
+
+def needs_server(name: str, model: ModelConfig) -> bool:
+    """Whether a command that uses this model must run under `python -m inference serve`."""
+    return model.engine == "vllm" and not addressed(name, model).url

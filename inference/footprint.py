@@ -1,4 +1,4 @@
-"""How much memory a model takes: its weights, and the keys and values of a token. Read from its config.json alone."""
+"""The memory that a model takes for its weights and for the keys and values of a token, from its config.json."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True)
 class Footprint:
+    """The sizes of a model, from which its memory follows."""
+
     parameters: int
-    """Tied weights count once."""
+    """The number of parameters; tied weights count once."""
     weight_bytes: int
     kv_bytes_per_token: int
-    """Keys and values of all layers for one token of one sequence."""
+    """Bytes of the keys and values of all layers for one token."""
     kv_heads: int
-    """Heads that keys and values can be split over: more devices than heads hold copies."""
+    """The number of heads that keys and values can be split over; more devices hold copies."""
     linear_features: int
-    """Sum of inputs and outputs of every linear layer but the head: an all-linear LoRA of rank r has r times as many
+    """The inputs plus outputs of every linear layer but the head; an all-linear LoRA of rank r has r times as many
     parameters."""
 
     def lora_parameters(self, rank: int) -> int:
@@ -27,7 +29,7 @@ class Footprint:
 
 
 def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
-    """Of a local folder or a hub name. The model is built without its weights, so what is counted is what will load."""
+    """The footprint of a local folder or hub name, counted on a model that is built without its weights. UserError."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,15 +1,15 @@
 """A scripted engine: replies written beforehand, through the same protocol as a model. For tests and dry runs.
 
-A script is a JSONL file of rules, tried in order; the first that matches speaks:
+A script is a JSONL file of rules, tried in order; the first that matches gives the reply:
 
     {"match": "Question:", "prompt": "searcher", "reply": "{\\"search_query\\": \\"harbour\\"}"}
     {"match": "relevant?", "replies": ["yes", "no"]}      one of them, chosen by the call's seed
     {"match": "crash", "error": "the server is gone"}     raises EngineError
     {"default": "I do not know."}                         when nothing above matches
 
-`match` is looked for in the last user message (in the whole prompt where a call has no messages), `prompt` in
-the whole prompt text. A rule may add `delay`, in seconds, and `adapted`: true where it is for adapters alone, false
-where for the base model.
+`match` is searched in the last user message (in the whole prompt where a call has no messages), `prompt` in
+the whole prompt text. A rule may add `delay`, in seconds, and `adapted`: true where it applies to adapters only, false
+where to the base model only.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Rule(BaseModel):
     adapted: bool | None = None
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Rule:
-        said = [self.reply is not None, bool(self.replies), self.error is not None, self.default is not None]
-        if sum(said) != 1:
+    def _check_one_outcome(self) -> Rule:
+        outcomes = [self.reply is not None, bool(self.replies), self.error is not None, self.default is not None]
+        if sum(outcomes) != 1:
             raise ValueError("a rule has exactly one of reply, replies, error, default")
         return self
 
-    def holds(self, last: str, prompt: str, adapted: bool) -> bool:
+    def matches(self, last: str, prompt: str, adapted: bool) -> bool:
         if self.adapted is not None and self.adapted is not adapted:
             return False
         return self.default is not None or (self.match in last and self.prompt in prompt)
@@ -67,7 +67,7 @@ class Rule(BaseModel):
 
 @dataclass(frozen=True)
 class Call:
-    """What one call of the engine was given."""
+    """The arguments of one call of the engine."""
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -75,14 +75,14 @@ class Call:
     messages: tuple[Message, ...]
 
 
-class Said:
+class ScriptedReply:
     """A reply with probabilities: pieces of text, the probability of each piece's tokens, and that of ending there."""
 
     def __init__(self, *pieces: tuple[str, float], end: float = 1.0) -> None:
         self.pieces, self.end = pieces, end
 
 
-Reply = str | Said
+Reply = str | ScriptedReply
 Replies = Callable[[str, SamplingParams, Sequence[Message]], Reply] | Sequence[Reply | Exception]
 
 
@@ -90,8 +90,8 @@ class ScriptedEngine:
     """`replies` is a function of (prompt text, params, messages), or a list that is used up in the order of calls.
 
     An exception in a list is raised in its turn. Replies are encoded like any text and end with the end-of-turn
-    token, unless `max_tokens` or the context cuts them; the tokens of a plain text are certain. `calls` keeps what was
-    asked, `running` how many calls are in flight and `widest` the most there were.
+    token, unless `max_tokens` or the context cuts them; the tokens of a plain text are certain. `calls` keeps the
+    arguments of every call; `running` counts calls in flight, and `max_running` is their maximum.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ScriptedEngine:
         self.format, self.max_context, self.fingerprint = chat, max_context, fingerprint
         self.delay = delay
         self.calls: list[Call] = []
-        self.running = self.widest = 0
+        self.running = self.max_running = 0
         self._reply: Callable[[str, SamplingParams, Sequence[Message]], Reply] = (
             replies if callable(replies) else _in_order(list(replies))
         )
@@ -132,17 +132,17 @@ class ScriptedEngine:
     ) -> Completion:
         self.calls.append(Call(tuple(prompt), params, adapter, tuple(messages)))
         self.running += 1
-        self.widest = max(self.widest, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
-            said, delay = self._said(self.format.decode(prompt), params, messages, adapter is not None)
+            reply, delay = self._reply_to(self.format.decode(prompt), params, messages, adapter is not None)
             if delay:
                 await asyncio.sleep(delay)
         finally:
             self.running -= 1
-        said = said if isinstance(said, Said) else Said((said, 1.0))
-        tokens = [(i, math.log(p)) for text, p in said.pieces for i in self.format.encode(text)]
-        tokens.append((self.format.end_of_turn, math.log(said.end)))
-        text = "".join(text for text, _ in said.pieces)
+        reply = reply if isinstance(reply, ScriptedReply) else ScriptedReply((reply, 1.0))
+        tokens = [(i, math.log(p)) for text, p in reply.pieces for i in self.format.encode(text)]
+        tokens.append((self.format.end_of_turn, math.log(reply.end)))
+        text = "".join(text for text, _ in reply.pieces)
         finish: FinishReason = "stop"
         room = self.max_context - len(prompt)
         if len(tokens) > min(params.max_tokens, room):
@@ -157,31 +157,31 @@ class ScriptedEngine:
             logprobs=tuple(logprob for _, logprob in tokens) if params.logprobs else None,
         )
 
-    def _said(
+    def _reply_to(
         self, prompt: str, params: SamplingParams, messages: Sequence[Message], adapted: bool
     ) -> tuple[Reply, float]:
         if not self._rules:
             return self._reply(prompt, params, messages), self.delay
         last = next((m["content"] for m in reversed(messages) if m["role"] == "user"), prompt)
         for rule in self._rules:
-            if rule.holds(last, prompt, adapted):
+            if rule.matches(last, prompt, adapted):
                 return rule.answer(params.seed), rule.delay
         raise EngineError(f"no rule of the script matches: {last[-200:]!r}")
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: no memory or connection is held."""
 
 
 def _in_order(replies: list[Reply | Exception]) -> Callable[..., Reply]:
-    """The replies one after another; more calls than replies is an EngineError."""
-    left = iter(replies)
+    """A function that returns the replies one after another; more calls than replies is an EngineError."""
+    remaining = iter(replies)
 
     def reply(*_: Any) -> Reply:
-        said = next(left, None)
-        if said is None:
+        reply = next(remaining, None)
+        if reply is None:
             raise EngineError(f"the script has only {len(replies)} replies")
-        if isinstance(said, Exception):
-            raise said
-        return said
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     return reply

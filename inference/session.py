@@ -1,6 +1,6 @@
 """Which trajectory a request belongs to, without every system having to say so.
 
-`run_episode` marks what it runs; engines over several servers (inference/http/replicas.py) look here, so that all
+`run_episode` marks what it runs; engines over several servers (inference/http/replicas.py) look it up, so that all
 requests of a trajectory meet the server that has its prefix in cache.
 """
 
@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from typing import Protocol
 
 
-class Place(Protocol):
-    def leave(self) -> None: ...
+class Assignment(Protocol):
+    """A session's slot on a server, given back when the session ends."""
+
+    def release(self) -> None: ...
 
 
 class Session:
@@ -21,14 +23,14 @@ class Session:
 
     def __init__(self, question: str) -> None:
         self.question = question
-        """What begins alike asks the same question, such as the samples of one question."""
-        self.places: dict[int, Place] = {}
-        """Where it has its place, by the id of the engine that gave it."""
+        """Identifies the common prefix: the samples of one question have the same value."""
+        self.assignments: dict[int, Assignment] = {}
+        """The server that it is assigned to, by the id of the engine that assigned it."""
 
     def end(self) -> None:
-        for place in self.places.values():
-            place.leave()
-        self.places.clear()
+        for assignment in self.assignments.values():
+            assignment.release()
+        self.assignments.clear()
 
 
 _current: ContextVar[Session | None] = ContextVar("session", default=None)
@@ -36,7 +38,7 @@ _current: ContextVar[Session | None] = ContextVar("session", default=None)
 
 @contextmanager
 def session(question: str) -> Iterator[Session]:
-    """All requests from here on, also those of tasks that are started here, belong to one new session."""
+    """Open a session: requests inside the context, those of tasks that are started in it included, belong to it."""
     opened = Session(question)
     token = _current.set(opened)
     try:
@@ -47,4 +49,5 @@ def session(question: str) -> Iterator[Session]:
 
 
 def current_session() -> Session | None:
+    """The session of the running task, or None outside of one."""
     return _current.get()

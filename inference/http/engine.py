@@ -1,4 +1,4 @@
-"""Engines over HTTP: vLLM, which takes token ids and gives them back, and any server that speaks OpenAI's chat API."""
+"""Engines over HTTP: vLLM, which takes and returns token ids, and any server with OpenAI's chat API."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from inference.adapters import load_request
 from inference.chat import ChatFormat, load_tokenizer
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.http.adapter_check import check_adapter
-from inference.http.connection import Connection, Refused
+from inference.http.connection import Connection, StatusError
 from inference.http.protocol import (
     NoTokenIds,
     ServedModels,
-    read_answer,
+    is_context_full,
+    is_schema_rejected,
+    parse_response,
     text_completion,
     text_request,
     token_completion,
     token_request,
 )
-from inference.http.refusals import context_is_full, schema_is_refused
-from ratchet.config import ModelConfig
+from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.retry import TRANSIENT, Backoff
 from ratchet.records import content_key
 
 RELOADS = 3
-"""How often one request has its adapter loaded anew: a restarted server has forgotten it."""
+"""How often one request reloads its adapter: a restarted server has lost it."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Stats:
-    """What one server has answered."""
+    """Totals over the requests that one server has answered."""
 
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Prompt tokens out of its prefix cache."""
+    """Prompt tokens that came out of its prefix cache."""
     new_tokens: int = 0
 
 
 @dataclass(eq=False)
 class _Loaded:
-    """An adapter as this server knows it; another object after it was loaded anew."""
+    """An adapter on this server; reloading creates another object."""
 
     name: str
 
@@ -57,7 +58,7 @@ class HttpEngine:
     """See `inference.engine.Engine`. engine "vllm": ids both ways. engine "openai": text, marked as re-tokenised.
 
     A fault that every later request would meet too (no server, wrong key, unknown model, an adapter that cannot be
-    loaded) is a UserError, which stops the command: what is finished is kept, and the same command goes on later.
+    loaded) is a UserError, which stops the command: finished work is kept, and the same command resumes later.
     `served`: the server is known to be up.
     """
 
@@ -70,11 +71,11 @@ class HttpEngine:
         """Lowered to the server's own limit at the first request, where the server tells it."""
         self.stats = Stats()
         self._model = model
-        self._name = model.served_name or model.path
+        self._name = model.served_name or written(model.path)
         self.fingerprint = content_key("http", self._name, model.revision, self.format.digest)
-        self._places = asyncio.Semaphore(model.concurrency)
+        self._slots = asyncio.Semaphore(model.concurrency)
         self._setup = asyncio.Lock()
-        self._met = False
+        self._connected = False
         self._adapters: dict[str, _Loaded] = {}
         self._warned: set[str] = set()
 
@@ -87,7 +88,7 @@ class HttpEngine:
     ) -> Completion:
         if self._model.engine != "vllm":
             self._check_text_request(params, adapter, messages)
-        await self.meet()
+        await self.connect()
         room = self.max_context - len(prompt)
         if room < 1:
             raise EngineError(f"the prompt has {len(prompt)} tokens, the model's context holds {self.max_context}")
@@ -101,20 +102,20 @@ class HttpEngine:
                 if self.stats.requests:
                     raise
                 raise UserError(str(error)) from None
-            except Refused as error:
-                if context_is_full(error.status, error.codes, error.words):
+            except StatusError as error:
+                if is_context_full(error.status, error.codes, error.text):
                     self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")
                     return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
-                if params.schema is not None and schema_is_refused(error.status, error.codes, error.words):
+                if params.schema is not None and is_schema_rejected(error.status, error.codes, error.text):
                     raise EngineError(
-                        f"{error}\nThe server refuses the JSON schema that this answer is to follow, and will do so "
-                        f"again. Serve with another backend for it, or set system.malformed: reask, which sends none: "
+                        f"{error}\nThe server refuses the JSON schema of this answer. Serve with another "
+                        f"structured-outputs backend, or set system.malformed: reask, which sends no schema: "
                         f"{json.dumps(params.schema)[:500]}"
                     ) from None
                 if error.status != 404:
                     raise
                 if adapter and reloads < RELOADS:
-                    if self._adapters.get(adapter) is loaded:  # else another request has seen to it
+                    if self._adapters.get(adapter) is loaded:  # else another request has reloaded it
                         self._adapters.pop(adapter, None)
                     continue
                 name = loaded.name if loaded else self._name
@@ -140,7 +141,7 @@ class HttpEngine:
         messages: Sequence[Message],
     ) -> Completion:
         name, seeded = loaded.name if loaded else self._name, self._model.send_seed
-        async with self._places:
+        async with self._slots:
             if self._model.engine == "vllm":
                 body = token_request(name, prompt, params, room, self.format, seeded)
                 answer = await self.connection.json("POST", "completions", body)
@@ -159,32 +160,32 @@ class HttpEngine:
     def _check_text_request(self, params: SamplingParams, adapter: str | None, messages: Sequence[Message]) -> None:
         if adapter is not None:
             raise UserError(
-                f"{adapter}: a server that speaks text cannot switch adapters; set engine: vllm, or serve the "
+                f"{adapter}: a server over text cannot switch adapters; set engine: vllm, or serve the "
                 "adapter's merged weights as a model of their own"
             )
         if params.logprobs or (messages and messages[-1]["role"] == "assistant"):
             raise UserError(
-                "a server that speaks text neither continues an answer that is begun nor gives log-probabilities of "
+                "a server over text neither continues an answer that has started nor returns log-probabilities of "
                 "our tokens, and this system needs one of them; set engine: vllm or local"
             )
         if not messages:
-            raise EngineError("a server that speaks text needs the messages, not only their tokens")
+            raise EngineError("a server over text needs the messages, not only their tokens")
 
     # Once per server, once per adapter
 
-    async def meet(self) -> None:
-        """At the first call: check that the server is there and serves the model, and learn its context length."""
-        if self._met:
+    async def connect(self) -> None:
+        """At the first call: check that the server is up and serves the model, and read its context length."""
+        if self._connected:
             return
         async with self._setup:
-            if not self._met:
-                await self._greet()
-                self._met = True
+            if not self._connected:
+                await self._query_models()
+                self._connected = True
 
-    async def _greet(self) -> None:
+    async def _query_models(self) -> None:
         url = self.connection.url
         try:
-            served = read_answer(ServedModels, await self.connection.json("GET", "models")).data
+            served = parse_response(ServedModels, await self.connection.json("GET", "models")).data
         except EngineError as error:
             if self._model.engine == "vllm":
                 raise UserError(f"{error}\nIs {url} a vLLM server, and is `url` complete (with /v1)?") from None
@@ -206,13 +207,13 @@ class HttpEngine:
             return self._adapters[folder]
 
     async def _load(self, folder: str) -> str:
-        """Have vLLM load an adapter under a name of its own content: a reused name would meet a stale prefix cache."""
+        """Have vLLM load an adapter; returns its name there, a digest of the content (see `load_request`)."""
         body = await asyncio.to_thread(load_request, folder)
         name = body["lora_name"]
         try:
-            # vLLM answers 500 for adapters that it cannot use: trying again would not help.
+            # vLLM answers 500 for adapters that it cannot use: a retry would not help.
             await self.connection.request("POST", "load_lora_adapter", body, TRANSIENT - {500})
-        except Refused as error:
+        except StatusError as error:
             if "already been loaded" not in str(error):
                 raise UserError(
                     f"{folder}: {self.connection.url} cannot load this adapter: {error}\nServe with --enable-lora "

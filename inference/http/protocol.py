@@ -1,4 +1,4 @@
-"""What goes over the wire to a server of language models and what comes back, as pure functions.
+"""Request bodies and responses of servers of language models, as pure functions.
 
 Fields were read from vLLM 0.32's own protocol (entrypoints/openai/completion) and OpenAI's chat completions.
 """
@@ -6,7 +6,8 @@ Fields were read from vLLM 0.32's own protocol (entrypoints/openai/completion) a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
@@ -18,27 +19,53 @@ from ratchet.errors import UserError
 
 A = TypeVar("A", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+REJECTION_STATUSES = frozenset({400, 413, 422})
+"""Statuses for an invalid request; old versions of llama.cpp answer 500, which is retried and then fails.
+
+The codes and messages below are from vLLM 0.32's source (its errors name the parameter instead of a code) and from the
+error responses of OpenAI, llama.cpp, SGLang, TGI and llama-cpp-python."""
+CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "input_tokens", "input_text"}
+CONTEXT_MESSAGE = re.compile(
+    r"""maximum\ context\ length\ (is|of)\ \d+\ tokens
+    | longer\ than\ the\ (maximum\ model\ length\ of|model's\ context\ length) \ \(?\d+
+    | exceeds?\ the\ available\ context\ size
+    | requested\ tokens\ \(\d+\)\ exceed\ context\ window\ of\ \d+
+    | `?inputs`?\ (tokens\ \+\ `?max_new_tokens`?\ must\ be\ <= | must\ have\ less\ than\ \d+\ tokens)
+    | max_tokens\ must\ be\ at\ least\ 1,\ got\ 0 # vLLM, where a prompt of exactly the context's length leaves no room
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+SCHEMA_CODES = {"response_format", "structured_outputs", "guided_json", "grammar"}
+SCHEMA_MESSAGE = re.compile(r"schema|grammar|structured.outputs?|response_format|guided_|ebnf", re.IGNORECASE)
 
 
 class NoTokenIds(EngineError):
-    """The server spoke text: it cannot do otherwise, or this answer is an odd one."""
+    """The response has no token ids: the server cannot return them, or this response is malformed."""
 
 
-class Details(BaseModel):
+class PromptTokensDetails(BaseModel):
+    """`usage.prompt_tokens_details` of a response."""
+
     cached_tokens: Count | None = None
 
 
 class Usage(BaseModel):
+    """`usage` of a response, in tokens."""
+
     prompt_tokens: Count
     completion_tokens: Count = 0
-    prompt_tokens_details: Details | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
 
 
 class TokenLogprobs(BaseModel):
+    """`logprobs` of a completion, one for each token."""
+
     token_logprobs: list[FiniteFloat | None]
 
 
 class TokenChoice(BaseModel):
+    """A completion as token ids."""
+
     finish_reason: str | None = None
     stop_reason: StrictInt | str | None = None
     token_ids: list[StrictInt] | None = None
@@ -46,26 +73,36 @@ class TokenChoice(BaseModel):
     logprobs: TokenLogprobs | None = None
 
 
-class TokenAnswer(BaseModel):
+class TokenResponse(BaseModel):
+    """The response of POST /completions."""
+
     choices: list[TokenChoice] = Field(min_length=1)
     usage: Usage
 
 
 class TextMessage(BaseModel):
+    """The message of a chat completion."""
+
     content: str | None = None
 
 
 class TextChoice(BaseModel):
+    """A chat completion as text."""
+
     message: TextMessage
     finish_reason: str | None = None
 
 
-class TextAnswer(BaseModel):
+class TextResponse(BaseModel):
+    """The response of POST /chat/completions."""
+
     choices: list[TextChoice] = Field(min_length=1)
     usage: Usage | None = None
 
 
 class ServedModel(BaseModel):
+    """An entry of GET /models."""
+
     id: str
     max_model_len: int | None = None
     parent: str | None = None
@@ -73,26 +110,29 @@ class ServedModel(BaseModel):
 
 
 class ServedModels(BaseModel):
+    """The response of GET /models."""
+
     data: list[ServedModel]
 
 
-def read_answer(kind: type[A], data: Any) -> A:
-    """Raises EngineError that names the first field which is not as it should be."""
+def parse_response(kind: type[A], data: Any) -> A:
+    """Validate a decoded response. EngineError names the first field that is invalid."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(str(part) for part in problem["loc"]) or "answer"
-        raise EngineError(f"the server's answer cannot be used: {field}: {problem['msg']}") from None
+        raise EngineError(f"the server's response is invalid: {field}: {problem['msg']}") from None
 
 
 def token_request(
     model: str, prompt: Sequence[int], params: SamplingParams, room: int, chat: ChatFormat, send_seed: bool
 ) -> dict[str, Any]:
-    """Body of POST /completions of vLLM: ids in, ids out.
+    """The body of vLLM's POST /completions: token ids in, token ids out. `room`: new tokens that the context allows.
 
     Every sampling setting that a model's generation_config.json may set is sent: the server would otherwise apply
     those (Qwen2.5: top_k 20, repetition_penalty 1.05) and sample another distribution than the other engines.
+    EngineError for a schema together with log-probabilities, which vLLM does not support.
     """
     if params.schema is not None and params.logprobs:
         raise EngineError("vLLM gives log-probabilities under the grammar, not the model's own; ask for one of the two")
@@ -121,11 +161,11 @@ def token_request(
 
 @lru_cache(maxsize=256)
 def schema_grammar(schema: str) -> str:
-    """A JSON schema as the grammar that the in-process engine uses, in xgrammar's own notation.
+    """Convert a JSON schema to the grammar that the in-process engine uses, in xgrammar's own notation.
 
-    A schema itself is compiled by vLLM in another way: either with white space anywhere, which small models fill an
+    vLLM compiles a schema itself differently: either with white space anywhere, which small models fill an
     answer with, or (--structured-outputs-config.disable_any_whitespace) with none even where JSON usually has some:
-    {"a":1}. Under another grammar the same model says other things. Raises UserError.
+    {"a":1}. Another grammar changes the output of the same model. Raises UserError.
     """
     import xgrammar
 
@@ -136,7 +176,11 @@ def schema_grammar(schema: str) -> str:
 
 
 def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:
-    answer = read_answer(TokenAnswer, data)
+    """The completion in a response of POST /completions, its ids exactly those that the server sampled.
+
+    EngineError where the response is invalid, or the server changed the prompt; NoTokenIds where it has no ids.
+    """
+    answer = parse_response(TokenResponse, data)
     choice = answer.choices[0]
     if answer.usage.prompt_tokens != len(prompt) or choice.prompt_token_ids not in (None, list(prompt)):
         raise EngineError(
@@ -145,12 +189,12 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
         )
     if choice.token_ids is None:
         raise NoTokenIds(
-            "the server gives no token ids back, so its actions cannot be trained on as they were sampled; serve "
-            "with a vLLM that knows return_token_ids (0.10.2 or newer), or set engine: openai"
+            "the server returns no token ids, so its actions cannot be trained on as they were sampled; serve "
+            "with a vLLM that supports return_token_ids (0.10.2 or newer), or set engine: openai"
         )
     ids, ended = choice.token_ids, choice.finish_reason == "stop"
     if len(ids) > params.max_tokens:
-        raise EngineError(f"the server gave {len(ids)} tokens where {params.max_tokens} were asked for")
+        raise EngineError(f"the server returned {len(ids)} tokens where {params.max_tokens} were asked for")
     if ended:
         # Some versions leave the token that ended the turn out of the list. stop_reason names it, or is null for the
         # tokenizer's own end-of-sequence token.
@@ -158,18 +202,18 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
         expected = chat.control_ids if named is None else {named}
         if not ids or ids[-1] not in expected:
             ids = [*ids, chat.end_of_turn if named is None else named]
-    strange = next((i for i in ids if not 0 <= i < chat.vocabulary), None)
-    if strange is not None:
+    invalid = next((i for i in ids if not 0 <= i < chat.vocabulary), None)
+    if invalid is not None:
         raise EngineError(
-            f"the server gave the token id {str(strange)[:30]}, and the tokenizer's go from 0 to "
-            f"{chat.vocabulary - 1}: does it serve another model?"
+            f"the server returned the token id {str(invalid)[:30]}, and the tokenizer's go from 0 to "
+            f"{chat.vocabulary - 1}: is it serving another model?"
         )
     logprobs = None
     if params.logprobs:
         given = choice.logprobs.token_logprobs if choice.logprobs else []
         logprobs = tuple(value for value in given if value is not None)
         if len(logprobs) != len(ids):
-            raise EngineError(f"the server gave {len(logprobs)} log-probabilities for {len(ids)} tokens")
+            raise EngineError(f"the server returned {len(logprobs)} log-probabilities for {len(ids)} tokens")
     details = answer.usage.prompt_tokens_details
     return Completion(
         ids=tuple(ids),
@@ -187,7 +231,7 @@ def text_request(
     """Body of POST /chat/completions. The server encodes the text itself, so control tokens in it are broken up."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": m["role"], "content": chat.disarm(m["content"])} for m in messages],
+        "messages": [{"role": m["role"], "content": chat.escape_control_tokens(m["content"])} for m in messages],
         "max_tokens": min(params.max_tokens, room),
         "temperature": params.temperature,
         "top_p": params.top_p,
@@ -201,8 +245,11 @@ def text_request(
 
 
 def text_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:
-    """The ids are computed here, from the text: not always those that the model sampled."""
-    answer = read_answer(TextAnswer, data)
+    """The completion in a response of POST /chat/completions. Its ids are computed from the text, and marked so.
+
+    EngineError where the response is invalid.
+    """
+    answer = parse_response(TextResponse, data)
     choice, usage = answer.choices[0], answer.usage
     if choice.message.content is None:
         raise EngineError(f"the server's answer holds no text (finish_reason {str(choice.finish_reason)[:100]!r})")
@@ -226,3 +273,13 @@ def _finish(reason: str | None, new_tokens: int, params: SamplingParams) -> Fini
     if reason == "length":
         return "length" if new_tokens >= params.max_tokens else "context"
     raise EngineError(f"the server ended the answer for the reason {str(reason)[:100]!r}")
+
+
+def is_context_full(status: int, codes: Collection[str], text: str) -> bool:
+    """Whether the prompt has more tokens than the server's context holds."""
+    return status in REJECTION_STATUSES and (not CONTEXT_CODES.isdisjoint(codes) or bool(CONTEXT_MESSAGE.search(text)))
+
+
+def is_schema_rejected(status: int, codes: Collection[str], text: str) -> bool:
+    """Whether the server rejects the schema of a request that has one."""
+    return status in REJECTION_STATUSES and (not SCHEMA_CODES.isdisjoint(codes) or bool(SCHEMA_MESSAGE.search(text)))

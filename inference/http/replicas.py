@@ -1,10 +1,10 @@
-"""One model behind several servers: every trajectory keeps to one of them, and moves when that one is lost.
+"""One model behind several servers: every trajectory stays on one of them, and moves when that one is lost.
 
-A trajectory's turns extend one prefix, which only the server that answered before has in its cache; and the samples of
-a question begin alike. So a trajectory stays where it is, and a new one prefers the servers that already have its
+A trajectory's turns extend one prefix, which only the server that answered before has in its cache, and the samples of
+a question share a prefix. So a trajectory stays where it is, and a new one prefers the servers that already have its
 question, as long as they carry no more than SLACK times their share of the trajectories (consistent hashing with
 bounded loads: Mirrokni et al. 2016, without the hash, for we know all loads); else it goes to the least loaded one.
-With few trajectories in flight this is plain balance, with many it is nearly always the cache.
+With few trajectories in flight this balances load; with many it nearly always hits the cache.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from collections.abc import Sequence
 from functools import partial
 
 from inference.engine import Completion, Message, SamplingParams
-from inference.http.connection import HOW_TO_START, Broken, ServerLost, what_happened
+from inference.http.connection import HOW_TO_START, RequestDropped, ServerLost, problem_summary
 from inference.http.engine import HttpEngine, Stats
 from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 
 SLACK = 1.25
-"""How far above its share of the trajectories a server may go to have a question's samples together."""
-QUICK = 2.0
-"""Seconds for which a lost server is waited for while another one is there."""
-TRY_AGAIN = 30.0
-"""Seconds until new work goes to a lost server again, to see whether it is back."""
-REMEMBERED = 4096
-"""Questions whose servers are remembered; those in flight are far fewer."""
+"""How far above its share of the trajectories a server's load may go to keep a question's samples together."""
+FAILOVER_PATIENCE = 2.0
+"""Seconds that requests wait for a lost server while another one is up."""
+LOST_SECONDS = 30.0
+"""Seconds until new work is sent to a lost server again."""
+MAX_QUESTIONS = 4096
+"""The number of questions whose servers are remembered; those in flight are far fewer."""
 
 logger = logging.getLogger(__name__)
 
 
 class Replica:
-    """One of the servers, and what it carries."""
+    """One of the servers, and its load."""
 
     def __init__(self, engine: HttpEngine) -> None:
         self.engine = engine
         self.load = 0
-        """Trajectories that have their place here."""
+        """Trajectories that are assigned to this server."""
         self.lost_until = 0.0
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self.load -= 1
 
 
@@ -66,11 +66,11 @@ class ReplicaEngine:
         first = self.replicas[0].engine
         self.format, self.fingerprint = first.format, first.fingerprint
         self.max_context = model.max_context
-        """Lowered to the least of all at the first request: it must not matter where a trajectory is answered."""
+        """Lowered to the minimum of all at the first request: it must not matter where a trajectory is answered."""
         self._timeout = model.timeout
         self._setup = asyncio.Lock()
-        self._met = False
-        self._homes: OrderedDict[str, set[Replica]] = OrderedDict()
+        self._connected = False
+        self._replicas_of: OrderedDict[str, set[Replica]] = OrderedDict()
 
     @property
     def stats(self) -> dict[str, Stats]:
@@ -84,89 +84,91 @@ class ReplicaEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
-        await self._meet()
+        await self._connect()
         with contextlib.ExitStack() as stack:
-            # A request of no trajectory, such as one of a judge's runs, goes where its equals went.
-            here = current_session() or stack.enter_context(session(f"prompt {hash(tuple(prompt))}"))
+            # A request outside of a trajectory, such as a judge's, goes where requests with the same prompt went.
+            current = current_session() or stack.enter_context(session(f"prompt {hash(tuple(prompt))}"))
             first_loss: float | None = None
             while True:
-                replica = self._place(here)
+                replica = self._assign(current)
                 try:
                     return await replica.engine.generate(prompt, params, adapter, messages)
-                except (ServerLost, Broken) as error:
+                except (ServerLost, RequestDropped) as error:
                     now = _now()
                     first_loss = now if first_loss is None else first_loss
-                    self._lose(replica, error)
-                    if not self._up() or now - first_loss > self._timeout:
+                    self._mark_lost(replica, error)
+                    if not self._available() or now - first_loss > self._timeout:
                         raise
 
     async def close(self) -> None:
         for replica in self.replicas:
             await replica.engine.close()
 
-    async def _meet(self) -> None:
-        """At the first request: every server must serve the model; one that is not there yet may come later."""
-        if self._met:
+    async def _connect(self) -> None:
+        """At the first request: check that every server serves the model; one that is not up yet may come later."""
+        if self._connected:
             return
         async with self._setup:
-            if self._met:
+            if self._connected:
                 return
 
-            async def greet(replica: Replica) -> ServerLost | None:
+            async def connect(replica: Replica) -> ServerLost | None:
                 try:
-                    await replica.engine.meet()
+                    await replica.engine.connect()
                 except ServerLost as error:
                     return error
                 return None
 
-            absent = await together([greet(replica) for replica in self.replicas])
+            absent = await gather_or_cancel([connect(replica) for replica in self.replicas])
             problems = [error for error in absent if error]
             if len(problems) == len(self.replicas):
-                raise UserError("\n".join([*map(what_happened, problems), f"That is all of them; {HOW_TO_START}"]))
+                raise UserError(
+                    "\n".join([*map(problem_summary, problems), f"None of the servers answers; {HOW_TO_START}"])
+                )
             for replica, error in zip(self.replicas, absent, strict=True):
                 if error:
-                    self._lose(replica, error)
+                    self._mark_lost(replica, error)
             self.max_context = min(replica.engine.max_context for replica in self.replicas)
             for replica in self.replicas:
                 replica.engine.max_context = self.max_context
-            self._met = True
+            self._connected = True
 
-    def _place(self, here: Session) -> Replica:
-        """The session's server; one is chosen where it has none, or has lost it and another one is there."""
-        up = self._up()
-        old = here.places.get(id(self))
+    def _assign(self, current: Session) -> Replica:
+        """The session's server; a new one is chosen where it has none, or where it is lost and another one is up."""
+        up = self._available()
+        old = current.assignments.get(id(self))
         if isinstance(old, Replica):
             if old in up or not up:
                 return old
-            old.leave()
-        chosen = self._choose(here.question, up or self.replicas)
+            old.release()
+        chosen = self._choose(current.question, up or self.replicas)
         chosen.load += 1
-        here.places[id(self)] = chosen
+        current.assignments[id(self)] = chosen
         return chosen
 
     def _choose(self, question: str, among: Sequence[Replica]) -> Replica:
-        homes = self._homes.setdefault(question, set())
-        self._homes.move_to_end(question)
-        if len(self._homes) > REMEMBERED:
-            self._homes.popitem(last=False)
+        known = self._replicas_of.setdefault(question, set())
+        self._replicas_of.move_to_end(question)
+        if len(self._replicas_of) > MAX_QUESTIONS:
+            self._replicas_of.popitem(last=False)
         share = (sum(replica.load for replica in among) + 1) / len(among)
-        near = [replica for replica in among if replica in homes and replica.load < math.ceil(SLACK * share)]
+        near = [replica for replica in among if replica in known and replica.load < math.ceil(SLACK * share)]
         now = _now()
         chosen = min(near or among, key=lambda replica: (max(0.0, replica.lost_until - now), replica.load))
-        homes.add(chosen)
+        known.add(chosen)
         return chosen
 
-    def _up(self) -> list[Replica]:
+    def _available(self) -> list[Replica]:
         now = _now()
         return [replica for replica in self.replicas if replica.lost_until <= now]
 
     def _patience(self, mine: Replica) -> float:
-        return QUICK if any(replica is not mine for replica in self._up()) else self._timeout
+        return FAILOVER_PATIENCE if any(replica is not mine for replica in self._available()) else self._timeout
 
-    def _lose(self, replica: Replica, error: Exception) -> None:
+    def _mark_lost(self, replica: Replica, error: Exception) -> None:
         if replica.lost_until <= _now():
-            logger.warning("%s; its trajectories go elsewhere for %g s", what_happened(error), TRY_AGAIN)
-        replica.lost_until = _now() + TRY_AGAIN
+            logger.warning("%s; its trajectories go elsewhere for %g s", problem_summary(error), LOST_SECONDS)
+        replica.lost_until = _now() + LOST_SECONDS
 
 
 def _now() -> float:

@@ -1,8 +1,8 @@
-"""The in-process engine: every running trajectory's request in one batch, a step at a time.
+"""The in-process engine: continuous batching of the requests of all running trajectories.
 
 A scheduler thread owns the model. Each step takes one new token of every decoding sequence and, within a budget,
 tokens of prompts that are not cached yet; requests join and leave between steps, so the batch never waits for its
-longest member. A request whose prompt begins like one that is being prefilled right now waits for it and then shares
+longest member. A request whose prompt shares a prefix with one that is being prefilled waits for it and then shares
 its blocks: eight samples of a question cost one prefill.
 """
 
@@ -25,18 +25,17 @@ from inference.adapters import adapter_digest
 from inference.chat import ChatFormat, load_tokenizer
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
 from inference.local.cache import BLOCK
-from inference.local.grammar import Grammars, Matcher
-from inference.local.kernels import NO_TOKEN, NOT_FINITE, Array, log_probability, sample
 from inference.local.model import Chunk, PackedModel, model_fingerprint
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, Array, Grammars, Matcher, log_probability, sample
 from ratchet.config import ModelConfig
 
 PREFILL_TOKENS = 512
-"""Prompt tokens in one step: enough to keep the processor busy, few enough that decoding goes on."""
+"""Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""
 
 
 @dataclass
 class Stats:
-    """What the engine has done since it started."""
+    """Totals since the engine started."""
 
     steps: int = 0
     prefilled: int = 0
@@ -55,19 +54,19 @@ class _Request:
     """Prefix-cache namespace: an adapter's keys and values are its own."""
     future: Future[Completion]
     matcher: Matcher | None
-    room: int
-    """Most new tokens, by max_tokens and by the context window."""
-    draws: random.Random
+    max_new: int
+    """The limit of new tokens, by max_tokens and by the context window."""
+    rng: random.Random
     ids: list[int] = field(default_factory=list)
     """Prompt and new tokens."""
     computed: int = 0
     """Tokens whose keys and values are in `blocks`."""
-    filed: int = 0
-    """Full blocks that are filed for sharing."""
+    cached_blocks: int = 0
+    """The number of full blocks that are in the prefix cache."""
     blocks: list[int] = field(default_factory=list)
     cached: int = 0
     deadline: float | None = None
-    """Set when the request is first admitted: waiting for a place costs it nothing."""
+    """Set when the request is first admitted: time in the queue does not count."""
     logprobs: list[float] = field(default_factory=list)
 
     def is_late(self, now: float) -> bool:
@@ -97,7 +96,7 @@ class LocalEngine:
         self._scratch = np.empty(self._model.vocabulary, np.float32)
         self._fault: BaseException | None = None
         self._no_mask = np.zeros(1, np.int32)
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._run_scheduler, name="engine", daemon=True)
         self._thread.start()
 
     async def generate(
@@ -117,10 +116,10 @@ class LocalEngine:
             raise EngineError(
                 f"{len(prompt)} + {room} tokens need more cache than cache_gb={self._config.cache_gb} holds; raise it"
             )
-        strange = next((i for i in prompt if not 0 <= i < self._model.vocabulary), None)
-        if strange is not None:
+        invalid = next((i for i in prompt if not 0 <= i < self._model.vocabulary), None)
+        if invalid is not None:
             raise EngineError(
-                f"the prompt holds the token id {strange}, and the model's go from 0 to {self._model.vocabulary - 1}"
+                f"the prompt holds the token id {invalid}, and the model's go from 0 to {self._model.vocabulary - 1}"
             )
         number, root = self._adapter(adapter)
         request = _Request(
@@ -130,12 +129,12 @@ class LocalEngine:
             root=root,
             future=Future(),
             matcher=self._grammars.matcher(params.schema) if params.schema is not None else None,
-            room=room,
-            draws=random.Random(params.seed),
+            max_new=room,
+            rng=random.Random(params.seed),
             ids=list(prompt),
         )
         self._inbox.put(request)
-        if self._fault is not None:  # nobody takes it out any more
+        if self._fault is not None:  # the scheduler no longer reads the inbox
             raise RuntimeError("the engine has stopped") from self._fault
         try:
             return await asyncio.wrap_future(request.future)
@@ -157,14 +156,14 @@ class LocalEngine:
 
     # Everything below runs in the scheduler's thread.
 
-    def _serve(self) -> None:
+    def _run_scheduler(self) -> None:
         try:
             while self._receive():
                 began = time.monotonic()
                 self._step()
                 self.stats.busy += time.monotonic() - began
         except BaseException as error:
-            # A fault of ours, not of one request: everyone waiting hears of it, and the run stops with a traceback.
+            # A bug of ours, not of one request: every waiting request gets the exception, and the run stops.
             self._fault = error
             with contextlib.suppress(queue.Empty):
                 while request := self._inbox.get_nowait():
@@ -175,7 +174,7 @@ class LocalEngine:
             raise
 
     def _receive(self) -> bool:
-        """Take in new requests, waiting for one when there is no work. False: time to stop."""
+        """Move new requests to the queue, waiting for one when there is no work. False: the engine is closed."""
         idle = not self._running and not self._waiting
         while idle or not self._inbox.empty():
             request = self._inbox.get()
@@ -189,7 +188,7 @@ class LocalEngine:
         now = time.monotonic()
         for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.is_late(now)]:
             self._finish(request, "timeout")
-        chunks = self._plan()
+        chunks = self._schedule()
         if not chunks:
             return
         order = sorted(chunks.items(), key=lambda pair: not self._model.is_short(pair[1]))
@@ -200,38 +199,38 @@ class LocalEngine:
         for (request, n), row in zip(order, logits, strict=True):
             request.computed += n
             self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
-            self._file(request)
+            self._cache_full_blocks(request)
             if request.computed == len(request.ids):
                 try:
-                    self._extend(request, row)
+                    self._sample_next(request, row)
                 except EngineError as error:
-                    self._leave(request)
-                    _tell(request, error)
+                    self._remove(request)
+                    _resolve(request, error)
 
-    def _plan(self) -> dict[_Request, int]:
-        """Which requests advance in this step, each by how many tokens; admits waiting ones."""
+    def _schedule(self) -> dict[_Request, int]:
+        """The number of tokens by which each request advances in this step; admits waiting requests."""
         chunks: dict[_Request, int] = {}
         budget = PREFILL_TOKENS
         for request in list(self._running):
-            if request not in self._running:  # sent back by a neighbour that needed its blocks
+            if request not in self._running:  # preempted by a request that needed its blocks
                 continue
             n = len(request.ids) - request.computed
             if n > 1:
                 n = min(n, budget)
                 budget -= n
-            if n and self._make_room(request, n, chunks):
+            if n and self._allocate(request, n, chunks):
                 chunks[request] = n
-        # A block that is being computed in this step can be shared in the next one, so its twin waits for it.
+        # A block that is computed in this step can be shared in the next one, so a request that needs it waits.
         coming = {self._next_block(request) for request in chunks}
         for request in list(self._waiting):
             if budget <= 0 or len(self._running) >= self._config.batch:
                 break
-            found = self._model.pool.match(request.root, request.ids)
-            request.blocks, request.computed, request.filed = found, len(found) * BLOCK, len(found)
+            found = self._model.pool.find_prefix(request.root, request.ids)
+            request.blocks, request.computed, request.cached_blocks = found, len(found) * BLOCK, len(found)
             n = min(len(request.ids) - request.computed, budget)
             wanted = self._next_block(request)
-            if (wanted is not None and wanted in coming) or not self._fits(request, n):
-                self._withdraw(request)
+            if (wanted is not None and wanted in coming) or not self._can_allocate(request, n):
+                self._free_blocks(request)
                 continue
             if request.deadline is None:
                 request.deadline = time.monotonic() + self._config.timeout
@@ -239,54 +238,54 @@ class LocalEngine:
                 self.stats.cached += request.computed
             self._waiting.remove(request)
             self._running.append(request)
-            self._make_room(request, n, chunks)
+            self._allocate(request, n, chunks)
             chunks[request] = n
             coming.add(wanted)
             budget -= n
         return chunks
 
     def _next_block(self, request: _Request) -> tuple[str, tuple[int, ...]] | None:
-        """What identifies the first block that is not filed yet, when its tokens are all known."""
-        end = (request.filed + 1) * BLOCK
+        """The key of the first block that is not cached yet, if all its tokens are known."""
+        end = (request.cached_blocks + 1) * BLOCK
         return (request.root, tuple(request.ids[:end])) if end <= len(request.ids) else None
 
-    def _fits(self, request: _Request, n: int) -> bool:
+    def _can_allocate(self, request: _Request, n: int) -> bool:
         needed = (request.computed + n + BLOCK - 1) // BLOCK - len(request.blocks)
         # Running sequences may each need another block soon; leave one for each.
         return self._model.pool.available >= needed + (len(self._running) if self._running else 0)
 
-    def _make_room(self, request: _Request, n: int, chunks: dict[_Request, int]) -> bool:
-        """Give the request blocks for n more tokens, sending the youngest others back to the queue if need be."""
+    def _allocate(self, request: _Request, n: int, chunks: dict[_Request, int]) -> bool:
+        """Allocate blocks for n more tokens, preempting the youngest requests; False if it is preempted itself."""
         while len(request.blocks) * BLOCK < request.computed + n:
-            block = self._model.pool.take()
+            block = self._model.pool.allocate()
             if block is not None:
                 request.blocks.append(block)
                 continue
             youngest = self._running.pop()
             chunks.pop(youngest, None)
-            self._withdraw(youngest)
+            self._free_blocks(youngest)
             self._waiting.appendleft(youngest)
             if youngest is request:
                 return False
         return True
 
-    def _withdraw(self, request: _Request) -> None:
-        """Let go of a request's blocks; what was filed can still be found, the rest is computed again."""
-        self._model.pool.release(request.blocks)
-        request.blocks, request.computed, request.filed = [], 0, 0
+    def _free_blocks(self, request: _Request) -> None:
+        """Free a request's blocks; cached ones can still be found, the others are computed again."""
+        self._model.pool.free(request.blocks)
+        request.blocks, request.computed, request.cached_blocks = [], 0, 0
 
-    def _file(self, request: _Request) -> None:
-        """File the blocks that are full now, so that later prompts find them."""
+    def _cache_full_blocks(self, request: _Request) -> None:
+        """Add the blocks that are full now to the prefix cache."""
         pool = self._model.pool
-        while (request.filed + 1) * BLOCK <= request.computed:
-            i = request.filed
+        while (request.cached_blocks + 1) * BLOCK <= request.computed:
+            i = request.cached_blocks
             parent = request.blocks[i - 1] if i else None
             tokens = request.ids[i * BLOCK : (i + 1) * BLOCK]
-            request.blocks[i] = pool.file(request.root, parent, request.blocks[i], tokens)
-            request.filed += 1
+            request.blocks[i] = pool.cache_block(request.root, parent, request.blocks[i], tokens)
+            request.cached_blocks += 1
 
-    def _extend(self, request: _Request, logits: Array) -> None:
-        """Sample the next token and finish the request if that was its last. EngineError where there is none."""
+    def _sample_next(self, request: _Request, logits: Array) -> None:
+        """Sample the next token, and finish the request if it was the last. EngineError if none can be sampled."""
         mask = request.matcher.mask() if request.matcher else self._no_mask
         params = request.params
         token = sample(
@@ -295,7 +294,7 @@ class LocalEngine:
             request.matcher is not None,
             params.temperature,
             params.top_p,
-            request.draws.random(),
+            request.rng.random(),
             self._scratch,
         )
         if token == NOT_FINITE:
@@ -304,12 +303,14 @@ class LocalEngine:
                 f"its weights or its adapter are damaged, or too large for dtype: {self._config.dtype}"
             )
         if token == NO_TOKEN:
-            raise EngineError(f"the grammar allows no token after {len(request.new)} new ones: is its schema in order?")
+            raise EngineError(
+                f"the grammar allows no token after {len(request.new)} new ones: does any output fit its schema?"
+            )
         self._append(request, token, logits)
         if token == self.format.end_of_turn:
             self._finish(request, "stop")
-        elif len(request.new) >= request.room:
-            self._finish(request, "length" if request.room == params.max_tokens else "context")
+        elif len(request.new) >= request.max_new:
+            self._finish(request, "length" if request.max_new == params.max_tokens else "context")
 
     def _append(self, request: _Request, token: int, logits: Array) -> None:
         request.ids.append(int(token))
@@ -319,16 +320,16 @@ class LocalEngine:
         if request.matcher:
             request.matcher.accept(int(token))
 
-    def _leave(self, request: _Request) -> None:
+    def _remove(self, request: _Request) -> None:
         if request in self._running:
             self._running.remove(request)
         else:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(request)
-        self._withdraw(request)
+        self._free_blocks(request)
 
     def _finish(self, request: _Request, reason: FinishReason) -> None:
-        self._leave(request)
+        self._remove(request)
         if request.future.cancelled():
             return
         new = tuple(request.new)
@@ -341,11 +342,11 @@ class LocalEngine:
             cached_tokens=request.cached,
             logprobs=tuple(request.logprobs) if request.params.logprobs else None,
         )
-        _tell(request, completion)
+        _resolve(request, completion)
 
 
-def _tell(request: _Request, outcome: Completion | EngineError) -> None:
-    with contextlib.suppress(InvalidStateError):  # the waiter is cancelled, if only a moment ago
+def _resolve(request: _Request, outcome: Completion | EngineError) -> None:
+    with contextlib.suppress(InvalidStateError):  # the caller has been cancelled
         if isinstance(outcome, EngineError):
             request.future.set_exception(outcome)
         else:

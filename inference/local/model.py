@@ -3,11 +3,17 @@
 Any causal language model of transformers that takes its attention from the AttentionInterface works: tokens of all
 sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and `paged_attention`
 looks up which sequence a token belongs to.
+
+Decoding is where a small machine spends its time. Padding and concatenating caches costs more than attention itself
+there, so each query token reads its own blocks in place, whatever the lengths of its neighbours (`attention_kernel`).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +25,14 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.utils import logging
 
 from inference.local.cache import BLOCK, BlockPool
-from inference.local.kernels import attention_kernel
 from inference.local.lora import Group, LoraBank
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
+from ratchet.numba_cache import njit
 
+Array = np.ndarray[Any, Any]
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+"""LLVM's fast-math flags without the two that assume that no number is NaN or infinite."""
 # Chunks up to this many tokens of one sequence take the token kernel; longer ones are a matrix product each.
 SHORT_CHUNK = 8
 
@@ -41,19 +50,90 @@ class Chunk:
 
 @dataclass
 class _Packed:
-    """Where the tokens of a step are: the first `short` of them in chunks for the token kernel, then long chunks."""
+    """The layout of a step's tokens: the first `short` of them in chunks for the token kernel, then long chunks."""
 
     pool: BlockPool
     write_blocks: torch.Tensor
     write_places: torch.Tensor
     short: int
-    tables: np.ndarray[Any, Any]
-    lengths: np.ndarray[Any, Any]
+    tables: Array
+    lengths: Array
     cuts: list[int]
-    """Token ranges of near equal work, one a thread."""
+    """Bounds of token ranges of nearly equal work, one for each thread."""
     long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
     """(first token, end token, blocks, attended length, mask or None when nothing is cached)."""
     threads: ThreadPoolExecutor
+
+
+@functools.cache
+def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
+    """Compile attention of single query tokens over paged keys and values, for one model's shape.
+
+    group: query heads per key head; dim: head size; block: tokens a page. They are compile-time constants, so that
+    the inner loops are unrolled vector code (twice as fast here as one kernel for all shapes).
+
+    The kernel takes query, out [tokens, heads, dim]; keys, values [pages, kv_heads, block, dim]; tables [tokens, most
+    pages], page numbers; lengths [tokens], how many positions each token attends to; scale; and the range of tokens to
+    do, so that threads can share the work. Query head h reads key head h // group. It releases the GIL.
+    """
+
+    @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")  # type: ignore[untyped-decorator, unused-ignore]
+    def attend(
+        query: Array,
+        keys: Array,
+        values: Array,
+        tables: Array,
+        lengths: Array,
+        scale: float,
+        out: Array,
+        first: int,
+        last: int,
+    ) -> None:  # pragma: no cover - compiled
+        longest = 0
+        for i in range(first, last):
+            longest = max(longest, lengths[i])
+        weights = np.empty((longest, group), np.float32)
+        q = np.empty((group, dim), np.float32)
+        mixed = np.empty((group, dim), np.float32)
+        share = np.empty(group, np.float32)
+        for i in range(first, last):
+            n = lengths[i]
+            pages = (n + block - 1) // block
+            for h in range(keys.shape[1]):
+                for g in range(group):
+                    for d in range(dim):
+                        q[g, d] = query[i, h * group + g, d] * scale
+                        mixed[g, d] = 0.0
+                for j in range(pages):
+                    page = tables[i, j]
+                    for t in range(min(block, n - j * block)):
+                        for g in range(group):
+                            dot: Any = np.float32(0.0)
+                            for d in range(dim):
+                                dot += q[g, d] * keys[page, h, t, d]
+                            weights[j * block + t, g] = dot
+                for g in range(group):
+                    top = weights[0, g]
+                    for t in range(n):
+                        top = max(top, weights[t, g])
+                    total: Any = np.float32(0.0)
+                    for t in range(n):
+                        weight: Any = np.float32(math.exp(weights[t, g] - top))
+                        weights[t, g] = weight
+                        total += weight
+                    share[g] = np.float32(1.0) / total
+                for j in range(pages):
+                    page = tables[i, j]
+                    for t in range(min(block, n - j * block)):
+                        for g in range(group):
+                            weight = weights[j * block + t, g]
+                            for d in range(dim):
+                                mixed[g, d] += weight * values[page, h, t, d]
+                for g in range(group):
+                    for d in range(dim):
+                        out[i, h * group + g, d] = mixed[g, d] * share[g]
+
+    return attend  # type: ignore[no-any-return, unused-ignore]
 
 
 def paged_attention(
@@ -132,7 +212,7 @@ class PackedModel:
         self.model.requires_grad_(False).eval().to(self.device)
         tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         self.vocabulary: int = min(table.weight.shape[0] for table in tables)
-        """Token ids that can be both read and said."""
+        """The number of token ids that have both an embedding and a logit."""
         self.window: int = shape.max_position_embeddings
         kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
         head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
@@ -171,7 +251,7 @@ class PackedModel:
     def is_short(self, tokens: int) -> bool:
         return self._token_kernel and tokens <= SHORT_CHUNK
 
-    def _groups(self, chunks: list[Chunk], ends: np.ndarray[Any, Any]) -> list[Group]:
+    def _groups(self, chunks: list[Chunk], ends: Array) -> list[Group]:
         adapters = {chunk.adapter for chunk in chunks}
         if len(adapters) == 1:
             return [Group(adapter, None) for adapter in adapters if adapter]

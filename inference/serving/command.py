@@ -1,4 +1,4 @@
-"""python -m inference serve: vLLM servers for a config's models, and a command beside them."""
+"""python -m inference serve: vLLM servers for a config's models, and a command that uses them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inference.adapters import read_adapter
-from inference.addresses import url_variable
+from inference.engines import url_variable
 from inference.footprint import footprint
 from inference.serving.devices import available_memory, planned_gpus, visible_gpus
-from inference.serving.plan import Place, Serving, server_command, server_environment, servings
+from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
 from inference.serving.server import Server, reserve_port
-from inference.serving.split import cpu_places, split, table
-from inference.serving.supervisor import ServingFailed, Supervisor, say
+from inference.serving.specs import Placement, ServerSpec, server_command, server_environment, server_specs
+from inference.serving.supervisor import ServingFailed, Supervisor, print_status
 from ratchet.command import add_config_arguments, config_of
 from ratchet.config import Config
 from ratchet.errors import UserError
@@ -31,45 +31,56 @@ run until a signal."""
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m inference serve`."""
     add_config_arguments(parser)
-    parser.add_argument("--models", metavar="A,B", help="only these of the config's models")
-    parser.add_argument("--adapter", action="append", default=[], metavar="DIR", help="a LoRA folder to load at once")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be started, and the memory split")
-    parser.add_argument("--gpu-gb", type=float, help="with --dry-run: plan for GPUs of this size, not for this machine")
-    parser.add_argument("--gpus", type=int, default=1, help="with --gpu-gb: how many (default 1)")
+    parser.add_argument("--models", metavar="A,B", help="serve only these models of the config")
+    parser.add_argument(
+        "--adapter", action="append", default=[], metavar="DIR", help="a LoRA folder to load at the start"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands and the memory of each server, and start nothing"
+    )
+    parser.add_argument(
+        "--gpu-gb",
+        type=float,
+        help="with --dry-run: the memory of one GPU in 10^9 bytes, instead of this machine's GPUs",
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="with --gpu-gb: the number of GPUs (default 1)")
 
 
 def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """The exit status."""
+    """Run the command; returns the exit status."""
     config = config_of(arguments)
     if arguments.gpu_gb and not arguments.dry_run:
         raise UserError("--gpu-gb plans for another machine: add --dry-run")
-    wanted = servings(config, arguments.models.split(",") if arguments.models else None)
-    if not wanted and not command:
+    specs = server_specs(config, arguments.models.split(",") if arguments.models else None)
+    if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
-    trained = next((serving for serving in wanted if config.training.model in serving.names), None)
+    trained = next((spec for spec in specs if config.training.model in spec.names), None)
     _check_adapters(arguments.adapter, trained, config.training.model)
-    keys = _keys(wanted, bool(command) or arguments.dry_run)
-    places, lines = _places(wanted, arguments)
+    keys = _keys(specs, bool(command) or arguments.dry_run)
+    placements, lines = _placements(specs, arguments)
     if arguments.dry_run:
-        print("\n".join([*lines, *_dry(wanted, places), *([f"then: {shlex.join(command)}"] if command else [])]))
+        then = [f"then: {shlex.join(command)}"] if command else []
+        print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
         return 0
     for line in lines:
-        say(line)
+        print_status(line)
     addresses: dict[str, str] = {}
     servers: list[Server] = []
     devices: dict[str, tuple[str, ...]] = {}
     with contextlib.ExitStack() as ports:
-        for serving in wanted:
-            key, adapters = keys[serving.model.api_key_env], arguments.adapter if serving is trained else []
+        for spec in specs:
+            key, adapters = keys[spec.model.api_key_env], arguments.adapter if spec is trained else []
             mine = [
-                _server(config, serving, number, place, ports.enter_context(reserve_port()), key, adapters)
-                for number, place in enumerate(places[serving.name], 1)
+                _server(config, spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
+                for number, placement in enumerate(placements[spec.name], 1)
             ]
             devices |= {
-                server.title: place.gpus or ("cpu",) for server, place in zip(mine, places[serving.name], strict=True)
+                server.title: placement.gpus or ("cpu",)
+                for server, placement in zip(mine, placements[spec.name], strict=True)
             }
-            addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in serving.names}
+            addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in spec.names}
             servers += mine
 
         def ready() -> None:
@@ -83,67 +94,75 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             return 1
 
 
-def _check_adapters(adapters: Sequence[str], serving: Serving | None, trained: str) -> None:
+def _check_adapters(adapters: Sequence[str], spec: ServerSpec | None, trained: str) -> None:
     for folder in adapters:
-        if serving is None:
+        if spec is None:
             raise UserError(f"--adapter: fits models.{trained} (training.model), which is not served here")
         rank = read_adapter(folder).rank
-        if rank > serving.lora_rank:
+        if rank > spec.lora_rank:
             raise UserError(
-                f"{folder}: has rank {rank}, and models.{serving.name} is served for ranks up to {serving.lora_rank}; "
-                f"set models.{serving.name}.serve.lora_rank={rank}"
+                f"{folder}: has rank {rank}, and models.{spec.name} is served for ranks up to {spec.lora_rank}; "
+                f"set models.{spec.name}.serve.lora_rank={rank}"
             )
 
 
-def _places(wanted: Sequence[Serving], arguments: argparse.Namespace) -> tuple[dict[str, list[Place]], list[str]]:
-    """Where every server goes, and the arithmetic of it."""
-    if not wanted:
+def _placements(
+    specs: Sequence[ServerSpec], arguments: argparse.Namespace
+) -> tuple[dict[str, list[Placement]], list[str]]:
+    """The placements of every server by spec name, and the lines of the arithmetic."""
+    if not specs:
         return {}, []
-    sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in wanted}
+    sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
     if arguments.gpu_gb:
         gpus = planned_gpus(arguments.gpus, arguments.gpu_gb)
     else:
-        accelerated = [serving for serving in wanted if serving.model.device != "cpu"]
+        accelerated = [spec for spec in specs if spec.model.device != "cpu"]
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
-    on_gpu = [serving for serving in wanted if gpus and serving.model.device != "cpu"]
-    on_cpu = [serving for serving in wanted if serving not in on_gpu]
-    places = split(on_gpu, sizes, gpus) | cpu_places(on_cpu, sizes, available_memory())
-    return places, table(wanted, sizes, places)
+    on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
+    on_cpu = [spec for spec in specs if spec not in on_gpu]
+    placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
+    return placements, memory_table(specs, sizes, placements)
 
 
-def _keys(wanted: Sequence[Serving], has_command: bool) -> dict[str, str]:
-    """The key of every environment variable that models name: what is there, or a fresh one for the command."""
-    keys = {serving.model.api_key_env: os.environ.get(serving.model.api_key_env, "") for serving in wanted}
+def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
+    """The key of every api_key_env: the variable's value, or a new random key for the command."""
+    keys = {spec.model.api_key_env: os.environ.get(spec.model.api_key_env, "") for spec in specs}
     for name, key in keys.items():
         if not key and not has_command:
             raise UserError(
-                f"{name} is not set: whoever asks the servers needs their key, which is never printed. Set one here "
+                f"{name} is not set: clients of the servers need their key, which is never printed. Set it here "
                 f"and there, such as: export {name}=$(openssl rand -hex 32)"
             )
     return {name: key or secrets.token_urlsafe(32) for name, key in keys.items()}
 
 
 def _server(
-    config: Config, serving: Serving, number: int, place: Place, held: socket.socket, key: str, adapters: Sequence[str]
+    config: Config,
+    spec: ServerSpec,
+    number: int,
+    placement: Placement,
+    port_socket: socket.socket,
+    key: str,
+    adapters: Sequence[str],
 ) -> Server:
-    title = f"{serving.name}-{number}"
-    # Jobs of an array share the run folder, and each has servers of its own.
+    title = f"{spec.name}-{number}"
+    # Jobs of an array share the run folder, but each has its own servers.
     job = os.environ.get("SLURM_JOB_ID")
     return Server(
         title=title,
-        command=server_command(serving, place, held.getsockname()[1]),
-        environment={**server_environment(serving, place), "VLLM_API_KEY": key},
-        served_name=serving.served_name,
+        command=server_command(spec, placement, port_socket.getsockname()[1]),
+        environment={**server_environment(spec, placement), "VLLM_API_KEY": key},
+        served_name=spec.served_name,
         log=Path(config.run) / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
-        held=held,
-        ready_timeout=serving.settings.ready_timeout,
-        restarts=serving.settings.restarts,
+        port_socket=port_socket,
+        ready_timeout=spec.settings.ready_timeout,
+        restarts=spec.settings.restarts,
         adapters=adapters,
     )
 
 
-def _dry(wanted: Sequence[Serving], places: dict[str, list[Place]]) -> Iterator[str]:
-    for serving in wanted:
-        for place in places[serving.name]:
-            environment = [f"{name}={shlex.quote(v)}" for name, v in server_environment(serving, place).items()]
-            yield " ".join([*environment, shlex.join(server_command(serving, place, "PORT"))])
+def _dry_run_lines(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
+    for spec in specs:
+        for placement in placements[spec.name]:
+            environment = [f"{name}={shlex.quote(v)}" for name, v in server_environment(spec, placement).items()]
+            yield " ".join([*environment, shlex.join(server_command(spec, placement, "PORT"))])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ratchet.errors import UserError
 
-ASK = """
+QUERY = """
 import json, torch
 found = []
 if torch.cuda.is_available():
@@ -24,21 +24,24 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Gpu:
+    """A GPU that servers can use."""
+
     name: str
-    """As CUDA_VISIBLE_DEVICES names it: a number, or the identifier of a GPU or of a part of one."""
+    """The name in CUDA_VISIBLE_DEVICES: a number, or the identifier of a GPU or MIG slice."""
     total: int
-    """Bytes."""
+    """Total memory in bytes."""
     free: int
+    """Free memory in bytes."""
 
 
 def visible_gpus(python: str = "") -> list[Gpu]:
-    """None on a machine without one, or where that Python's torch is a build for CPUs.
+    """The GPUs that `python` sees; empty without one, or where its torch is a build for CPUs.
 
-    Asked in a process of its own: CUDA would keep some of every GPU's memory for as long as this one lives.
+    A process of its own queries CUDA, which would otherwise hold some of every GPU's memory until this one ends.
     """
     python = python or sys.executable
     try:
-        done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False)
+        done = subprocess.run([python, "-c", QUERY], capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(f"serve.python: {python}: cannot run ({error.strerror})") from error
     if done.returncode:
@@ -51,12 +54,12 @@ def visible_gpus(python: str = "") -> list[Gpu]:
 
 
 def planned_gpus(count: int, gb: float) -> list[Gpu]:
-    """Empty GPUs of a machine that is not this one."""
+    """GPUs of another machine, with all their memory free."""
     return [Gpu(str(i), int(gb * 1e9), int(gb * 1e9)) for i in range(count)]
 
 
 def available_memory() -> int:
-    """Bytes of main memory that this machine could still give, file caches included."""
+    """Bytes of main memory that are available, file caches included."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

@@ -19,7 +19,7 @@ from ratchet.errors import UserError
 from sampling.pool import policy_name
 from tests.helpers.adapter_folders import adapter_tensors, save_adapter
 from training.adapter import publish
-from training.lora import take_weights
+from training.lora import start_from_adapter
 
 
 def adapter(folder: Path, weights: bytes = b"w", **config: object) -> str:
@@ -64,7 +64,7 @@ def test_a_whole_adapter_is_read_once_with_its_layers(tmp_path: Path) -> None:
         ({"r": 3}, r"q\.lora_A\.weight has rank 2, and adapter_config\.json beside it says 3"),
     ],
 )
-def test_a_rank_or_alpha_that_cannot_be_is_refused(tmp_path: Path, config: dict[str, object], said: str) -> None:
+def test_a_rank_or_alpha_that_cannot_be_is_refused(tmp_path: Path, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=rf"one/adapter_.*{said}.*train it again"):
         read_adapter(save_adapter(tmp_path / "one", **config))
 
@@ -115,7 +115,7 @@ def test_every_float_type_is_looked_through_for_what_is_not_finite(tmp_path: Pat
         policy_name,
         LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)})).load,
         lambda folder: publish(folder, folder.parent / "published", {}, {}),
-        lambda folder: take_weights(torch.nn.Linear(4, 3), folder),
+        lambda folder: start_from_adapter(torch.nn.Linear(4, 3), folder),
     ],
     ids=["server", "sampling and evaluation", "in-process engine", "publish", "train --from"],
 )

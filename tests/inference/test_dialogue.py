@@ -76,7 +76,7 @@ def test_turns_must_alternate() -> None:
 def test_a_look_ahead_is_parsed_as_far_as_it_is_used(keep: int) -> None:
     chat = FORMATS["tiny chatml"]
     dialogue = play(chat, None, ["u"])
-    dialogue.begin(chat.encode("ab"))
+    dialogue.continue_assistant(chat.encode("ab"))
     prompt = list(dialogue.ids)
     ids = (*chat.encode("xyz"), chat.end_of_turn)
     start, end = dialogue.draft(Completion(ids, "xyz", "stop", 1), keep)
@@ -103,7 +103,7 @@ def test_nothing_follows_a_look_ahead_and_an_ended_answer_is_not_begun() -> None
     chat = FORMATS["tiny chatml"]
     dialogue = play(chat, None, ["u"])
     with pytest.raises(ValueError, match="has ended"):
-        dialogue.begin((*chat.encode("a"), chat.end_of_turn))
+        dialogue.continue_assistant((*chat.encode("a"), chat.end_of_turn))
     for keep in (-1, 3):
         with pytest.raises(ValueError, match="cannot use"):
             dialogue.draft(completion(chat, "a"), keep)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inference.adapters import adapter_digest
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from inference.engine import EngineError, Message, SamplingParams
 from inference.engines import open_engine
 from inference.http.protocol import schema_grammar
@@ -65,7 +65,7 @@ async def test_a_schema_that_is_none_is_named(world: World) -> None:
 
 async def test_a_begun_answer_goes_on_with_a_log_probability_for_every_token(world: World) -> None:
     begun = tuple(i for letter in "The har" for i in world.engine.format.encode(letter))
-    world.dialogue.begin(begun)
+    world.dialogue.continue_assistant(begun)
     completion = await world.ask(SamplingParams(temperature=0, max_tokens=50, logprobs=True))
     body = world.server.asked()[0].body
     assert body["prompt"] == world.dialogue.ids and tuple(body["prompt"][-len(begun) :]) == begun
@@ -354,7 +354,7 @@ async def test_what_text_servers_cannot_do_is_said(text_world: World, tmp_path: 
     with pytest.raises(UserError, match="log-probabilities"):
         await text_world.ask(SamplingParams(temperature=0, logprobs=True))
     begun: list[Message] = [*text_world.dialogue.messages, {"role": "assistant", "content": "The harbour"}]
-    with pytest.raises(UserError, match=r"begun.*set engine: vllm or local"):
+    with pytest.raises(UserError, match=r"started.*set engine: vllm or local"):
         await text_world.engine.generate(text_world.dialogue.ids, GREEDY, messages=begun)
     with pytest.raises(EngineError, match="needs the messages"):
         await text_world.engine.generate(text_world.dialogue.ids, GREEDY)

@@ -51,7 +51,7 @@ async def test_tries_are_limited(world: World) -> None:
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_wrong_request_is_not_repeated(world: World, status: int) -> None:
     world.server.faults = [Fault(status, "no\n such schema " + "x" * 1000)]
-    with pytest.raises(EngineError, match=rf"{status}: no such schema x+\.\.\.$") as error:
+    with pytest.raises(EngineError, match=rf"{status}: no such schema x+ \[cut\]$") as error:
         await world.ask()
     assert len(str(error.value)) < 400
     assert len(world.server.asked()) == 1

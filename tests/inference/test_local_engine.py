@@ -14,10 +14,10 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
 from inference.local.engine import LocalEngine
-from inference.local.grammar import Matcher
+from inference.local.sampling import Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -186,7 +186,7 @@ def test_a_begun_answer_goes_on_with_the_log_probabilities_of_plain_transformers
     first.user("Who built the harbour?")
     said = both(first.ids)
     again.user("Who built the harbour?")
-    again.begin(said.ids[:3])
+    again.continue_assistant(said.ids[:3])
     assert both(again.ids).ids[:3] == said.ids[3:]  # greedy: it says what it would have said anyway
 
 

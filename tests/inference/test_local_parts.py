@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.local.cache import BLOCK, BlockPool
-from inference.local.kernels import NO_TOKEN, NOT_FINITE, attention_kernel, log_probability, sample
+from inference.local.model import attention_kernel
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, log_probability, sample
 
 
 def pool(blocks: int = 8) -> BlockPool:
@@ -80,12 +81,12 @@ def test_log_probability_is_log_softmax() -> None:
 
 def fill(p: BlockPool, root: str, ids: list[int]) -> list[int]:
     """What a sequence does: take what is filed, compute and file the rest."""
-    blocks = p.match(root, ids)
+    blocks = p.find_prefix(root, ids)
     while (len(blocks) + 1) * BLOCK <= len(ids):
-        block = p.take()
+        block = p.allocate()
         assert block is not None
         start = len(blocks) * BLOCK
-        blocks.append(p.file(root, blocks[-1] if blocks else None, block, ids[start : start + BLOCK]))
+        blocks.append(p.cache_block(root, blocks[-1] if blocks else None, block, ids[start : start + BLOCK]))
     return blocks
 
 
@@ -93,21 +94,21 @@ def test_a_prefix_is_found_under_its_own_root_only_and_never_the_whole_prompt() 
     p = pool()
     ids = list(range(3 * BLOCK))
     blocks = fill(p, "base", ids)
-    assert p.match("base", [*ids, 99]) == blocks
-    assert p.match("base", ids) == blocks[:2], "the last token must be computed, for its logits"
-    assert p.match("adapter", [*ids, 99]) == []
-    assert p.match("base", [*ids[:BLOCK], 7, *ids[BLOCK + 1 :], 99]) == blocks[:1]
+    assert p.find_prefix("base", [*ids, 99]) == blocks
+    assert p.find_prefix("base", ids) == blocks[:2], "the last token must be computed, for its logits"
+    assert p.find_prefix("adapter", [*ids, 99]) == []
+    assert p.find_prefix("base", [*ids[:BLOCK], 7, *ids[BLOCK + 1 :], 99]) == blocks[:1]
 
 
 def test_idle_blocks_are_reused_oldest_first_endings_before_beginnings() -> None:
     p = pool(3)
     ids = list(range(3 * BLOCK))
     blocks = fill(p, "base", ids)
-    assert p.take() is None, "all are in use"
-    p.release(blocks)
+    assert p.allocate() is None, "all are in use"
+    p.free(blocks)
     assert p.available == 3
-    assert p.take() == blocks[2]
-    assert p.match("base", [*ids, 99]) == blocks[:2]
+    assert p.allocate() == blocks[2]
+    assert p.find_prefix("base", [*ids, 99]) == blocks[:2]
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,12 +126,12 @@ def test_blocks_are_never_shared_by_different_texts_nor_lost(steps: list[tuple[i
             content[block] = tuple(ids[: (i + 1) * BLOCK])
         held.append((ids, blocks))
         if not keep:
-            p.release(held.pop()[1])
+            p.free(held.pop()[1])
         for other_ids, other_blocks in held:
             for i, block in enumerate(other_blocks):
                 assert content[block] == tuple(other_ids[: (i + 1) * BLOCK])
     for _, blocks in held:
-        p.release(blocks)
+        p.free(blocks)
     assert p.available == 12
 
 

@@ -10,10 +10,16 @@ import pytest
 from inference.__main__ import main
 from inference.footprint import Footprint, footprint
 from inference.serving.devices import Gpu, planned_gpus
-from inference.serving.plan import Place, Serving, server_command, server_environment, servings
-from inference.serving.settings import ServeConfig
-from inference.serving.split import CONTEXT, GB, SPARE, cpu_places, need, split
-from ratchet.config import Config
+from inference.serving.memory import (
+    CUDA_CONTEXT_BYTES,
+    GB,
+    SPARE_FRACTION,
+    assign_gpus,
+    estimate_memory,
+    plan_cpu_memory,
+)
+from inference.serving.specs import Placement, ServerSpec, server_command, server_environment, server_specs
+from ratchet.config import Config, ServeConfig
 from ratchet.errors import UserError
 from ratchet.parsing import parse
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
@@ -49,14 +55,14 @@ def config(folder: Path, **models: dict[str, Any]) -> Config:
     )
 
 
-def wanted(folder: Path, **models: dict[str, Any]) -> list[Serving]:
-    return servings(config(folder, **models), None)
+def wanted(folder: Path, **models: dict[str, Any]) -> list[ServerSpec]:
+    return server_specs(config(folder, **models), None)
 
 
 def test_qwen_7b_and_falcon_10b_share_an_a100(folder: Path, sizes: dict[str, Footprint]) -> None:
     both = wanted(folder, agent={"serve": {"lora_rank": 16}}, judge={})
-    places = split(both, sizes, planned_gpus(1, 80))
-    [agent], [judge] = places["agent"], places["judge"]
+    placements = assign_gpus(both, sizes, planned_gpus(1, 80))
+    [agent], [judge] = placements["agent"], placements["judge"]
     # By hand, in GB: weights 2 x 7.616 = 15.231, two adapters of 40.37 million parameters 0.161, activations 3,
     # graphs 1.5, 32,000 tokens of 57,344 bytes 1.835; and 20.611 + 3 + 1.5 + 32,000 x 163,840 = 5.243. With two
     # contexts of 0.6 that is 53.281 of 80 less 3% = 77.6; the 24.319 left are divided as 57,344 to 163,840.
@@ -64,7 +70,7 @@ def test_qwen_7b_and_falcon_10b_share_an_a100(folder: Path, sizes: dict[str, Foo
     judge_gb = 20.611 + 4.5 + 5.243 + 24.319 * 163_840 / 221_184
     assert agent.fraction == pytest.approx(agent_gb / 80, abs=1e-3)
     assert judge.fraction == pytest.approx(judge_gb / 80, abs=1e-3)
-    assert (agent.fraction + judge.fraction) * 80 * GB + 2 * CONTEXT <= (1 - SPARE) * 80 * GB
+    assert (agent.fraction + judge.fraction) * 80 * GB + 2 * CUDA_CONTEXT_BYTES <= (1 - SPARE_FRACTION) * 80 * GB
     assert agent.gpus == judge.gpus == ("0",)
 
 
@@ -76,7 +82,7 @@ def test_what_does_not_fit_40_gb_is_refused_with_its_arithmetic(
     folder: Path, sizes: dict[str, Footprint], names: tuple[str, ...], total: str, over: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        split(wanted(folder, **{name: {"serve": {"lora_rank": 0}} for name in names}), sizes, planned_gpus(1, 40))
+        assign_gpus(wanted(folder, **{name: {"serve": {"lora_rank": 0}} for name in names}), sizes, planned_gpus(1, 40))
     said = str(error.value)
     assert f"together {total} GB, {over} GB too much" in said
     assert "weights 15.2 GB" in said and "weights 20.6 GB" in said
@@ -86,8 +92,8 @@ def test_what_does_not_fit_40_gb_is_refused_with_its_arithmetic(
 
 def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
     def parts(**agent: Any) -> tuple[float, float]:
-        places = split(wanted(folder, agent=agent, judge={}), sizes, planned_gpus(1, 80))
-        return places["agent"][0].fraction, places["judge"][0].fraction
+        placements = assign_gpus(wanted(folder, agent=agent, judge={}), sizes, planned_gpus(1, 80))
+        return placements["agent"][0].fraction, placements["judge"][0].fraction
 
     plain, wide = parts(concurrency=64), parts(concurrency=256)
     assert wide[0] > plain[0] and wide[1] < plain[1]
@@ -98,34 +104,34 @@ def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, size
 def test_memory_that_others_use_is_not_given_away(folder: Path, sizes: dict[str, Footprint]) -> None:
     one = wanted(folder, agent={})
     busy = [Gpu("0", 80 * GB, 40 * GB)]
-    part = split(one, sizes, busy)["agent"][0].fraction
-    assert part * 80 * GB + CONTEXT <= 40 * GB, "vLLM would refuse to start"
+    part = assign_gpus(one, sizes, busy)["agent"][0].fraction
+    assert part * 80 * GB + CUDA_CONTEXT_BYTES <= 40 * GB, "vLLM would refuse to start"
     with pytest.raises(UserError, match=r"60\.0 GB of it in use"):
-        split(one, sizes, [Gpu("0", 80 * GB, 20 * GB)])
+        assign_gpus(one, sizes, [Gpu("0", 80 * GB, 20 * GB)])
 
 
 def test_replicas_and_parallel_servers_spread_over_the_gpus(folder: Path, sizes: dict[str, Footprint]) -> None:
     both = wanted(folder, agent={"serve": {"replicas": 2}}, second={"serve": {"tensor_parallel": 2}})
     gpus = [Gpu(name, 80 * GB, 80 * GB) for name in ("GPU-a", "GPU-b", "3", "4")]
-    places = split(both, sizes, gpus)
-    on = [set(place.gpus) for place in [*places["agent"], *places["second"]]]
-    assert [len(home) for home in on] == [1, 1, 2]
+    placements = assign_gpus(both, sizes, gpus)
+    on = [set(placement.gpus) for placement in [*placements["agent"], *placements["second"]]]
+    assert [len(own_gpus) for own_gpus in on] == [1, 1, 2]
     assert set.union(*on) == {gpu.name for gpu in gpus}, "nothing shares while a GPU is free"
     whole = wanted(folder, agent={}, second={})[1]
-    one, two = (need(serving, 1, sizes["second"]) for serving in (both[1], whole))
+    one, two = (estimate_memory(spec, 1, sizes["second"]) for spec in (both[1], whole))
     assert (2 * one.weights, 2 * one.kv) == (two.weights, two.kv)
     with pytest.raises(UserError, match="tensor_parallel is 2, and there are 1 GPUs"):
-        split(both, sizes, planned_gpus(1, 80))
+        assign_gpus(both, sizes, planned_gpus(1, 80))
 
 
 def test_main_memory_is_shared_out_where_there_is_no_gpu(folder: Path, sizes: dict[str, Footprint]) -> None:
     one = wanted(folder, agent={"max_context": 1000, "concurrency": 10})
-    [place] = cpu_places(one, sizes, 100 * GB)["agent"]
-    assert place.kv_bytes == 10 * 1000 * 57_344, "all that can be in flight, where there is room for it"
-    [tight] = cpu_places(one, sizes, 16 * GB)["agent"]
+    [placement] = plan_cpu_memory(one, sizes, 100 * GB)["agent"]
+    assert placement.kv_bytes == 10 * 1000 * 57_344, "all that can be in flight, where there is room for it"
+    [tight] = plan_cpu_memory(one, sizes, 16 * GB)["agent"]
     assert tight.kv_bytes == 10 * 1000 * 57_344
     with pytest.raises(UserError, match=r"weights 15\.2 GB \+ keys and values 0\.1 GB"):
-        cpu_places(one, sizes, 15 * GB)
+        plan_cpu_memory(one, sizes, 15 * GB)
 
 
 # What is served, and how it is started
@@ -141,37 +147,37 @@ def test_equal_models_share_a_server_and_others_do_not(folder: Path) -> None:
 
 def test_the_models_that_are_named(folder: Path) -> None:
     made = config(folder, agent={}, judge={}, far={"url": "http://far:1/v1"}, here={"engine": "local"})
-    assert [s.name for s in servings(made, None)] == ["agent", "judge"]
-    assert [s.name for s in servings(made, ["judge"])] == ["judge"]
+    assert [s.name for s in server_specs(made, None)] == ["agent", "judge"]
+    assert [s.name for s in server_specs(made, ["judge"])] == ["judge"]
     for name, message in (("jugde", "did you mean 'judge'"), ("far", "has the url"), ("here", "engine is local")):
         with pytest.raises(UserError, match=message):
-            servings(made, [name])
+            server_specs(made, [name])
 
 
 def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
     agent, judge = wanted(folder, agent={}, judge={})
     assert (agent.lora_rank, judge.lora_rank) == (16, 0)
-    command = server_command(agent, Place(("0",), 0.5), 1)
+    command = server_command(agent, Placement(("0",), 0.5), 1)
     assert command[command.index("--max-lora-rank") + 1] == "16" and "--enable-lora" in command
-    assert server_environment(agent, Place(("0", "3"), 0.5))["CUDA_VISIBLE_DEVICES"] == "0,3"
-    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in server_environment(agent, Place())
-    assert "--enable-lora" not in server_command(judge, Place(), 1)
-    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in server_environment(judge, Place())
+    assert server_environment(agent, Placement(("0", "3"), 0.5))["CUDA_VISIBLE_DEVICES"] == "0,3"
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in server_environment(agent, Placement())
+    assert "--enable-lora" not in server_command(judge, Placement(), 1)
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in server_environment(judge, Placement())
     assert wanted(folder, agent={"serve": {"lora_rank": 10}})[0].lora_rank == 16, "vLLM takes certain ranks only"
 
 
 def test_a_seeded_request_does_not_end_the_engine_on_a_cpu(folder: Path) -> None:
     [seeded] = wanted(folder, agent={})
     [unseeded] = wanted(folder, agent={"send_seed": False})
-    assert "--no-enable-chunked-prefill" in server_command(seeded, Place(kv_bytes=1), 1)
-    assert "--no-enable-chunked-prefill" not in server_command(unseeded, Place(kv_bytes=1), 1)
-    assert "--no-enable-chunked-prefill" not in server_command(seeded, Place(("0",), 0.5), 1)
+    assert "--no-enable-chunked-prefill" in server_command(seeded, Placement(kv_bytes=1), 1)
+    assert "--no-enable-chunked-prefill" not in server_command(unseeded, Placement(kv_bytes=1), 1)
+    assert "--no-enable-chunked-prefill" not in server_command(seeded, Placement(("0",), 0.5), 1)
 
 
 def test_flags_of_the_users_own(folder: Path) -> None:
     own = {"max_num_seqs": 128, "--async-scheduling": False, "block-size": "32"}
     [one] = wanted(folder, agent={"serve": {"arguments": own}})
-    command = server_command(one, Place(), 1)
+    command = server_command(one, Placement(), 1)
     assert command[-5:] == ["--max-num-seqs", "128", "--no-async-scheduling", "--block-size", "32"]
 
 

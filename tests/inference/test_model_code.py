@@ -51,6 +51,7 @@ def load_with_yes(folder: Path, loaders: dict[str, str]) -> dict[str, str]:
     return said
 
 
+@pytest.mark.slow
 def test_every_loader_refuses_a_model_that_needs_its_own_code(tmp_path: Path) -> None:
     marker = add_code(make_model(tmp_path))
     for message in load_with_yes(tmp_path, LOADERS).values():
@@ -58,6 +59,7 @@ def test_every_loader_refuses_a_model_that_needs_its_own_code(tmp_path: Path) ->
     assert not marker.exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_can_do_without_its_code_is_loaded_without_it(tmp_path: Path) -> None:
     marker = add_generation_code(make_model(tmp_path))
     loaders = {name: LOADERS[name] for name in ("the sampling engine", "training", "the tokenizer", "sizes")}

@@ -21,7 +21,7 @@ def test_complete_folder_is_left_alone(tmp_path: Path) -> None:
 
 def test_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="something else is there"):
+    with pytest.raises(UserError, match="is no model folder"):
         prepare_model(tmp_path)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents.core.episode import Setting, run_episode
-from agents.core.registry import load_system
+from agents.core.system import RunContext, load_system, run_episode
 from inference.adapters import adapter_digest
 from inference.engine import Completion
 from inference.engines import open_engine, open_engines
@@ -63,7 +62,7 @@ async def test_a_trajectory_keeps_to_one_server_and_trajectories_are_spread(serv
     async with opened(servers, folder) as engine:
         await asyncio.gather(*(trajectory(engine, f"question {n}", turns=4) for n in range(6)))
         assert counts(servers) == [8, 8, 8]
-        assert [replica.load for replica in engine.replicas] == [0, 0, 0], "places are given back"
+        assert [replica.load for replica in engine.replicas] == [0, 0, 0], "assignments are given back"
         assert [stats.requests for stats in engine.stats.values()] == [8, 8, 8]
         assert [stats.cached_tokens for stats in engine.stats.values()] == [24, 24, 24]
         assert list(engine.stats) == [server.url for server in servers]
@@ -98,11 +97,11 @@ async def test_in_a_long_run_most_samples_of_a_question_share_a_server(servers: 
             if len(flying) == 24:
                 flying.popleft().end()
             flying.append(Session(question))
-            where.setdefault(question, []).append(engine.replicas.index(engine._place(flying[-1])))
+            where.setdefault(question, []).append(engine.replicas.index(engine._assign(flying[-1])))
             assert max(replica.load for replica in engine.replicas) <= 10, "a quarter above its share"
-        together = sum(max(map(places.count, places)) for places in where.values())
+        together = sum(max(map(assignments.count, assignments)) for assignments in where.values())
         assert together >= 0.85 * 240, where
-        assert min(Counter(n for places in where.values() for n in places).values()) >= 70
+        assert min(Counter(n for assignments in where.values() for n in assignments).values()) >= 70
 
 
 async def test_equal_requests_of_no_trajectory_meet_too(servers: list[Server], folder: str) -> None:
@@ -122,8 +121,8 @@ async def test_trajectories_of_a_lost_server_move_at_once_with_their_adapter(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(replicas, "QUICK", 0.05)
-    monkeypatch.setattr(replicas, "TRY_AGAIN", 0.4)
+    monkeypatch.setattr(replicas, "FAILOVER_PATIENCE", 0.05)
+    monkeypatch.setattr(replicas, "LOST_SECONDS", 0.4)
     trained = str(adapter(tmp_path / "one"))
     two = servers[:2]
     async with opened(two, folder) as engine:
@@ -148,7 +147,7 @@ async def test_trajectories_of_a_lost_server_move_at_once_with_their_adapter(
 async def test_when_all_are_lost_they_are_waited_for_and_then_the_command_ends(
     servers: list[Server], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "QUICK", 0.05)
+    monkeypatch.setattr(replicas, "FAILOVER_PATIENCE", 0.05)
     two = servers[:2]
     async with opened(two, folder, timeout=1.0) as engine:
         await engine.generate([1, 2, 3], GREEDY)
@@ -186,7 +185,7 @@ async def test_one_that_is_not_there_at_the_start_is_left_out(
     servers[1].stop()
     servers[2].stop()
     async with opened(servers, folder) as engine:
-        with pytest.raises(UserError, match=r"(?s)(no server answers at http.*){3}That is all of them; start"):
+        with pytest.raises(UserError, match=r"(?s)(no server answers at http.*){3}None of the servers answers; start"):
             await engine.generate([1, 2, 3], GREEDY)
 
 
@@ -209,7 +208,7 @@ async def test_an_episode_is_one_session(servers: list[Server], folder: str, tmp
         server.window = 9000
     async with opened(servers, folder) as engine:
         system = load_system(SystemConfig(name="mad"))
-        setting = Setting(policy="base", adapter=None, temperature=0.0, frozen_temperature=0.0, top_p=1.0)
+        setting = RunContext(policy="base", adapter=None, temperature=0.0, frozen_temperature=0.0, top_p=1.0)
         made = await run_episode(
             Question(id="q", text="Who?"), system, {"agent": engine}, index, setting, key="k", sample=0, seed=1
         )

@@ -11,7 +11,7 @@ import pytest
 
 from inference.engine import EngineError, SamplingParams
 from inference.engines import open_engine
-from inference.scripted import Said, ScriptedEngine
+from inference.scripted import ScriptedEngine, ScriptedReply
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from tests.helpers.tiny import STYLES, Style, save_tiny_tokenizer, tiny_format
@@ -95,7 +95,7 @@ async def test_seeded_replies_vary_with_the_seed_and_repeat_for_equal_seeds(tmp_
 async def test_delays_overlap() -> None:
     engine = ScriptedEngine(tiny_format(), lambda *_: "x", delay=0.02)
     await asyncio.gather(*(engine.generate((), PARAMS) for _ in range(5)))
-    assert engine.widest == 5 and engine.running == 0
+    assert engine.max_running == 5 and engine.running == 0
 
 
 async def test_no_matching_rule_names_the_message(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_another_script_is_another_fingerprint(tmp_path: Path) -> None:
 
 async def test_a_reply_in_pieces_has_their_probabilities() -> None:
     chat = tiny_format()
-    said = Said(("one", 1.0), (" two", 0.5), end=0.25)
+    said = ScriptedReply(("one", 1.0), (" two", 0.5), end=0.25)
     engine = ScriptedEngine(chat, [said, said, "plain", said])
     asked = SamplingParams(temperature=0, max_tokens=100, logprobs=True)
     got = await engine.generate((), asked)

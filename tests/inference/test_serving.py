@@ -44,15 +44,15 @@ def fake(tmp_path: Path) -> Iterator[FakeVllm]:
 
 
 def server(fake: FakeVllm, tmp_path: Path, **settings: Any) -> Server:
-    held = reserve_port()
+    port_socket = reserve_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--served-model-name", "m"]
-    values = {"ready_timeout": 20.0, "restarts": 2, "log": tmp_path / "servers" / "m-1.log"} | settings
+    values: dict[str, Any] = {"ready_timeout": 20.0, "restarts": 2, "log": tmp_path / "servers" / "m-1.log"} | settings
     return Server(
         title="m-1",
-        command=[*command, "--port", str(held.getsockname()[1])],
+        command=[*command, "--port", str(port_socket.getsockname()[1])],
         environment={**fake.environment, "VLLM_API_KEY": "sesame"},
         served_name="m",
-        held=held,
+        port_socket=port_socket,
         **values,
     )
 

@@ -1,13 +1,13 @@
-"""Runs one server and leaves nothing of it behind, however it or the supervisor ends.
+"""Runs one server and ends its whole process tree, however it or the supervisor ends.
 
-    python keeper.py SUPERVISOR_PID GRACE COMMAND...
+    python subreaper.py SUPERVISOR_PID GRACE COMMAND...
 
 vLLM is a tree of processes. Seen with 0.32: when its first process is killed, the engine and its workers live on,
-hold their memory, and nobody ends them. So this process stands between the supervisor and the server: it adopts
-what is orphaned below it, and ends the rest of the tree when the server ends, when it is told to stop (SIGTERM), and
-when the supervisor dies, which the kernel tells it as a SIGTERM as well. It exits with the server's status.
+hold their memory, and nothing ends them. So this process runs between the supervisor and the server. As a child
+subreaper (prctl(2)) it adopts orphans below it, and it kills the rest of the tree when the server ends, when it gets
+SIGTERM, and when the supervisor dies, of which the kernel notifies it with SIGTERM. It exits with the server's status.
 
-Only the standard library, and no import of ours: it starts in a blink, and runs on Linux alone.
+It imports only the standard library, so it starts in milliseconds. It runs on Linux only.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36
 libc = ctypes.CDLL(None)
 
 
-def keep(supervisor: int, grace: float, command: list[str]) -> int:
-    # Blocked and waited for, not handled: a handler could interrupt the clearing up itself.
-    waited = {signal.SIGTERM, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+def run_and_reap(supervisor: int, grace: float, command: list[str]) -> int:
+    """Run the command under the supervisor with that pid; returns its exit status, 128 + number after a signal."""
+    # Blocked and waited for, not handled: a handler could interrupt the cleanup itself.
+    signals = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGTERM)
     libc.prctl(SET_SUBREAPER, 1)
     if os.getppid() != supervisor:  # it died before the lines above
@@ -42,19 +43,19 @@ def keep(supervisor: int, grace: float, command: list[str]) -> int:
         print(f"{command[0]}: {error.strerror}", flush=True)
         return 127
     while server.poll() is None:
-        if signal.sigwait(waited) == signal.SIGTERM:
-            _end(server, grace)
-    _kill_rest()
+        if signal.sigwait(signals) == signal.SIGTERM:
+            _terminate(server, grace)
+    _kill_descendants()
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
 def _prepare() -> None:
-    """In the server before it begins: it dies with this process, should somebody kill that."""
+    """Runs in the server process before its program: it is killed if this process is."""
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _end(server: subprocess.Popen[bytes], grace: float) -> None:
+def _terminate(server: subprocess.Popen[bytes], grace: float) -> None:
     server.terminate()
     try:
         server.wait(grace)
@@ -63,8 +64,8 @@ def _end(server: subprocess.Popen[bytes], grace: float) -> None:
         server.wait()
 
 
-def _kill_rest() -> None:
-    """Kill what is left below this process, until nothing is: orphans become its children."""
+def _kill_descendants() -> None:
+    """Kill the processes below this one until none is left: orphans become its children."""
     while True:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
@@ -87,4 +88,4 @@ def _children() -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(run_and_reap(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

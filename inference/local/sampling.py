@@ -1,0 +1,153 @@
+"""The next token of a sequence: nucleus sampling, under a grammar where the output follows a JSON schema.
+
+The grammar's token masks are xgrammar's; the sampler is a Numba kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import xgrammar
+
+from inference.engine import EngineError
+from inference.local.model import FAST_MATH, Array
+from ratchet.errors import UserError
+from ratchet.numba_cache import njit
+
+NO_TOKEN, NOT_FINITE = -1, -2
+"""What `sample` returns in place of a token."""
+LARGEST = np.float32(1e30)
+
+
+class Grammars:
+    """Compiled grammars of one tokenizer; compiling takes milliseconds to a second, so each schema is kept."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, end_of_turn: int) -> None:
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[end_of_turn])
+        self._compiler = xgrammar.GrammarCompiler(info)
+        self._vocabulary = vocabulary
+        self._compiled: dict[str, Any] = {}
+
+    def matcher(self, schema: dict[str, Any]) -> Matcher:
+        """A matcher at the start of the schema. Raises UserError for a schema that xgrammar cannot compile."""
+        text = json.dumps(schema)
+        if text not in self._compiled:
+            try:
+                # Free white space makes small models write white space until the token limit.
+                self._compiled[text] = self._compiler.compile_json_schema(text, any_whitespace=False)
+            except RuntimeError as error:
+                raise UserError(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
+        return Matcher(self._compiled[text], self._vocabulary)
+
+
+class Matcher:
+    """The state of one completion in its grammar."""
+
+    def __init__(self, compiled: Any, vocabulary: int) -> None:
+        self._matcher = xgrammar.GrammarMatcher(compiled)
+        self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, vocabulary)
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Bits of the tokens that may come next, 32 per integer. EngineError if the grammar has ended."""
+        try:
+            self._matcher.fill_next_token_bitmask(self._mask)
+        except RuntimeError as error:
+            raise EngineError(f"the grammar has no next state: {error}") from error
+        return self._mask.numpy()[0]
+
+    def accept(self, token: int) -> None:
+        if not self._matcher.accept_token(token):
+            raise EngineError(f"the grammar does not accept the token {token}, which its mask allows")
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def sample(
+    logits: Array, mask: Array, masked: bool, temperature: float, top_p: float, draw: float, scratch: Array
+) -> int:  # pragma: no cover - compiled
+    """A token of a row of logits [vocabulary] by nucleus sampling (Holtzman et al. 2020), or the best at T = 0.
+
+    `mask` holds 32 tokens per integer, as xgrammar writes it; only tokens whose bit is set are possible when `masked`.
+    `draw` is uniform in [0, 1). `scratch` is a float32 row to write in. The nucleus is exact: the candidate set is
+    widened until it holds top_p of the mass. Ties go to the lower token id. A logit of -inf rules its token out.
+
+    Returns NO_TOKEN where the mask allows none, and NOT_FINITE where the logits are no distribution: a row with NaN or
+    +inf anywhere, or whose possible tokens are all ruled out. Only tokens that all rows hold are looked at.
+    """
+    size = min(logits.shape[0], scratch.shape[0])
+    if masked:
+        size = min(size, mask.shape[0] * 32)
+    best = NO_TOKEN
+    for v in range(size):
+        if not logits[v] < np.inf:
+            return NOT_FINITE
+        if masked and not (mask[v >> 5] >> (v & 31)) & 1:
+            continue
+        if best < 0 or logits[v] > logits[best]:
+            best = v
+    if best < 0:
+        return NO_TOKEN
+    top = logits[best]
+    if top == -np.inf:
+        return NOT_FINITE
+    if not temperature > 0.0:
+        return best
+    inverse = min(np.float32(1.0 / temperature), LARGEST)  # infinity times 0 is no number
+    total = 0.0
+    for v in range(size):
+        if masked and not (mask[v >> 5] >> (v & 31)) & 1:
+            scratch[v] = 0.0
+            continue
+        weight: Any = np.float32(math.exp((logits[v] - top) * inverse)) if logits[v] > -np.inf else np.float32(0.0)
+        scratch[v] = weight
+        total += weight
+    goal = top_p * total
+    cut: Any = np.float32(1e-2)
+    while True:
+        held = 0.0
+        count = 0
+        for v in range(size):
+            if scratch[v] >= cut and scratch[v] > 0.0:
+                held += scratch[v]
+                count += 1
+        if held >= goal or cut == 0.0:
+            break
+        cut = cut * np.float32(0.05) if cut > 1e-12 else np.float32(0.0)
+    ids = np.empty(count, np.int64)
+    weights = np.empty(count, np.float64)
+    at = 0
+    for v in range(size):
+        if scratch[v] >= cut and scratch[v] > 0.0:
+            ids[at] = v
+            weights[at] = -scratch[v]
+            at += 1
+    order = np.argsort(weights, kind="mergesort")
+    nucleus = 0.0
+    kept = 0
+    for k in range(count):
+        nucleus -= weights[order[k]]
+        kept = k + 1
+        if nucleus >= goal:
+            break
+    aim = draw * nucleus
+    reached = 0.0
+    for k in range(kept):
+        reached -= weights[order[k]]
+        if reached > aim:
+            return ids[order[k]]
+    return ids[order[kept - 1]]
+
+
+@njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
+def log_probability(logits: Array, token: int) -> float:  # pragma: no cover - compiled
+    """log softmax(logits)[token] of a row of logits, of which some may be -inf."""
+    top = logits[0]
+    for v in range(logits.shape[0]):
+        top = max(top, logits[v])
+    total = 0.0
+    for v in range(logits.shape[0]):
+        total += math.exp(logits[v] - top)
+    return logits[token] - top - math.log(total)

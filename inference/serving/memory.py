@@ -1,0 +1,202 @@
+"""Which server goes on which GPU, and the part of that GPU's memory it may use, computed from the models' shapes.
+
+vLLM takes one number, --gpu-memory-utilization: the part of a GPU's total memory that one server may use, whatever
+others use (vllm/config/cache.py). When it starts it fails if less than that is free, loads the weights, measures
+activations, and gives the rest of its part to keys and values (v1/worker/gpu_worker.py). So servers on one GPU get
+parts that add up to less than one, and start one after another: each counts memory that others
+take meanwhile as its own.
+
+A server needs its weights, room for adapters, keys and values of one complete conversation, activations and CUDA
+graphs. What is left of a GPU goes to the servers on it as more keys and values, in proportion to the
+most they could use: requests in flight x tokens of a conversation x bytes of a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inference.footprint import DTYPE_BYTES, Footprint
+from inference.serving.devices import Gpu
+from inference.serving.specs import GB, Placement, ServerSpec
+from ratchet.errors import UserError
+
+CUDA_CONTEXT_BYTES = int(0.6 * GB)
+"""Memory outside vLLM's part: the process's CUDA context and libraries, 0.4 to 0.6 GB on A100 and H100."""
+ACTIVATION_BYTES = 3 * GB
+"""The peak of vLLM's profiling pass, which fills a batch of 8192 tokens (2048 on smaller GPUs) and samples for every
+sequence: for a 10B model under 1.5 GB of activations, and as much for the sampler over 150,000 words."""
+CUDA_GRAPH_BYTES = int(1.5 * GB)
+"""CUDA graphs of about fifty batch sizes; vLLM counts its own estimate of them in its part."""
+SPARE_FRACTION = 0.03
+"""The part of every GPU kept free for fragmentation and errors of the estimates above."""
+CPU_KV_FRACTION = 0.25
+"""The largest part of free main memory that all servers on a CPU together take for keys and values."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """The memory of one server on each of its GPUs, in bytes."""
+
+    spec: ServerSpec
+    replica: int
+    weights: int
+    adapters: int
+    kv: int
+    """Keys and values of one complete conversation, or serve.kv_gb."""
+    max_kv: int
+    """Keys and values of everything in flight; 0 where serve.kv_gb fixes them."""
+
+    @property
+    def fixed(self) -> int:
+        return self.weights + self.adapters + ACTIVATION_BYTES + CUDA_GRAPH_BYTES
+
+    @property
+    def total(self) -> int:
+        return self.fixed + self.kv + CUDA_CONTEXT_BYTES
+
+    def line(self) -> str:
+        parts = [
+            f"weights {_gb(self.weights)}",
+            *([f"adapters {_gb(self.adapters)}"] if self.adapters else []),
+            f"activations {_gb(ACTIVATION_BYTES)}",
+            f"CUDA graphs {_gb(CUDA_GRAPH_BYTES)}",
+            f"CUDA context {_gb(CUDA_CONTEXT_BYTES)}",
+            f"keys and values of {self.spec.model.max_context} tokens {_gb(self.kv)}"
+            if self.max_kv
+            else f"keys and values (kv_gb) {_gb(self.kv)}",
+        ]
+        return f"{self.spec.name}-{self.replica} ({self.spec.model.path}): {' + '.join(parts)} = {_gb(self.total)}"
+
+
+def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEstimate:
+    """The memory of one replica of a server; `replica` counts from 1."""
+    settings, model = spec.settings, spec.model
+    devices = settings.tensor_parallel
+    # Every adapter has its slot on the GPU from the start.
+    adapters = settings.adapters * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
+    token = size.kv_bytes_per_token / min(devices, size.kv_heads)
+    return MemoryEstimate(
+        spec=spec,
+        replica=replica,
+        weights=size.weight_bytes // devices,
+        adapters=adapters // devices,
+        kv=int(settings.kv_gb * GB / devices) if settings.kv_gb else int(token * model.max_context),
+        max_kv=0 if settings.kv_gb else int(token * model.max_context * spec.concurrency / settings.replicas),
+    )
+
+
+def assign_gpus(
+    specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], gpus: Sequence[Gpu]
+) -> dict[str, list[Placement]]:
+    """Place every server; placements by spec name. UserError with the arithmetic where they do not fit."""
+    estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    assignments = _assign(estimates, gpus)
+    on = {gpu.name: [one for one, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
+    room = {gpu.name: _usable_bytes(gpu) - sum(one.total for one in on[gpu.name]) for gpu in gpus}
+    if any(left < 0 for left in room.values()):
+        raise UserError(_overflow_message(gpus, on, room))
+    placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
+    for one, own_gpus in assignments:
+        # The same part on every GPU of a server: the smallest that it gets on any.
+        part = min((one.fixed + one.kv + room[gpu.name] * _share(one, on[gpu.name])) / gpu.total for gpu in own_gpus)
+        placements[one.spec.name].append(
+            Placement(gpus=tuple(gpu.name for gpu in own_gpus), fraction=_round_down(part))
+        )
+    return placements
+
+
+def plan_cpu_memory(
+    specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], available: int
+) -> dict[str, list[Placement]]:
+    """Divide main memory between servers without a GPU. UserError with the arithmetic where they do not fit."""
+    estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    rest = available * CPU_KV_FRACTION - sum(one.kv for one in estimates)
+    placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
+    for one in estimates:
+        more = min(max(0.0, rest) * _share(one, estimates), max(0, one.max_kv - one.kv))
+        placements[one.spec.name].append(Placement(kv_bytes=int(one.kv + more)))
+    wanted = sum(one.weights for one in estimates) + sum(p.kv_bytes for ps in placements.values() for p in ps)
+    if wanted > available:
+        lines = [
+            f"  {one.spec.name}-{one.replica} ({one.spec.model.path}): weights {_gb(one.weights)} + keys and "
+            f"values {_gb(one.kv)}"
+            for one in estimates
+        ]
+        raise UserError(
+            f"the servers do not fit the main memory, of which {_gb(available)} is free:\n"
+            + "\n".join(lines)
+            + "\nReduce it with a shorter models.*.max_context, a smaller serve.kv_gb, one model at a time (--models)"
+        )
+    return placements
+
+
+def memory_table(
+    specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], placements: Mapping[str, list[Placement]]
+) -> list[str]:
+    """The arithmetic behind the placements, one line for each server."""
+    lines = []
+    for spec in specs:
+        for n, placement in enumerate(placements[spec.name], 1):
+            one = estimate_memory(spec, n, sizes[spec.name])
+            if placement.gpus:
+                lines.append(f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {one.line()}")
+            else:
+                lines.append(
+                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(one.weights)} for weights of "
+                    f"{spec.name}-{n} ({spec.model.path})"
+                )
+    return lines
+
+
+def _assign(estimates: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tuple[MemoryEstimate, list[Gpu]]]:
+    """Assign the largest server first, each to the GPUs with the most memory left."""
+    room = {gpu.name: _usable_bytes(gpu) for gpu in gpus}
+    assignments: dict[int, list[Gpu]] = {}
+    for i, one in sorted(enumerate(estimates), key=lambda pair: -pair[1].total):
+        devices = one.spec.settings.tensor_parallel
+        if devices > len(gpus):
+            raise UserError(
+                f"models.{one.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
+            )
+        assignments[i] = sorted(gpus, key=lambda gpu: -room[gpu.name])[:devices]
+        for gpu in assignments[i]:
+            room[gpu.name] -= one.total
+    return [(one, assignments[i]) for i, one in enumerate(estimates)]
+
+
+def _usable_bytes(gpu: Gpu) -> int:
+    """The free bytes of a GPU that servers may take."""
+    return int(gpu.free - SPARE_FRACTION * gpu.total)
+
+
+def _share(one: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
+    total = sum(estimate.max_kv for estimate in estimates)
+    return one.max_kv / total if total else 0.0
+
+
+def _round_down(part: float) -> float:
+    """Round to the three digits of the flag, so that parts never add up to more than there is."""
+    return int(part * 1000) / 1000
+
+
+def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstimate]], room: Mapping[str, int]) -> str:
+    lines = []
+    for gpu in gpus:
+        if room[gpu.name] >= 0:
+            continue
+        used = f", {_gb(gpu.total - gpu.free)} of it in use" if gpu.free < gpu.total else ""
+        lines.append(
+            f"the servers do not fit GPU {gpu.name} ({_gb(gpu.total)}{used}, {SPARE_FRACTION:.0%} kept spare):"
+        )
+        lines += [f"  {one.line()}" for one in on[gpu.name]]
+        lines.append(f"  together {_gb(sum(one.total for one in on[gpu.name]))}, {_gb(-room[gpu.name])} too much")
+    lines.append(
+        "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
+        "GPUs, or a server elsewhere (models.*.url)"
+    )
+    return "\n".join(lines)
+
+
+def _gb(size: float) -> str:
+    return f"{size / GB:.1f} GB"
