@@ -1,4 +1,6 @@
-"""python -m questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
+"""python -m questions check --config X: check a config's questions, before anything is sampled.
+
+python -m questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
 
 NAME is a benchmark (`python -m evaluation list`); SPLIT one of its splits, or else all that are there; PATH its file or
 folder, or else data/NAME. The file that is written is one for a config's `index.documents`.
@@ -11,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from questions.evidence import Corpus, Wanted
-from ratchet.command import run_command
+from questions.evidence import Corpus, EvidenceSource
+from questions.leakage import check_leakage
+from ratchet.command import config_of, config_parser, run_command
 from ratchet.errors import UserError
 from ratchet.subcommands import Subcommand, run_subcommand
 
@@ -20,18 +23,20 @@ ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def write_evidence(names: list[str], out: Path, skip_empty: bool) -> None:
-    """Write the corpus, and say what each benchmark gave."""
+    """Write the corpus, and print how many documents each benchmark gave."""
     if not out.name.endswith(ENDINGS):
         raise UserError(f"--out {out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
     corpus = Corpus()
     for name in names:
-        wanted = Wanted.parse(name)
-        count = corpus.add(wanted)
+        source = EvidenceSource.parse(name)
+        count = corpus.add(source)
         if not count:
-            carried = f"{name}: carries no texts of evidence (gold: {wanted.benchmark.gold})"
+            carried = f"{name}: carries no texts of evidence (gold: {source.benchmark.gold})"
             if not skip_empty:
-                raise UserError(f"{carried}; bring a corpus of your own for it, and leave it out or pass --skip-empty")
-            print(f"warning: {carried}; left out", file=sys.stderr)
+                raise UserError(
+                    f"{carried}; bring a corpus of your own for it, and remove it from the command or pass --skip-empty"
+                )
+            print(f"warning: {carried}; skipped", file=sys.stderr)
             continue
         print(f"{name}: {count} documents")
     if not corpus.parts:
@@ -41,22 +46,41 @@ def write_evidence(names: list[str], out: Path, skip_empty: bool) -> None:
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m questions") -> None:
-    run_subcommand(SUBCOMMANDS, words, prog, "Make use of what benchmarks carry; `questions.generate` makes new ones.")
+    """Run a subcommand."""
+    run_subcommand(
+        SUBCOMMANDS, words, prog, "Build a corpus from benchmarks; `questions.generate` generates new questions."
+    )
 
 
 def evidence(words: Sequence[str], prog: str) -> None:
-    more = (__doc__ or "").partition("\n\n")[2]
+    """Run `evidence`: write a corpus of benchmarks' own evidence."""
+    more = (__doc__ or "").rpartition("\n\n")[2]
     parser = argparse.ArgumentParser(prog=prog, description="Write a corpus of benchmarks' own evidence.", epilog=more)
     parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
     parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
     parser.add_argument(
-        "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and go on"
+        "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and continue"
     )
     given = parser.parse_args(words)
     write_evidence(given.names, given.out, given.skip_empty)
 
 
-SUBCOMMANDS = {"evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence)}
+def check(words: Sequence[str], prog: str) -> None:
+    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
+    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
+    config = config_of(parser.parse_args(words))
+    from questions.check import check_questions, describe_splits
+
+    for line in describe_splits(config):
+        print(line)
+    for warning in [*check_questions(config), *check_leakage(config)]:
+        print(warning)
+
+
+SUBCOMMANDS = {
+    "check": Subcommand("check a config's questions against its rewards and its index", check),
+    "evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence),
+}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Benchmarks by name: `questions/benchmarks/<name>.py`. Adding one is one file.
+"""Benchmarks by name: `questions/benchmarks/<name>.py`, or code outside (`ratchet.plugins`). Adding one is one file.
 
 A benchmark is a module with
 
     TITLE, ABOUT, LICENCE, SOURCE, GOLD    for people: its name, what it is, terms, where from, which gold it has
     SPLITS                                 by split, the file names that people have it under, below its folder
     DEFAULT_SPLIT                          the split that it is usually scored on
-    HUB                                    where the `datasets` library finds it, the best place first; may be empty
+    HUB                                    where the `datasets` library finds it, the best place first; optional
     FORMATS                                how its rows are read (questions/formats.py); ours can always be read
 
 and, where a file beside the questions completes them, `beside(folder)`, which gives a function (row, fields) ->
@@ -23,22 +23,19 @@ not be listed.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import questions.benchmarks
-from questions.files import Row, first_file
-from questions.formats import RATCHET, Format
+from questions.formats import RATCHET, Format, Row
 from ratchet.config import HUB as HUB_PATH
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError, did_you_mean
+from ratchet.plugins import known_plugins, load_plugin, short_name
 
-PARTS = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "HUB", "FORMATS")
-Complete = Callable[[Row, Row], Row]
-Placed = tuple[str, Row]
+REQUIRED = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "FORMATS")
+FieldCompleter = Callable[[Row, Row], Row]
+PlacedRow = tuple[str, Row]
 """A row and where it is from, which every error about it names."""
 
 
@@ -52,7 +49,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class HubSet:
+class HubDataset:
     """A data set of the hub."""
 
     path: str
@@ -63,7 +60,10 @@ class HubSet:
 
 @dataclass(frozen=True)
 class Benchmark:
+    """A benchmark as its module declares it."""
+
     name: str
+    """As a config names it."""
     title: str
     about: str
     licence: str
@@ -71,14 +71,14 @@ class Benchmark:
     gold: str
     splits: dict[str, tuple[str, ...]]
     default_split: str
-    hub: tuple[HubSet, ...]
+    hub: tuple[HubDataset, ...]
     formats: tuple[Format, ...]
-    beside: Callable[[Path], Complete] | None
-    rows: Callable[[Iterable[Placed], str, Path | None], Iterator[Placed]] | None
+    beside: Callable[[Path], FieldCompleter] | None
+    rows: Callable[[Iterable[PlacedRow], str, Path | None], Iterator[PlacedRow]] | None
     documents: Callable[[Row], Iterable[Document]] | None
     evidence: tuple[str, ...]
 
-    def of_split(self, found: Iterable[Placed], split: str, folder: Path | None) -> Iterable[Placed]:
+    def split_rows(self, found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterable[PlacedRow]:
         """The rows of a split, out of those of its file."""
         return self.rows(found, split, folder) if self.rows else found
 
@@ -90,20 +90,21 @@ class Benchmark:
             )
         return config.split or self.default_split
 
-    def names(self, split: str) -> list[str]:
+    def file_names(self, split: str) -> list[str]:
         """The file names that a split is looked for under, in this order; each may also end in .gz."""
-        common = (f"{self.name}/{split}.jsonl", f"{self.name}_{split}.jsonl", f"{split}.jsonl", f"{split}.parquet")
+        short = short_name(self.name)
+        common = (f"{short}/{split}.jsonl", f"{short}_{split}.jsonl", f"{split}.jsonl", f"{split}.parquet")
         return list(dict.fromkeys((*self.splits[split], *common)))
 
     def folder(self, config: SplitConfig) -> Path:
-        return Path(config.path or f"data/{self.name}")
+        return Path(config.path or f"data/{short_name(self.name)}")
 
     def find(self, config: SplitConfig) -> Path | None:
         """The file of the split that a config asks for; None where it is not there."""
         place = self.folder(config)
-        return place if place.is_file() else first_file(place, self.names(self.split(config)))
+        return place if place.is_file() else first_file(place, self.file_names(self.split(config)))
 
-    def hub_set(self, config: SplitConfig) -> HubSet:
+    def hub_set(self, config: SplitConfig) -> HubDataset:
         """The data set that `path: hub`, or `path: hub:NAME`, asks for. Raises UserError."""
         split, name = self.split(config), config.path.removeprefix(HUB_PATH).removeprefix(":")
         fitting = [one for one in self.hub if split in one.splits]
@@ -116,19 +117,20 @@ class Benchmark:
         return found
 
 
+def first_file(folder: Path, names: Iterable[str]) -> Path | None:
+    """The first of the names that lies in a folder, each as it is or as .gz."""
+    found = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
+    return next((path for path in found if path.is_file()), None)
+
+
 def known_benchmarks() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(questions.benchmarks.__path__))
+    """The names of the benchmarks in questions/benchmarks/, and of those that installed packages declare."""
+    return known_plugins("benchmarks")
 
 
 def load_benchmark(name: str) -> Benchmark:
-    """Only what lies in questions/benchmarks/ is ever imported. Raises UserError."""
-    known = known_benchmarks()
-    if name not in known:
-        raise UserError(f"benchmark: no {name!r} in questions/benchmarks/{did_you_mean(name, known)}")
-    module = importlib.import_module(f"questions.benchmarks.{name}")
-    for part in PARTS:
-        if not hasattr(module, part):
-            raise UserError(f"questions/benchmarks/{name}.py: has no {part}; see questions/benchmark.py")
+    """The benchmark of a name. Raises UserError."""
+    module = load_plugin("benchmarks", name, REQUIRED, "benchmark").module
     return Benchmark(
         name=name,
         title=module.TITLE,
@@ -138,7 +140,7 @@ def load_benchmark(name: str) -> Benchmark:
         gold=module.GOLD,
         splits=module.SPLITS,
         default_split=module.DEFAULT_SPLIT,
-        hub=module.HUB,
+        hub=getattr(module, "HUB", ()),
         formats=(*module.FORMATS, RATCHET),
         beside=getattr(module, "beside", None),
         rows=getattr(module, "rows", None),

@@ -13,21 +13,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from questions.benchmark import Benchmark, Document, load_benchmark
-from questions.files import Row, first_file, read_rows
+from questions.benchmark import Benchmark, Document, PlacedRow, first_file, load_benchmark
+from questions.load import read_rows
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import content_key
 
 
-def by_content(benchmark: str, text: str, title: str = "") -> Document:
+def document_by_content(benchmark: str, text: str, title: str = "") -> Document:
     """A document that has no name of its own: equal texts are one document."""
     return Document(f"{benchmark}:{content_key(title, text)[:16]}", text, title)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EvidenceSource:
     """NAME, NAME/SPLIT or either with :PATH, as the command takes it."""
 
     benchmark: Benchmark
@@ -36,7 +36,7 @@ class Wanted:
     path: str
 
     @classmethod
-    def parse(cls, text: str) -> Wanted:
+    def parse(cls, text: str) -> EvidenceSource:
         """Raises UserError."""
         name, _, path = text.partition(":")
         name, _, split = name.partition("/")
@@ -63,29 +63,29 @@ class Corpus:
     parts: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     titles: dict[str, str] = field(default_factory=dict)
 
-    def add(self, wanted: Wanted) -> int:
-        """How many documents a benchmark gave. Raises UserError."""
+    def add(self, source: EvidenceSource) -> int:
+        """Add a benchmark's evidence; returns how many documents it gave. Raises UserError."""
         given = set()
-        for document in evidence(wanted):
+        for document in evidence(source):
             given.add(document.id)
             self.titles.setdefault(document.id, document.title)
             self.parts[document.id][document.text] = None
         return len(given)
 
     def write(self, path: Path) -> None:
-        """As `index.documents` reads it; whole or not at all."""
+        """Write the corpus atomically, as `index.documents` reads it."""
         rows = ({"id": key, "title": self.titles[key], "text": "\n".join(parts)} for key, parts in self.parts.items())
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
         write_atomic(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def evidence(wanted: Wanted) -> Iterator[Document]:
+def evidence(source: EvidenceSource) -> Iterator[Document]:
     """Every piece of evidence that is there, repeats as well. Raises UserError."""
-    one = wanted.benchmark
+    one = source.benchmark
     if one.documents is None:
         return
-    for split, path in wanted.files():
-        found = _beside(one, path) if one.evidence else one.of_split(read_rows(path), split, path.parent)
+    for split, path in source.files():
+        found = _beside(one, path) if one.evidence else one.split_rows(read_rows(path), split, path.parent)
         for place, row in found:
             try:
                 documents = [document for document in one.documents(row) if document.text.strip()]
@@ -97,7 +97,7 @@ def evidence(wanted: Wanted) -> Iterator[Document]:
             yield from documents
 
 
-def _beside(one: Benchmark, path: Path) -> Iterator[tuple[str, Row]]:
+def _beside(one: Benchmark, path: Path) -> Iterator[PlacedRow]:
     """The rows of the file of evidence beside the questions."""
     found = first_file(path.parent, one.evidence)
     if found is None:

@@ -50,11 +50,29 @@ YES_NO_MAYBE = (
 """PubMedQA."""
 
 
+KNOWN_SETS = (TRUE_FALSE, FEVER, AVERITEC, HOVER, SCIFACT, YES_NO_MAYBE)
+"""For a row that names its label and not the task's other labels: the first set that has it."""
+
+
+def label_named(name: str) -> Label:
+    """The label of this name: as a known set has it, or else with the name as its meaning."""
+    known = (label for labels in KNOWN_SETS for label in labels if label.name.casefold() == name.strip().casefold())
+    return next((label.model_copy(update={"name": name.strip()}) for label in known), Label(name=name, meaning=name))
+
+
+def set_of(name: str) -> tuple[Label, ...]:
+    """The first known set of labels that has this one. Raises ValueError where none has."""
+    for labels in KNOWN_SETS:
+        if name.strip().casefold() in label_spellings(labels):
+            return labels
+    raise ValueError(f"label {name!r} is of no known set: list all labels of the task under `labels`")
+
+
 def claim_fields(
     text: str, labels: Sequence[Label], value: Any, names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The fields of a `Question` that is a claim; `value` is its label as the row writes it."""
-    label = label_of(value, spelled(labels) if names is None else names)
+    label = parse_label(value, label_spellings(labels) if names is None else names)
     return {"text": text, "form": "claim", "labels": tuple(labels), "label": label}
 
 
@@ -63,7 +81,7 @@ def choice_labels(options: Mapping[str, str]) -> tuple[Label, ...]:
     return tuple(Label(name=name, meaning=text) for name, text in options.items())
 
 
-def label_of(value: Any, names: Mapping[str, str]) -> str:
+def parse_label(value: Any, names: Mapping[str, str]) -> str:
     """A row's label in the task's own spelling; `names`: how rows write it (case-folded) to the label's name.
 
     Raises ValueError with what is known, where a row's label is none of them.
@@ -76,8 +94,8 @@ def label_of(value: Any, names: Mapping[str, str]) -> str:
     return name
 
 
-def spelled(labels: Sequence[Label], **also: str) -> dict[str, str]:
-    """The map for `label_of`: every label by its own name, and `also` other spellings."""
+def label_spellings(labels: Sequence[Label], **also: str) -> dict[str, str]:
+    """The map for `parse_label`: every label by its own name, and `also` other spellings."""
     return {label.name.casefold(): label.name for label in labels} | {
         other.casefold(): name for other, name in also.items()
     }

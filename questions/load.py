@@ -1,10 +1,19 @@
-"""The questions of a split: read from a file or the hub, checked, chosen, and their digest."""
+"""The questions of a split: read from a file or the hub, checked, chosen, and their digest.
+
+A file is JSONL, JSON, CSV, TSV or Parquet; each of the text formats may be compressed (.gz). A row comes with its place
+("nq.jsonl:7", "dev.json: row 3"), which every error about it names.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
+import io
+import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,20 +22,24 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from questions.benchmark import Benchmark, HubSet, load_benchmark
-from questions.files import Row, read_rows
-from questions.formats import BY_NAME, Format
+from questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
+from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
+from ratchet.files import read_jsonl
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 
-SHOWN = 20
-"""Fields of a row that an error names at most."""
+MAX_SHOWN_FIELDS = 20
+"""How many fields of a row an error names."""
+MAX_SHOWN_ERRORS = 20
+"""How many bad rows of a file an error names."""
 
 
 @dataclass(frozen=True)
 class LoadedSplit:
+    """The questions of a split, and where they are from."""
+
     questions: list[Question]
     """In file order."""
     source: str
@@ -42,7 +55,7 @@ class LoadedSplit:
         return questions_digest(self.questions)
 
     def facts(self) -> dict[str, Any]:
-        """What a manifest keeps."""
+        """The entry of this split in a run's manifest."""
         return {
             **({"benchmark": self.benchmark, "split": self.split} if self.benchmark else {}),
             "source": self.source,
@@ -62,17 +75,17 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     if not split.benchmark:
         path = Path(split.path)
         one = BY_NAME[split.format]
-        rows = ((place, _fields(place, row, one)) for place, row in read_rows(path))
-        return LoadedSplit(_choose(_checked(rows), split, seed, str(path)), str(path), file_digest(path))
+        read = _validate(read_rows(path), lambda place, row: _fields(place, row, one))
+        return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path))
     benchmark = load_benchmark(split.benchmark)
     name = benchmark.split(split)
     if split.on_hub:
         found = benchmark.hub_set(split)
-        chosen = _choose(_checked(_read(benchmark, name, _hub_rows(found, name), None)), split, seed, found.path)
+        chosen = _select_rows(_read(benchmark, name, _hub_rows(found, name), None), split, seed, found.path)
         source = ":".join(part for part in ("hub", found.path, found.config, found.splits[name]) if part)
         return LoadedSplit(chosen, source, None, benchmark.name, name)
     path = find_file(benchmark, split)
-    chosen = _choose(_checked(_read(benchmark, name, read_rows(path), path.parent)), split, seed, str(path))
+    chosen = _select_rows(_read(benchmark, name, read_rows(path), path.parent), split, seed, str(path))
     return LoadedSplit(chosen, str(path), file_digest(path), benchmark.name, name)
 
 
@@ -85,20 +98,19 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
     hub = " Or have it fetched: path: hub." if any(name in one.splits for one in benchmark.hub) else ""
     raise UserError(
         f"{benchmark.folder(split)}: the {name!r} of {benchmark.title} is not here. Looked for "
-        f"{', '.join(benchmark.names(name))} (each also as .gz) in it. Get it from {benchmark.source}, and put it "
+        f"{', '.join(benchmark.file_names(name))} (each also as .gz) in it. Get it from {benchmark.source}, and put it "
         f"there, or point `path` at the file or its folder.{hub}"
     )
 
 
-def _read(
-    benchmark: Benchmark, split: str, found: Iterable[tuple[str, Row]], folder: Path | None
-) -> Iterator[tuple[str, Row]]:
-    """(place, fields) of every row, each in the first format of the benchmark whose fields it has."""
+def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: Path | None) -> list[Question]:
+    """The questions of a benchmark's rows, each read in the first format of the benchmark whose fields it has."""
     complete = benchmark.beside(folder) if benchmark.beside and folder else None
-    for place, row in benchmark.of_split(found, split, folder):
+
+    def read(place: str, row: Row) -> Row:
         one = next((one for one in benchmark.formats if all(key in row for key in one.keys)), None)
         if one is None:
-            shown = ", ".join(map(str, list(row)[:SHOWN])) or "(none)"
+            shown = ", ".join(map(str, list(row)[:MAX_SHOWN_FIELDS])) or "(none)"
             raise UserError(
                 f"{place}: has the fields {shown}; the formats of {benchmark.title} are "
                 + "; ".join(map(str, benchmark.formats))
@@ -108,7 +120,9 @@ def _read(
             fields = complete(row, fields)
         if "answers" in fields and not fields["answers"] and not fields.get("reference"):
             raise UserError(f"{place}: has no answer; is this the file of a test whose answers are kept secret?")
-        yield place, fields
+        return fields
+
+    return _validate(benchmark.split_rows(found, split, folder), read)
 
 
 def _fields(place: str, row: Row, one: Format) -> Row:
@@ -119,64 +133,175 @@ def _fields(place: str, row: Row, one: Format) -> Row:
             f"{place}: no field {error} (format {one.name!r}); is this the right file and format?"
         ) from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{place}: not as the format {one.name!r} has it ({error})") from error
+        message = str(error) if one is RATCHET else f"not as the format {one.name!r} has it ({error})"
+        raise UserError(f"{place}: {message}") from error
 
 
-def _checked(rows: Iterable[tuple[str, Row]]) -> Iterator[Question]:
-    seen: dict[str, str] = {}
-    for number, (place, fields) in enumerate(rows):
-        try:
-            question = Question.model_validate({"id": f"row-{number}", **fields})
-            question.model_dump_json()  # refuses what no file can hold
-        except PydanticSerializationError as error:
-            raise UserError(f"{place}: holds half of a surrogate pair, which is no text ({error})") from error
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(str(part) for part in problem["loc"])
-            raise UserError(f"{place}: {key}: {problem['msg']}") from error
-        if not question.text.strip():
-            raise UserError(f"{place}: the question is blank; mend or remove it")
-        if question.id in seen:
-            raise UserError(f"{place}: id {question.id!r} is already used at {seen[question.id]}; ids must differ")
-        seen[question.id] = place
-        yield question
+def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row]) -> list[Question]:
+    """The questions of all rows. Raises UserError that names every bad row, up to MAX_SHOWN_ERRORS of them."""
+    places: dict[str, str] = {}
+    found: list[Question] = []
+    errors: list[str] = []
+    number = 0
+    try:
+        for number, (place, row) in enumerate(rows, 1):
+            try:
+                question = _question(place, {"id": f"row-{number - 1}", **read(place, row)})
+                if question.id in places:
+                    raise UserError(
+                        f"{place}: id {question.id!r} is already used at {places[question.id]}; ids must differ"
+                    )
+            except UserError as error:
+                errors.append(str(error))
+                continue
+            places[question.id] = place
+            found.append(question)
+    except UserError as error:  # the file itself cannot be read on from here
+        errors.append(str(error))
+    if len(errors) == 1:
+        raise UserError(errors[0])
+    if errors:
+        shown = errors[:MAX_SHOWN_ERRORS] + (
+            [f"and {len(errors) - MAX_SHOWN_ERRORS} more"] * (len(errors) > MAX_SHOWN_ERRORS)
+        )
+        raise UserError(f"{len(errors)} of the first {number} rows cannot be read:\n  " + "\n  ".join(shown))
+    return found
 
 
-def _choose(found: Iterable[Question], split: SplitConfig, seed: int, source: str) -> list[Question]:
+def _question(place: str, fields: Row) -> Question:
+    try:
+        question = Question.model_validate(fields)
+        question.model_dump_json()  # refuses what no file can hold
+    except PydanticSerializationError as error:
+        raise UserError(f"{place}: holds half of a surrogate pair, which is no text ({error})") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise UserError(f"{place}: {key}: {problem['msg']}".replace(": : ", ": ")) from error
+    if not question.text.strip():
+        raise UserError(f"{place}: the question is blank; fix or remove it")
+    if len(question.labels) == 1:
+        raise UserError(f"{place}: labels holds {question.labels[0].name!r} alone; a choice needs two labels or more")
+    return question
+
+
+def _select_rows(questions: list[Question], split: SplitConfig, seed: int, source: str) -> list[Question]:
     first, last = split.rows or (0, None)
-    questions = list(found)[first:last]
+    questions = questions[first:last]
+    if split.share is not None:
+        questions = share_of_questions(questions, split.share, seed)
     if not questions:
-        raise UserError(f"{source}: no questions" + (f" in rows {split.rows}" if split.rows else ""))
+        part = f" in rows {split.rows}" if split.rows else ""
+        raise UserError(f"{source}: no questions{part}" + (f" in the share {split.share}" if split.share else ""))
     if split.sample is not None and split.sample < len(questions):
-        questions = sampled(questions, split.sample, seed)
+        questions = sample_questions(questions, split.sample, seed)
     if split.order == "shuffled":
         random.Random(f"order {seed}").shuffle(questions)
     return questions
 
 
-def sampled(questions: Sequence[Question], size: int, seed: int) -> list[Question]:
-    """A sample that hangs on the seed and on what the questions say, not on their order in the file or their ids.
+def sample_questions(questions: Sequence[Question], size: int, seed: int) -> list[Question]:
+    """Draw a sample that depends on the seed and on the questions' texts, not on their order in the file or their ids.
 
     A larger sample holds every smaller one; so does one of a file to which questions were added, but for those.
     """
-    drawn = sorted(range(len(questions)), key=lambda i: (_lot(seed, questions[i].text), i))[:size]
+    drawn = sorted(range(len(questions)), key=lambda i: (_sample_order(seed, questions[i].text), i))[:size]
     return [questions[i] for i in sorted(drawn)]
 
 
-def _lot(seed: int, text: str) -> bytes:
+def share_of_questions(questions: Sequence[Question], share: tuple[float, float], seed: int) -> list[Question]:
+    """The questions between two shares (0 to 1) of a random order, which depends on the seed and the questions' texts.
+
+    Shares that do not overlap have no question in common. Equal questions are neighbours in the order.
+    """
+    drawn = sorted(
+        range(len(questions)), key=lambda i: (_sample_order(seed, " ".join(questions[i].text.casefold().split())), i)
+    )
+    first, last = (round(bound * len(questions)) for bound in share)
+    return [questions[i] for i in sorted(drawn[first:last])]
+
+
+def _sample_order(seed: int, text: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{text}".encode()).digest()
 
 
-def _hub_rows(found: HubSet, split: str) -> Iterator[tuple[str, Row]]:
+def _hub_rows(found: HubDataset, split: str) -> Iterator[PlacedRow]:
     from datasets import load_dataset
 
     place = f"hub:{found.path}"
     try:
         rows = load_dataset(found.path, found.config, split=found.splits[split])
-    except Exception as error:  # the network, the hub, its cache: whatever it is, the way out is the same
+    except Exception as error:  # the network, the hub, its cache: whatever it is, the fix is the same
         reason = str(error).strip().splitlines()[:1]
         raise UserError(
             f"{place}: cannot be fetched ({type(error).__name__}: {''.join(reason)}). Is there a network? Else bring "
             "the file and point `path` at it"
         ) from error
     yield from ((f"{place}: row {number}", dict(row)) for number, row in enumerate(rows, 1))
+
+
+def read_rows(path: Path) -> Iterator[PlacedRow]:
+    """(place, row) of every row, in file order; a file that is none of the others is read as JSONL."""
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if kind == ".parquet":
+        yield from _parquet_rows(path)
+    elif kind in (".csv", ".tsv"):
+        yield from _csv_rows(path, "\t" if kind == ".tsv" else ",")
+    elif kind == ".json":
+        yield from _json_rows(path)
+    else:
+        yield from ((f"{path}:{line}", row) for line, row in read_jsonl(path, "question"))
+
+
+def _json_rows(path: Path) -> Iterator[PlacedRow]:
+    """A list of objects, or {"Data": [...]} as in TriviaQA. Some releases call JSONL .json; its lines tell."""
+    text = _read_text(path)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if not text.lstrip().startswith("{"):
+            raise UserError(f"{path}: not valid JSON ({error}); get the file again") from error
+        yield from ((f"{path}:{line}", row) for line, row in read_jsonl(path, "question"))
+        return
+    rows = found.get("Data", [found]) if isinstance(found, dict) else found
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: expected a list of questions, got {type(rows).__name__}")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise UserError(f"{path}: row {number}: expected a question ({{...}}), got {type(row).__name__}")
+        yield f"{path}: row {number}", row
+
+
+def _csv_rows(path: Path, delimiter: str) -> Iterator[PlacedRow]:
+    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter)
+    try:
+        for row in reader:
+            place = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise UserError(f"{place}: not {len(reader.fieldnames or ())} cells, as the header has; fix this line")
+            yield place, dict(row)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not a table ({error}); fix this line") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: cannot read as Parquet ({error}); check the path in the config") from error
+    for number, row in enumerate(rows, 1):
+        yield f"{path}: row {number}", row
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error}); convert the file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot read ({reason}); check the path in the config") from error

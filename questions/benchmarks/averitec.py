@@ -1,7 +1,7 @@
 """AVeriTeC (Schlichtkrull et al. 2023, arXiv 2305.13117): claims from the web, with question-answer evidence.
 
 The corpus is made of the annotators' questions and answers alone: one document a question, which is its title. Answers
-that say that there is none hold no evidence and are left out, as are those that hold the whole justification; of a yes
+that say that there is none hold no evidence and are skipped, as are those that hold the whole justification; of a yes
 or no, the explanation is part. Justifications, fact-checking articles and addresses are in no document. The kind is the
 claim's type, or "several types".
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from questions.benchmark import Document, HubSet
-from questions.evidence import by_content
-from questions.files import Row
-from questions.formats import Format, texts
+from questions.benchmark import Document
+from questions.evidence import document_by_content
+from questions.formats import Format, Row, texts
 from questions.labels import AVERITEC, claim_fields
 
 TITLE = "AVeriTeC"
@@ -27,7 +26,6 @@ SPLITS = {
     "test": ("test.json", "data/test.json"),  # its labels are kept secret
 }
 DEFAULT_SPLIT = "dev"
-HUB: tuple[HubSet, ...] = ()
 
 
 def _released(row: Row) -> Row:
@@ -41,6 +39,7 @@ def _released(row: Row) -> Row:
 
 
 def documents(row: Row) -> Iterable[Document]:
+    """The evidence that a row carries."""
     verdict = (row.get("justification") or "").strip()
     for question in row["questions"]:
         answers = [
@@ -49,7 +48,7 @@ def documents(row: Row) -> Iterable[Document]:
             if answer.get("answer_type") != "Unanswerable"
         ]
         if text := "\n".join(texts([answer for answer in answers if not verdict or verdict not in answer])):
-            yield by_content("averitec", text, question["question"])
+            yield document_by_content("averitec", text, question["question"])
 
 
 FORMATS = (Format("official", ("claim", "label", "questions"), _released),)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import FLASHRAG, Format, texts
+from questions.benchmark import HubDataset
+from questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "Bamboogle"
 ABOUT = "two-hop questions that a search engine answered wrongly; 125 in one split"
@@ -14,8 +13,8 @@ GOLD = "none"
 SPLITS = {"test": ("Bamboogle Prerelease - Sheet1.csv", "bamboogle.csv")}
 DEFAULT_SPLIT = "test"
 HUB = (
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "bamboogle", {"test": "test"}),
-    HubSet("chiayewken/bamboogle", None, {"test": "test"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "bamboogle", {"test": "test"}),
+    HubDataset("chiayewken/bamboogle", None, {"test": "test"}),
 )
 
 

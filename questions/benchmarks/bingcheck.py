@@ -6,7 +6,6 @@ MERMAID after it, score the claims that are plainly right or wrong, and their fi
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
 from questions.formats import Format
 from questions.labels import TRUE_FALSE, claim_fields
 
@@ -17,5 +16,4 @@ SOURCE = "mbzuai-nlp/fire (datasets/bingcheck)"
 GOLD = "none"
 SPLITS = {"test": ("data.jsonl",)}
 DEFAULT_SPLIT = "test"
-HUB: tuple[HubSet, ...] = ()
 FORMATS = (Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import DATAMORGANA, Format, json_list, texts
+from questions.benchmark import HubDataset
+from questions.formats import DATAMORGANA, Format, Row, json_list, texts
 
 TITLE = "DataMorgana"
 ABOUT = "long answers to generated questions of many kinds over web pages; LiveRAG's test: 895"
@@ -22,11 +21,11 @@ SPLITS = {
     "test": ("LiveRAG_banchmark_20250910.parquet", "LiveRAG_banchmark_20250804.parquet"),  # so they are called
 }
 DEFAULT_SPLIT = "test"
-HUB = (HubSet("LiveRAG/Benchmark", None, {"test": "train"}),)
+HUB = (HubDataset("LiveRAG/Benchmark", None, {"test": "train"}),)
 
 
 def _liverag(row: Row) -> Row:
-    """Claims that answer the question directly are its nuggets; those that are of use or of none are left out."""
+    """Claims that answer the question directly are its nuggets; other claims are skipped."""
     documents = json_list(row["Supporting_Documents"])
     claims = row.get("Answer_Claims") or {}
     claims = json.loads(claims) if isinstance(claims, str) else claims

@@ -1,7 +1,7 @@
 """FactCheck-Bench (Wang et al. 2024, arXiv 2311.09000): claims out of answers of ChatGPT, with evidence from the web.
 
-Read are its claims (subtask 4), whole or without the claims of too little evidence, as FIRE has them: such claims have
-no label among true and false and are left out of either (661 to 631). Beside them, its evidence (subtask 3) makes a
+Its claims (subtask 4) are read, from the release or from FIRE's copy. Claims of too little evidence have no label among
+true and false and are skipped (661 to 631; FIRE's copy has none). Beside them, its evidence (subtask 3) makes a
 corpus: the texts alone, each once; gold is what does not merely miss the point of its claim.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Complete, Document, HubSet, Placed
-from questions.evidence import by_content
-from questions.files import Row, first_file, read_rows
-from questions.formats import Format, texts
+from questions.benchmark import Document, FieldCompleter, PlacedRow, first_file
+from questions.evidence import document_by_content
+from questions.formats import Format, Row, texts
 from questions.labels import TRUE_FALSE, claim_fields
+from questions.load import read_rows
 from ratchet.errors import UserError
 
 TITLE = "FactCheck-Bench"
@@ -26,7 +26,6 @@ SPLITS = {
     "test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl"),
 }
 DEFAULT_SPLIT = "test"
-HUB: tuple[HubSet, ...] = ()
 EVIDENCE = (
     "subtask3_claim_evidence_stance.jsonl",
     "claim_evidence_stance.jsonl",
@@ -35,15 +34,17 @@ EVIDENCE = (
 UNDECIDED = "not_enough_evidence"
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """The rows of the split."""
     return ((place, row) for place, row in found if row.get("label") != UNDECIDED)
 
 
 def documents(row: Row) -> Iterable[Document]:
-    return [by_content("factcheckbench", row["evidence"])] if row["evidence"].strip() else []
+    """The evidence that a row carries."""
+    return [document_by_content("factcheckbench", row["evidence"])] if row["evidence"].strip() else []
 
 
-def beside(folder: Path) -> Complete:
+def beside(folder: Path) -> FieldCompleter:
     """Gold documents, where the evidence is there."""
     gold: dict[str, list[str]] = {}
     path = first_file(folder, EVIDENCE)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import HubSet, Placed
-from questions.files import Row
-from questions.formats import Format
+from questions.benchmark import PlacedRow
+from questions.formats import Format, Row
 from questions.labels import TRUE_FALSE, claim_fields
 
 TITLE = "FacTool-QA"
@@ -20,10 +19,10 @@ SOURCE = "GAIR-NLP/factool (datasets/knowledge_qa), or mbzuai-nlp/fire (datasets
 GOLD = "none"
 SPLITS = {"test": ("knowledge_qa.jsonl", "datasets/knowledge_qa/knowledge_qa.jsonl", "data.jsonl")}
 DEFAULT_SPLIT = "test"
-HUB: tuple[HubSet, ...] = ()
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """The rows of the split."""
     for answer, (place, row) in enumerate(found, 1):
         if "claims" not in row:
             yield place, row

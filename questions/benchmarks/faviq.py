@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from questions.benchmark import Document, HubSet
-from questions.files import Row
-from questions.formats import Format, texts
+from questions.benchmark import Document
+from questions.formats import Format, Row, texts
 from questions.labels import FEVER_TWO, claim_fields
 
 TITLE = "FaVIQ"
@@ -28,7 +27,6 @@ SPLITS = {
     },
 }
 DEFAULT_SPLIT = "dev"
-HUB: tuple[HubSet, ...] = ()
 
 
 def _released(row: Row) -> Row:
@@ -42,6 +40,7 @@ def _released(row: Row) -> Row:
 
 
 def documents(row: Row) -> Iterable[Document]:
+    """The evidence that a row carries."""
     for passage in (row.get("positive_evidence"), row.get("negative_evidence")):
         if passage:
             yield Document(f"faviq:{passage['id']}", passage["text"], passage.get("title") or "")

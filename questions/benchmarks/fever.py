@@ -6,9 +6,7 @@ texts are the release's wiki-pages, which are yours to index. Tests without labe
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import Format, texts
+from questions.formats import Format, Row, texts
 from questions.labels import FEVER, claim_fields
 
 TITLE = "FEVER"
@@ -23,7 +21,7 @@ SPLITS = {
     "paper_test": ("paper_test.jsonl",),
 }
 DEFAULT_SPLIT = "paper_dev"
-HUB: tuple[HubSet, ...] = ()  # there it is a script, and a row for each piece of evidence
+# No HUB: on the hub it is a script, and a row for each piece of evidence
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-COLON-": ":"}
 
 

@@ -6,7 +6,7 @@ therefore have the evidence in the text of the question.
 
 `dev_open` and `test_open` are ours: claims alone, to be verified with a corpus. They are the pairs whose evidence is
 the sentence that Wikipedia has (the original pair, and the one whose id ends in 3: the new claim with the old
-evidence); the sentences that were made up are left out, of their corpus too. Ids: the original pair has FEVER's own,
+evidence); the sentences that were made up are skipped, in their corpus too. Ids: the original pair has FEVER's own,
 the others six noughts and 2, 3 or 4 behind it.
 """
 
@@ -16,10 +16,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, HubSet, Placed
-from questions.evidence import by_content
-from questions.files import Row
-from questions.formats import Format
+from questions.benchmark import Document, PlacedRow
+from questions.evidence import document_by_content
+from questions.formats import Format, Row
 from questions.labels import FEVER_TWO, claim_fields
 
 TITLE = "FEVER-symmetric"
@@ -31,12 +30,12 @@ DEV = ("fever_symmetric_dev.jsonl", "symmetric_v0.2/fever_symmetric_dev.jsonl")
 TEST = ("fever_symmetric_test.jsonl", "symmetric_v0.2/fever_symmetric_test.jsonl")
 SPLITS = {"dev": DEV, "test": TEST, "dev_open": DEV, "test_open": TEST}
 DEFAULT_SPLIT = "test"
-HUB: tuple[HubSet, ...] = ()
 MADE_UP = re.compile("000000[24]$")
 """Ids of the pairs whose evidence was made up."""
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """The rows of the split."""
     for place, row in found:
         if not split.endswith("_open") or "claim" not in row:
             yield place, row
@@ -54,7 +53,8 @@ def _released(row: Row) -> Row:
 
 
 def documents(row: Row) -> Iterable[Document]:
-    return [by_content("fever_symmetric", _sentence(row))]
+    """The evidence that a row carries."""
+    return [document_by_content("fever_symmetric", _sentence(row))]
 
 
 def _sentence(row: Row) -> str:

@@ -13,9 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, HubSet, Placed
-from questions.files import Row
-from questions.formats import Format, texts
+from questions.benchmark import Document, PlacedRow
+from questions.formats import Format, Row, texts
 from questions.labels import FEVER, FEVER_TWO, claim_fields
 
 TITLE = "FEVEROUS"
@@ -26,14 +25,14 @@ GOLD = "titles of Wikipedia pages; with texts, also document ids of the corpus m
 DEV = ("feverous_dev_challenges.jsonl", "dev.jsonl", "dev.json")
 SPLITS = {"train": ("feverous_train_challenges.jsonl", "train.jsonl", "train.json"), "dev": DEV, "dev_two": DEV}
 DEFAULT_SPLIT = "dev"
-HUB: tuple[HubSet, ...] = ()  # there it is a script
+# No HUB: on the hub it is a script
 ELEMENT = re.compile(r"_(?:sentence|(?:header_)?cell|table_caption|table|item|list|section|title)(?:_\d+)*$")
 """What follows the page's title in an evidence id."""
 LINK = re.compile(r"\[\[[^|\[\]]*\|(.*?)\]\]")
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
-    """The release's files begin with an empty row, which is left out."""
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """The release's files begin with an empty row, which is skipped."""
     for place, row in found:
         if "claim" not in row or (row["claim"] and split != "dev_two"):
             yield place, row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
+from questions.benchmark import HubDataset
 from questions.formats import FLASHRAG, HOTPOT, KILT
 
 TITLE = "HotpotQA"
@@ -18,8 +18,8 @@ SPLITS = {
 }
 DEFAULT_SPLIT = "dev"
 HUB = (
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "hotpotqa", {"train": "train", "dev": "dev"}),
-    HubSet("hotpotqa/hotpot_qa", "distractor", {"train": "train", "dev": "validation"}),
-    HubSet("facebook/kilt_tasks", "hotpotqa", {"kilt_train": "train", "kilt_dev": "validation"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "hotpotqa", {"train": "train", "dev": "dev"}),
+    HubDataset("hotpotqa/hotpot_qa", "distractor", {"train": "train", "dev": "validation"}),
+    HubDataset("facebook/kilt_tasks", "hotpotqa", {"kilt_train": "train", "kilt_dev": "validation"}),
 )
 FORMATS = (FLASHRAG, KILT, HOTPOT)

@@ -5,9 +5,7 @@ Its pages are HotpotQA's Wikipedia (abstracts of October 2017), which is yours t
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import Format, supporting_titles
+from questions.formats import Format, Row, supporting_titles
 from questions.labels import HOVER, claim_fields
 
 TITLE = "HoVer"
@@ -24,7 +22,7 @@ SPLITS = {
     for split in ("train", "dev")
 }
 DEFAULT_SPLIT = "dev"
-HUB: tuple[HubSet, ...] = ()  # there it is a script
+# No HUB: on the hub it is a script
 
 
 def _released(row: Row) -> Row:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import HubSet, Placed
-from questions.files import Row
-from questions.formats import Format
-from questions.labels import choice_labels, label_of, spelled
+from questions.benchmark import HubDataset, PlacedRow
+from questions.formats import Format, Row
+from questions.labels import choice_labels, label_spellings, parse_label
 
 TITLE = "MedQA (USMLE, 4 options)"
 ABOUT = "medical exam questions with four options; 10,178 / 1,272 / 1,273; labels: the letters of the options"
@@ -29,10 +28,10 @@ SPLITS = {
     for split in ("train", "dev", "test")
 }
 DEFAULT_SPLIT = "test"
-HUB = (HubSet("GBaker/MedQA-USMLE-4-options", None, {"train": "train", "test": "test"}),)
+HUB = (HubDataset("GBaker/MedQA-USMLE-4-options", None, {"train": "train", "test": "test"}),)
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of a split, where a file has all of them by name."""
     for place, row in found:
         if isinstance(row.get(split), list):
@@ -43,7 +42,7 @@ def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[P
 
 def _fields(row: Row, options: Row, letter: str) -> Row:
     labels = choice_labels(options)
-    return {"text": row["question"], "labels": labels, "label": label_of(letter, spelled(labels))}
+    return {"text": row["question"], "labels": labels, "label": parse_label(letter, label_spellings(labels))}
 
 
 def _released(row: Row) -> Row:

@@ -1,10 +1,9 @@
-"""MuSiQue-Ans (Trivedi et al. 2022, arXiv 2108.00573). MuSiQue-Full, half of it unanswerable, is not for this house."""
+"""MuSiQue-Ans (Trivedi et al. 2022, arXiv 2108.00573). MuSiQue-Full, half of it unanswerable, is not supported."""
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import FLASHRAG, Format, texts
+from questions.benchmark import HubDataset
+from questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "MuSiQue"
 ABOUT = "questions of two to four hops, made so that no hop can be skipped; 19,938 / 2,417; kind: 2hop, 3hop1..."
@@ -14,8 +13,8 @@ GOLD = "official: titles of the supporting paragraphs; FlashRAG: none"
 SPLITS = {"train": ("musique_ans_v1.0_train.jsonl",), "dev": ("musique_ans_v1.0_dev.jsonl",)}
 DEFAULT_SPLIT = "dev"
 HUB = (
-    HubSet("dgslibisey/MuSiQue", None, {"train": "train", "dev": "validation"}),
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "musique", {"train": "train", "dev": "dev"}),
+    HubDataset("dgslibisey/MuSiQue", None, {"train": "train", "dev": "validation"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "musique", {"train": "train", "dev": "dev"}),
 )
 
 

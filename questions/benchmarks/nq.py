@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import FLASHRAG, KILT, Format, texts
+from questions.benchmark import HubDataset
+from questions.formats import FLASHRAG, KILT, Format, Row, texts
 
 TITLE = "NQ"
 ABOUT = "questions that people typed into a search engine, with short answers; 79,168 / 8,757 / 3,610"
@@ -20,9 +19,9 @@ SPLITS = {
 }
 DEFAULT_SPLIT = "test"
 HUB = (
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "nq", {"train": "train", "dev": "dev", "test": "test"}),
-    HubSet("google-research-datasets/nq_open", None, {"train": "train", "test": "validation"}),
-    HubSet("facebook/kilt_tasks", "nq", {"kilt_train": "train", "kilt_dev": "validation"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "nq", {"train": "train", "dev": "dev", "test": "test"}),
+    HubDataset("google-research-datasets/nq_open", None, {"train": "train", "test": "validation"}),
+    HubDataset("facebook/kilt_tasks", "nq", {"kilt_train": "train", "kilt_dev": "validation"}),
 )
 
 

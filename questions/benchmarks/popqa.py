@@ -5,9 +5,8 @@ Its rows name the Wikipedia page of their subject, but nobody checked that the a
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import FLASHRAG, Format, json_list, texts
+from questions.benchmark import HubDataset
+from questions.formats import FLASHRAG, Format, Row, json_list, texts
 
 TITLE = "PopQA"
 ABOUT = "questions from 16 templates about entities of all popularities; 14,267 in one split; kind: the relation"
@@ -17,8 +16,8 @@ GOLD = "none"
 SPLITS = {"test": ("popQA.tsv", "data/popQA.tsv")}
 DEFAULT_SPLIT = "test"
 HUB = (
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "popqa", {"test": "test"}),
-    HubSet("akariasai/PopQA", None, {"test": "test"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "popqa", {"test": "test"}),
+    HubDataset("akariasai/PopQA", None, {"test": "test"}),
 )
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from questions.benchmark import Document, HubSet, Placed
-from questions.files import Row, first_file, read_rows
-from questions.formats import Format
-from questions.labels import YES_NO_MAYBE, label_of, spelled
+from questions.benchmark import Document, HubDataset, PlacedRow, first_file
+from questions.formats import Format, Row
+from questions.labels import YES_NO_MAYBE, label_spellings, parse_label
+from questions.load import read_rows
 from ratchet.errors import UserError
 
 TITLE = "PubMedQA"
@@ -24,11 +24,11 @@ SOURCE = "pubmedqa/pubmedqa (data/ori_pqal.json and data/test_ground_truth.json)
 GOLD = "document ids of the corpus that `python -m questions evidence` makes: pubmedqa: and the PubMed id"
 SPLITS = dict.fromkeys(("train", "test", "all"), ("ori_pqal.json", "data/ori_pqal.json"))
 DEFAULT_SPLIT = "test"
-HUB = (HubSet("qiaojin/PubMedQA", "pqa_labeled", {"all": "train"}),)
+HUB = (HubDataset("qiaojin/PubMedQA", "pqa_labeled", {"all": "train"}),)
 TEST_IDS = "test_ground_truth.json"
 
 
-def rows(found: Iterable[Placed], split: str, folder: Path | None) -> Iterator[Placed]:
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release is one object, PubMed id to question."""
     for place, row in found:
         if not row or not all(isinstance(one, dict) and "QUESTION" in one for one in row.values()):
@@ -57,12 +57,13 @@ def _question(pmid: str, text: str, decision: str) -> Row:
         "id": pmid,
         "text": text,
         "labels": YES_NO_MAYBE,
-        "label": label_of(decision, spelled(YES_NO_MAYBE)),
+        "label": parse_label(decision, label_spellings(YES_NO_MAYBE)),
         "gold_ids": [f"pubmedqa:{pmid}"],
     }
 
 
 def documents(row: Row) -> Iterable[Document]:
+    """The evidence that a row carries."""
     if "pmid" in row:
         pmid, contexts, headings = row["pmid"], row["CONTEXTS"], row.get("LABELS")
     else:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from questions.benchmark import Document, HubSet
-from questions.files import Row
-from questions.formats import Format
+from questions.benchmark import Document
+from questions.formats import Format, Row
 from questions.labels import SCIFACT, claim_fields
 
 TITLE = "SciFact"
@@ -23,7 +22,7 @@ SPLITS = {
     "dev": ("claims_dev.jsonl", "data/claims_dev.jsonl"),
 }
 DEFAULT_SPLIT = "dev"
-HUB: tuple[HubSet, ...] = ()  # there it is a script, and a row for each piece of evidence
+# No HUB: on the hub it is a script, and a row for each piece of evidence
 EVIDENCE = ("corpus.jsonl",)
 
 
@@ -39,6 +38,7 @@ def _released(row: Row) -> Row:
 
 
 def documents(row: Row) -> Iterable[Document]:
+    """The evidence that a row carries."""
     yield Document(f"scifact:{row['doc_id']}", " ".join(sentence.strip() for sentence in row["abstract"]), row["title"])
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubSet
-from questions.files import Row
-from questions.formats import FLASHRAG, KILT, Format, texts
+from questions.benchmark import HubDataset
+from questions.formats import FLASHRAG, KILT, Format, Row, texts
 
 TITLE = "TriviaQA"
 ABOUT = "trivia questions with many accepted answers; 78,785 / 8,837 / 11,313"
@@ -20,8 +19,8 @@ SPLITS = {
 }
 DEFAULT_SPLIT = "test"
 HUB = (
-    HubSet("RUC-NLPIR/FlashRAG_datasets", "triviaqa", {"train": "train", "dev": "dev", "test": "test"}),
-    HubSet("mandarjoshi/trivia_qa", "unfiltered.nocontext", {"train": "train", "test": "validation"}),
+    HubDataset("RUC-NLPIR/FlashRAG_datasets", "triviaqa", {"train": "train", "dev": "dev", "test": "test"}),
+    HubDataset("mandarjoshi/trivia_qa", "unfiltered.nocontext", {"train": "train", "test": "validation"}),
 )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from questions.benchmark import Complete, HubSet
-from questions.files import Row, read_rows
-from questions.formats import FLASHRAG, HOTPOT, texts
+from questions.benchmark import FieldCompleter, HubDataset
+from questions.formats import FLASHRAG, HOTPOT, Row, texts
+from questions.load import read_rows
 from ratchet.errors import UserError
 
 TITLE = "2WikiMultiHopQA"
@@ -19,11 +19,12 @@ SPLITS = {
     "dev": ("dev.json", "2wikimultihopqa/dev.jsonl"),
 }
 DEFAULT_SPLIT = "dev"
-HUB = (HubSet("RUC-NLPIR/FlashRAG_datasets", "2wikimultihopqa", {"train": "train", "dev": "dev"}),)
+HUB = (HubDataset("RUC-NLPIR/FlashRAG_datasets", "2wikimultihopqa", {"train": "train", "dev": "dev"}),)
 FORMATS = (FLASHRAG, HOTPOT)
 
 
-def beside(folder: Path) -> Complete:
+def beside(folder: Path) -> FieldCompleter:
+    """The function that adds the answers' aliases, where id_aliases.json lies beside the questions."""
     path = folder / "id_aliases.json"
     aliases: dict[str, Row] = {}
     for place, row in read_rows(path) if path.is_file() else ():

@@ -1,1 +1,1 @@
-"""Questions and reference answers made from a corpus, after DataMorgana (seed paper 002, section 2)."""
+"""Questions and reference answers generated from a corpus, after DataMorgana (Filice et al. 2025, arXiv 2501.12789)."""

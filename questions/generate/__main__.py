@@ -19,15 +19,13 @@ from typing import Any
 from index_build.documents import read_documents
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
-from questions.generate.categories import OURS, Categories, load_categories
-from questions.generate.corpus import Corpus, divide
-from questions.generate.generate import generate
-from questions.generate.outcome import account, lines
-from questions.generate.plan import plan
+from questions.generate.candidate import plan_questions
+from questions.generate.categories import DEFAULT_CATEGORIES, Categories, load_categories
+from questions.generate.corpus import Corpus, divide_documents
+from questions.generate.generate import generate, summarise, summary_lines
 from questions.generate.prompts import VERSION
-from questions.generate.settings import SPLITS, Settings, settings_of
 from ratchet.command import config_of, config_parser, run_command
-from ratchet.config import Config
+from ratchet.config import SPLITS, Config, GenerationConfig, written
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.runfolder import path_digest
@@ -37,27 +35,34 @@ MAY_CHANGE = {"out", "attempts", "concurrency"}
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m questions.generate") -> None:
+    """Run the command: generate questions as a config says."""
     parser = config_parser(prog, "Make questions with answers from a corpus.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    for line in build(config, settings_of(config, arguments.config)):
+    if config.generation is None:
+        raise UserError(f"{arguments.config}: no section `generation`; at least: generation: {{out: data/made}}")
+    if not config.index.documents:
+        raise UserError(
+            f"{arguments.config}: index.documents is empty; name the documents that questions are made from"
+        )
+    for line in build(config, config.generation):
         print(line)
 
 
-def build(config: Config, settings: Settings) -> list[str]:
-    """Run it all; returns the account as text."""
+def build(config: Config, settings: GenerationConfig) -> list[str]:
+    """Generate the questions and write all files; returns the summary as lines of text."""
     folder = Path(settings.out)
-    categories = load_categories(Path(settings.categories) if settings.categories else OURS)
-    corpus = divide(
+    categories = load_categories(Path(settings.categories) if settings.categories else DEFAULT_CATEGORIES)
+    corpus = divide_documents(
         (document for path in config.index.documents for _, document in read_documents(Path(path))),
         settings,
         config.seed,
     )
-    wanted = plan(categories, settings, config.seed)
+    wanted = plan_questions(categories, settings, config.seed)
     with contextlib.closing(asyncio.Runner()) as runner:
         engines = open_engines(config.models, {settings.model, settings.judged_by})
         try:
-            claim(folder, made_with(config, settings, categories, engines))
+            check_made_with(folder, made_with(config, settings, categories, engines))
             outcome, candidates = runner.run(
                 generate(wanted, corpus, categories, settings, engines, config.seed, folder)
             )
@@ -65,9 +70,12 @@ def build(config: Config, settings: Settings) -> list[str]:
             runner.run(close_engines(engines))
     for split in SPLITS:
         write_jsonl(folder / f"{split}.jsonl", [c.as_question() for c in outcome.accepted if c.split == split])
-    report = {"documents": documents(corpus), **account(outcome, candidates, wanted, categories)}
+    report = {"documents": documents(corpus), **summarise(outcome, candidates, wanted, categories)}
     write_json(folder / "report.json", report)
-    text = [*lines(report), f"{folder}: questions, candidates.jsonl with every reason, report.json with all numbers"]
+    text = [
+        *summary_lines(report),
+        f"{folder}: questions, candidates.jsonl with every reason, report.json with all numbers",
+    ]
     missing = sum(split["missing"] for split in report["splits"].values())
     if missing:
         text.append(f"{missing} questions are missing: raise generation.attempts and run again, or use a better model")
@@ -75,39 +83,40 @@ def build(config: Config, settings: Settings) -> list[str]:
 
 
 def documents(corpus: Corpus) -> dict[str, int]:
+    """Counts of documents for the report: read, skipped, and used for each split."""
     return {**corpus.counts, **{f"for {split}": len(pool.documents) for split, pool in corpus.pools.items()}}
 
 
 def made_with(
-    config: Config, settings: Settings, categories: Categories, engines: Mapping[str, Engine]
+    config: Config, settings: GenerationConfig, categories: Categories, engines: Mapping[str, Engine]
 ) -> dict[str, Any]:
-    """All that decides what comes out."""
+    """Everything that decides which questions are generated."""
     return {
         "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE),
         "seed": config.seed,
         "models": {name: engine.fingerprint for name, engine in engines.items()},
-        "documents": {path: path_digest(Path(path)) for path in config.index.documents},
+        "documents": {written(path): path_digest(Path(path)) for path in config.index.documents},
         "categories": categories.model_dump(mode="json"),
         "prompts": VERSION,
     }
 
 
-def claim(folder: Path, made: dict[str, Any]) -> None:
-    """Note in the folder what its questions are made with; refuse one that was begun with anything else."""
+def check_made_with(folder: Path, inputs: dict[str, Any]) -> None:
+    """Record in the folder what its questions are made with. Raises UserError where that has changed."""
     path = folder / "made_with.json"
     if not path.exists():
-        write_json(path, made)
+        write_json(path, inputs)
         return
     try:
         old = json.loads(path.read_text())
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); restore it or choose another generation.out") from error
-    before, now = old.get("settings", {}), made["settings"]
+    before, now = old.get("settings", {}), inputs["settings"]
     changes = [f"generation.{k}: {before.get(k)!r} there, {now[k]!r} now" for k in now if before.get(k) != now[k]]
-    changes += [f"{k}: not those of then" for k in made if k != "settings" and old.get(k) != made[k]]
+    changes += [f"{k}: changed since" for k in inputs if k != "settings" and old.get(k) != inputs[k]]
     if changes:
         raise UserError(
-            f"{folder} was begun with other settings:\n  " + "\n  ".join(changes) + "\n"
+            f"{folder} was started with other settings:\n  " + "\n  ".join(changes) + "\n"
             "Choose another folder (--set generation.out=data/NEW), or go back to the old values."
         )
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from ratchet.config import Section, parse
 from ratchet.errors import UserError, did_you_mean
 
-OURS = Path(__file__).with_name("categories.yaml")
+DEFAULT_CATEGORIES = Path(__file__).with_name("categories.yaml")
 STEERING = {"document_granularity": ("single-doc", "multi-doc"), "interaction_type": ("single-turn", "two-turn")}
 """Categories that the code itself acts on: a file may leave them out, but not call them otherwise."""
 
@@ -22,6 +22,8 @@ Drawn = Mapping[str, str]
 
 
 class Category(Section):
+    """One category: how often it is drawn, what the writer is told, and what is checked."""
+
     probability: float = Field(gt=0, le=1)
     definition: str
     form: Literal["question", "search"] = "question"
@@ -31,6 +33,8 @@ class Category(Section):
 
 
 class Categories(Section):
+    """All categorisations, and the combinations of them that questions are drawn from."""
+
     categorisations: dict[str, dict[str, Category]]
     common: tuple[str, ...]
     combinations: tuple[tuple[str, ...], ...] = Field(min_length=1)
@@ -63,7 +67,8 @@ class Categories(Section):
         return {name: self.categorisations[name][category] for name, category in drawn.items()}
 
 
-def load_categories(path: Path = OURS) -> Categories:
+def load_categories(path: Path = DEFAULT_CATEGORIES) -> Categories:
+    """Read a categories file. Raises UserError."""
     try:
         data = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -74,8 +79,10 @@ def load_categories(path: Path = OURS) -> Categories:
 
 
 def two_documents(drawn: Drawn) -> bool:
+    """Whether the question must need two documents."""
     return drawn.get("document_granularity") == "multi-doc"
 
 
 def two_turns(drawn: Drawn) -> bool:
+    """Whether the question follows up on another one."""
     return drawn.get("interaction_type") == "two-turn"

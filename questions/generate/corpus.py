@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from index_build.documents import Document
-from questions.generate.settings import SPLITS, Settings, Split
+from ratchet.config import SPLITS, GenerationConfig, Split
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from retrieval.sparse.analyzer import STOP_WORDS, Words
+from retrieval.sparse.analyzer import STOP_WORDS, Analyzer
 
 HEAD_WORDS = 200
 """Documents are related by the title and so many first words."""
@@ -36,7 +36,7 @@ class Pool:
     @cached_property
     def _heads(self) -> list[set[str]]:
         """By document, the words that few others have: what two documents about one thing tend to share."""
-        heads = [set(Words.split(f"{d.title} {d.text}")[:HEAD_WORDS]) - STOP_WORDS for d in self.documents]
+        heads = [set(Analyzer.split(f"{d.title} {d.text}")[:HEAD_WORDS]) - STOP_WORDS for d in self.documents]
         counts = Counter(word for head in heads for word in head)
         few = max(5, len(heads) // 100)
         return [{word for word in head if 2 <= counts[word] <= few} for head in heads]
@@ -79,12 +79,14 @@ class Pool:
 
 @dataclass(frozen=True)
 class Corpus:
+    """The documents of every split, and counts of what was read and skipped."""
+
     pools: dict[Split, Pool]
     counts: dict[str, int]
-    """Documents read, passed over as too short, as too long, and as copies of one in the sample."""
+    """Documents read, and skipped as too short, as too long, or as copies of one in the sample."""
 
 
-def divide(documents: Iterable[Document], settings: Settings, seed: int) -> Corpus:
+def divide_documents(documents: Iterable[Document], settings: GenerationConfig, seed: int) -> Corpus:
     """Read the corpus once and keep a sample for each split: those of the smallest hashes, so any order gives it."""
     low, high = settings.document_words
     counts = Counter({"read": 0, "too short": 0, "too long": 0, "copies": 0})
@@ -92,7 +94,7 @@ def divide(documents: Iterable[Document], settings: Settings, seed: int) -> Corp
     kept: dict[str, Document] = {}
     for document in documents:
         counts["read"] += 1
-        words = Words.split(document.text)
+        words = Analyzer.split(document.text)
         if not low <= len(words) <= high:
             counts["too short" if len(words) < low else "too long"] += 1
             continue
@@ -117,7 +119,7 @@ def divide(documents: Iterable[Document], settings: Settings, seed: int) -> Corp
     return Corpus(pools, dict(counts))
 
 
-def split_of(key: str, settings: Settings) -> Split:
+def split_of(key: str, settings: GenerationConfig) -> Split:
     """Where a document goes by its hash: each split gets the share of documents that it wants of the questions."""
     at = int(content_key("split", key)[:12], 16) / 16**12 * sum(settings.wanted(split) for split in SPLITS)
     for split in SPLITS:

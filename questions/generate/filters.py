@@ -1,4 +1,4 @@
-"""What a question and its answer must not be: pure checks that need no model. A reason, or None where all is well."""
+"""Filters for generated questions and answers that need no model: each gives a reason to drop one, or None."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from collections.abc import Iterable, Sequence
 from index_build.documents import Document
 from questions.generate.categories import Category
 from questions.generate.language import other_language, same_script
-from questions.generate.settings import Settings
-from questions.leakage import normalised, words_of
+from questions.leakage import normalise_words, word_shingles
+from ratchet.config import GenerationConfig
 from ratchet.records import with_title
-from retrieval.sparse.analyzer import Words
+from retrieval.sparse.analyzer import Analyzer
 
 MARKS = "?\u037e\u061f\uff1f"
 """Question marks: Latin, Greek, Arabic, full-width."""
 # Also meets the rare question about a document ("Who signed the document?"): better one dropped too many.
-NAMES_SOURCE = re.compile(
+SOURCE_MENTION = re.compile(
     r"\b(the|this|these|that|those|both|each|provided|given|above|first|second)\s+(provided\s+|given\s+)?"
     r"(documents?|passages?|texts?|excerpts?|articles?|contexts?|snippets?|paragraphs?)\b",
     re.IGNORECASE,
 )
 
 
-def fault(
-    question: str, answer: str, documents: Sequence[Document], categories: Iterable[Category], settings: Settings
+def rejection_reason(
+    question: str,
+    answer: str,
+    documents: Sequence[Document],
+    categories: Iterable[Category],
+    settings: GenerationConfig,
 ) -> str | None:
     """The first thing that is wrong with a candidate."""
     both = f"{question}\n{answer}"
@@ -34,9 +38,9 @@ def fault(
         return "length"
     if wrong_form(question, categories):
         return "form"
-    if NAMES_SOURCE.search(both):
+    if SOURCE_MENTION.search(both):
         return "names its source"
-    if repeats(question, answer, settings.near):
+    if answer_repeats_question(question, answer, settings.near):
         return "answer repeats the question"
     if not shares_term(question, source):
         return "not about its documents"
@@ -47,7 +51,7 @@ def fault(
     return None
 
 
-def wrong_length(question: str, answer: str, categories: Iterable[Category], settings: Settings) -> bool:
+def wrong_length(question: str, answer: str, categories: Iterable[Category], settings: GenerationConfig) -> bool:
     """Question or answer outside the settings' limits, or the question outside those of its categories.
 
     Letters of scripts without spaces count one word a run, so give such languages limits of their own.
@@ -67,10 +71,10 @@ def wrong_form(question: str, categories: Iterable[Category]) -> bool:
     return "\n" in question.strip() or (asks if search else not asks)
 
 
-def repeats(question: str, answer: str, near: float) -> bool:
+def answer_repeats_question(question: str, answer: str, near: float) -> bool:
     """The answer has no words, or nearly those of the question. ("Is A or B older?" may be answered with "A".)"""
-    asked, answered = compared_by(question), compared_by(answer)
-    return not Words.split(answer) or len(asked & answered) >= near * len(asked | answered)
+    asked, answered = question_shingles(question), question_shingles(answer)
+    return not Analyzer.split(answer) or len(asked & answered) >= near * len(asked | answered)
 
 
 def shares_term(question: str, documents: str) -> bool:
@@ -78,7 +82,7 @@ def shares_term(question: str, documents: str) -> bool:
 
     Of 3,497 real questions, made to be asked in other words than the documents', one failed this.
     """
-    terms = Words("english", stop_words=True)
+    terms = Analyzer("english", stop_words=True)
     return not set(terms.terms(question)).isdisjoint(terms.terms(documents))
 
 
@@ -88,16 +92,16 @@ def copies_run(text: str, document: str, words: int) -> bool:
 
 
 def _runs(text: str, words: int) -> set[tuple[str, ...]]:
-    split = Words.split(text)
+    split = Analyzer.split(text)
     return {tuple(split[at : at + words]) for at in range(len(split) - words + 1)}
 
 
-def compared_by(text: str) -> frozenset[str]:
+def question_shingles(text: str) -> frozenset[str]:
     """The three-word runs by which two questions are compared, as the leakage check does."""
-    return words_of(normalised(text))
+    return word_shingles(normalise_words(text))
 
 
-class Accepted:
+class AcceptedQuestions:
     """The questions accepted so far, to find near copies among."""
 
     def __init__(self, near: float) -> None:
@@ -107,7 +111,7 @@ class Accepted:
 
     def copy_of(self, question: str) -> str | None:
         """The key of an accepted question that shares at least `near` of its three-word runs (Jaccard)."""
-        own = compared_by(question)
+        own = question_shingles(question)
         shared = Counter(key for run in own for key in self._holders.get(run, ()))
         for key, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             if count / (len(own) + self._runs[key] - count) >= self.near:
@@ -115,7 +119,7 @@ class Accepted:
         return None
 
     def add(self, key: str, question: str) -> None:
-        own = compared_by(question)
+        own = question_shingles(question)
         self._runs[key] = len(own)
         for run in own:
             self._holders.setdefault(run, []).append(key)

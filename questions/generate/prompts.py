@@ -82,6 +82,7 @@ VERSION = content_key(WRITE, REPLY, REPLY_FOLLOW_UP, CHECK)[:12]
 
 
 def write_prompt(documents: Sequence[Document], drawn: Drawn, categories: dict[str, Category], language: str) -> str:
+    """The prompt that asks a writer for a question and its answer."""
     description = "\n".join(f"- {category.definition}" for category in categories.values())
     instructions = WRITE.format(
         language=LANGUAGES.get(language, "the language of the documents"), description=description
@@ -90,6 +91,7 @@ def write_prompt(documents: Sequence[Document], drawn: Drawn, categories: dict[s
 
 
 def check_prompt(documents: Sequence[Document], question: str, answer: str) -> str:
+    """The prompt that asks a judge to check a question and its answer."""
     return _prompt(CHECK, documents, question=question, answer=answer)
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from evaluation.tables.listing import describe, list_benchmarks, print_leaks
-from questions.guard import TRAINING_QUESTIONS, check_adapter, guard, training_questions
+from questions.leakage import TRAINING_QUESTIONS, check_adapter_leakage, check_leakage, training_question_digests
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
@@ -48,23 +48,23 @@ NEAR = [{"text": "who built THE harbour"}, {"text": "So where is the tower of th
 
 
 def test_splits_that_share_nothing_pass(tmp_path: Path) -> None:
-    assert guard(config_of(tmp_path)) == []
+    assert check_leakage(config_of(tmp_path)) == []
 
 
 @pytest.mark.parametrize("where", ["test", "extra"])
 def test_training_on_evaluated_questions_stops_with_the_pairs_and_the_way_out(tmp_path: Path, where: str) -> None:
     key = "questions.test" if where == "test" else "evaluation.benchmarks.extra"
     with pytest.raises(UserError) as caught:
-        guard(config_of(tmp_path, train=SAME, **{where: NEAR}))
+        check_leakage(config_of(tmp_path, train=SAME, **{where: NEAR}))
     message = str(caught.value)
     assert f"2 of the 2 questions of {key} are in questions.train as well (1 word for word, 1 nearly)" in message
     assert f"{where}-0 ({tmp_path / where}.jsonl) and train-0 ({tmp_path / 'train'}.jsonl): exact 1.00" in message
     assert f"{where}-1" in message and "near 0.9" in message
     assert "questions.leakage.questions=warn" in message
-    [warning] = guard(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: NEAR}))
+    [warning] = check_leakage(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: NEAR}))
     assert warning.startswith("warning: 2 of the 2 questions")
-    assert guard(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: NEAR})) == []
-    [warning] = guard(config_of(tmp_path, {"questions": "warn", "near": 0.95}, train=SAME, **{where: NEAR}))
+    assert check_leakage(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: NEAR})) == []
+    [warning] = check_leakage(config_of(tmp_path, {"questions": "warn", "near": 0.95}, train=SAME, **{where: NEAR}))
     assert "1 word for word, 0 nearly" in warning
 
 
@@ -72,18 +72,18 @@ def test_one_file_as_train_and_test_stops(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     questions = config.questions.model_copy(update={"test": config.questions.train})
     with pytest.raises(UserError, match=r"1 of the 1 questions of questions\.test"):
-        guard(config.model_copy(update={"questions": questions}))
+        check_leakage(config.model_copy(update={"questions": questions}))
 
 
 def test_dev_is_a_warning_and_so_is_a_shared_document_unless_asked_for(tmp_path: Path) -> None:
-    [warning] = guard(config_of(tmp_path, train=SAME, dev=NEAR))
+    [warning] = check_leakage(config_of(tmp_path, train=SAME, dev=NEAR))
     assert "of questions.dev" in warning
     gold = {"train": [{"text": "Who?", "gold_ids": ["d"]}], "test": [{"text": "Where is it?", "gold_ids": ["d", "e"]}]}
-    [warning] = guard(config_of(tmp_path, **gold))
+    [warning] = check_leakage(config_of(tmp_path, **gold))
     assert "1 of the 1 questions of questions.test have a gold document in common" in warning
     with pytest.raises(UserError, match=r"document 0\.50\n.*questions\.leakage\.documents=warn"):
-        guard(config_of(tmp_path, {"documents": "stop"}, **gold))
-    assert guard(config_of(tmp_path, {"documents": "off"}, **gold)) == []
+        check_leakage(config_of(tmp_path, {"documents": "stop"}, **gold))
+    assert check_leakage(config_of(tmp_path, {"documents": "off"}, **gold)) == []
 
 
 def test_sampling_stops_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_the_projects_own_configs_pass(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(CONFIGS.parent)
     config = load_config(path)
     try:
-        guard(config)
+        check_leakage(config)
     except UserError as error:
         if "cannot read" not in str(error) and "is not here" not in str(error):
             raise
@@ -108,24 +108,24 @@ def test_the_projects_own_configs_pass(path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_adapter_is_not_evaluated_on_its_training_questions(tmp_path: Path) -> None:
     config = config_of(tmp_path, train=[{"text": "Who built the harbour?", "gold_ids": ["d7"]}, {"text": "Who else?"}])
-    write_json(tmp_path / TRAINING_QUESTIONS, training_questions(config))
+    write_json(tmp_path / TRAINING_QUESTIONS, training_question_digests(config))
     kept = (tmp_path / TRAINING_QUESTIONS).read_text()
     assert "harbour" not in kept and "d7" not in kept, "no text of a data set is published with an adapter"
     modes = LeakageConfig()
     same, other = Question(id="x", text="who built the HARBOUR"), Question(id="y", text="When?", gold_ids=("d7",))
-    assert check_adapter(tmp_path, [Question(id="z", text="Who came?", gold_titles=("d7",))], modes) == []
+    assert check_adapter_leakage(tmp_path, [Question(id="z", text="Who came?", gold_titles=("d7",))], modes) == []
     with pytest.raises(UserError, match=r"trained on 1 of the 2 questions of nq:\n  x\n.*leakage\.questions=warn"):
-        check_adapter(tmp_path, [same, other], modes, "nq")
-    first, second = check_adapter(tmp_path, [same, other], modes, "nq", strict=False)
+        check_adapter_leakage(tmp_path, [same, other], modes, "nq")
+    first, second = check_adapter_leakage(tmp_path, [same, other], modes, "nq", strict=False)
     assert "trained on 1 of the 2" in first and "gold documents of 1 of the 2" in second
     with pytest.raises(UserError, match="gold documents of 1"):
-        check_adapter(tmp_path, [other], LeakageConfig(documents="stop"))
-    assert check_adapter(tmp_path, [same, other], LeakageConfig(questions="off", documents="off")) == []
+        check_adapter_leakage(tmp_path, [other], LeakageConfig(documents="stop"))
+    assert check_adapter_leakage(tmp_path, [same, other], LeakageConfig(questions="off", documents="off")) == []
     (tmp_path / TRAINING_QUESTIONS).write_text("{")
     with pytest.raises(UserError, match=r"training_questions\.json: cannot read"):
-        check_adapter(tmp_path, [same], modes)
+        check_adapter_leakage(tmp_path, [same], modes)
     (tmp_path / TRAINING_QUESTIONS).unlink()
-    [warning] = check_adapter(tmp_path, [same], modes)
+    [warning] = check_adapter_leakage(tmp_path, [same], modes)
     assert "does not say" in warning
 
 
@@ -134,6 +134,9 @@ def test_the_manifest_keeps_what_was_used_and_follows_the_benchmarks(tmp_path: P
     kept = json.loads(open_run(config).manifest.read_text())["questions"]
     assert kept.keys() == {"train", "dev", "test", "extra"}
     assert kept["train"]["count"] == 1 and len(kept["train"]["file"]) == 64 and len(kept["train"]["digest"]) == 32
+    trajectories = open_run(config).round(1).trajectories
+    trajectories.mkdir(parents=True)
+    (trajectories / "part-0-of-1.jsonl").write_text("{}\n")
     (tmp_path / "train.jsonl").write_text('{"id": "other", "text": "Who?"}\n')
     benchmarks = {"more": config.questions.dev}
     evaluation = config.evaluation.model_copy(update={"benchmarks": benchmarks})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from questions.leakage import find_leaks, jaccard, normalised, words_of
+from questions.leakage import find_leakage, jaccard, normalise_words, word_shingles
 from ratchet.records import Question
 
 WORDS = st.lists(st.sampled_from(["who", "rules", "the", "isle", "of", "Velm", "tarn?"]), max_size=9).map(" ".join)
@@ -19,19 +19,21 @@ def questions(name: str, texts: list[str]) -> list[Question]:
 
 @given(ASKED, ASKED, st.sampled_from([0.1, 0.3, 0.5, 2 / 3, 0.8, 1.0]))
 def test_it_finds_what_a_look_at_every_pair_finds(train: list[str], test: list[str], near: float) -> None:
-    leaks = find_leaks(questions("a", train), questions("b", test), near)
-    exact = {f"b{j}" for j, text in enumerate(test) if normalised(text) in map(normalised, train)}
+    leaks = find_leakage(questions("a", train), questions("b", test), near)
+    exact = {f"b{j}" for j, text in enumerate(test) if normalise_words(text) in map(normalise_words, train)}
     assert {leak.test for leak in leaks.exact} == exact
     best: dict[str, float] = {}
     for j, text in enumerate(test):
-        runs = words_of(normalised(text))
-        scores = [jaccard(words_of(normalised(t)), runs) for t in train if words_of(normalised(t)) | runs]
+        runs = word_shingles(normalise_words(text))
+        scores = [
+            jaccard(word_shingles(normalise_words(t)), runs) for t in train if word_shingles(normalise_words(t)) | runs
+        ]
         if f"b{j}" not in exact and scores and max(scores) >= near:
             best[f"b{j}"] = max(scores)
     assert {leak.test: leak.score for leak in leaks.near} == best
     for leak in leaks.near:
         one, other = train[int(leak.train[1:])], test[int(leak.test[1:])]
-        assert jaccard(words_of(normalised(one)), words_of(normalised(other))) == leak.score
+        assert jaccard(word_shingles(normalise_words(one)), word_shingles(normalise_words(other))) == leak.score
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_it_finds_what_a_look_at_every_pair_finds(train: list[str], test: list[s
     ],
 )
 def test_the_same_question_in_other_dress(one: str, other: str, kind: str) -> None:
-    leaks = find_leaks(questions("a", [one]), questions("b", [other]), near=0.8)
+    leaks = find_leakage(questions("a", [one]), questions("b", [other]), near=0.8)
     assert [leak.kind for leak in leaks.questions] == ([kind] if kind else [])
 
 
@@ -63,5 +65,5 @@ def test_a_shared_gold_document_is_one_by_id_or_by_title() -> None:
         Question(id="d", text="Why is it?", gold_titles=("isle of velm",)),
         Question(id="e", text="What is it?", gold_titles=("d1",), gold_ids=("Isle of Velm",)),
     ]
-    found = [(leak.test, leak.train, leak.score) for leak in find_leaks(train, test, 0.8).documents]
+    found = [(leak.test, leak.train, leak.score) for leak in find_leakage(train, test, 0.8).documents]
     assert found == [("c", "a", 0.5), ("d", "b", 1.0)]

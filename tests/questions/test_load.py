@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import questions.benchmarks
+from evaluation.tables.listing import list_benchmarks
 from questions.benchmark import load_benchmark
-from questions.load import load_questions, load_split, sampled
-from ratchet.config import SplitConfig
+from questions.load import load_questions, load_split, sample_questions
+from ratchet.config import QuestionsConfig, SplitConfig, parse
 from ratchet.errors import UserError
 from ratchet.records import Question
 from ratchet.runfolder import file_digest
@@ -42,8 +43,12 @@ def test_files_without_a_benchmark(tmp_path: Path) -> None:
             "ratchet",
             r":2: id 'a' is already used at .*q\.jsonl:1",
         ),
-        ([{"id": "a"}], "ratchet", ":1: text: Field required"),
-        ([{"id": "a", "text": "x", "anwsers": []}], "ratchet", ":1: anwsers: Extra"),
+        ([{"id": "a"}], "ratchet", r":1: text: the question is missing \(the fields are id\)"),
+        (
+            [{"id": "a", "text": "x", "anwsers": []}],
+            "ratchet",
+            r":1: anwsers: unknown field \(did you mean 'answers'\?\)",
+        ),
         ([{"id": "a", "question": "?"}], "flashrag", ":1: no field 'golden_answers'"),
         ([{"id": "a", "text": "half \ud800 pair"}], "ratchet", ":1: .*surrogate"),
         ([], "ratchet", "no questions"),
@@ -54,6 +59,64 @@ def test_bad_question_files_name_the_line(tmp_path: Path, rows: list[object], fo
         load_questions(SplitConfig.model_validate({"path": written(tmp_path, *rows), "format": format}))
 
 
+def test_question_files_come_as_people_have_them(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"question": "When?", "answer": 1969, "note": "ignored"},
+        {"id": 7, "query": "Who?", "answers": ["Ada", "Ada", 3]},
+        {"question_id": "c", "claim": "It rained.", "label": "TRUE"},
+        {"id": "d", "text": "Which?", "labels": ["red", "blue"], "label": "blue", "gold_id": 12},
+    ]
+    found = load_questions(SplitConfig(path=written(tmp_path, *rows)))
+    assert [q.id for q in found] == ["row-0", "7", "c", "d"]
+    assert [q.answers for q in found] == [("1969",), ("Ada", "3"), (), ()]
+    assert (found[2].form, found[2].label, [label.stance for label in found[2].labels]) == (
+        "claim",
+        "true",
+        ["true", "false"],
+    )
+    assert (found[3].gold_ids, [label.meaning for label in found[3].labels]) == (("12",), ["red", "blue"])
+    (tmp_path / "q.csv").write_text(
+        'question,answer,gold_ids\n"Who, then?","[""Ada"", ""Ada T.""]",\nWhere?,Oarabel,isles\n'
+    )
+    found = load_questions(SplitConfig(path=str(tmp_path / "q.csv")))
+    assert [(q.text, q.answers, q.gold_ids) for q in found] == [
+        ("Who, then?", ("Ada", "Ada T."), ()),
+        ("Where?", ("Oarabel",), ("isles",)),
+    ]
+
+
+def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": 1, "question": "Who?", "answer": "Ada"},
+        {"id": 1, "question": "Who else?", "answer": "Bo"},
+        {"question": " ", "answer": "Bo"},
+        {"question": "What?", "answr": "x"},
+        {"question": "What?", "text": "What?"},
+        {"question": "Which?", "labels": ["red"], "label": "red"},
+        {"claim": "It rained.", "label": "perhaps"},
+        {"question": "Where?", "answer": {"text": "x"}},
+    ]
+    with pytest.raises(UserError) as error:
+        load_questions(SplitConfig(path=written(tmp_path, *rows)))
+    lines = str(error.value).splitlines()
+    assert lines[0] == "7 of the first 8 rows cannot be read:"
+    for line, number, words in zip(
+        lines[1:],
+        range(2, 9),
+        [
+            "id '1'",
+            "blank",
+            "did you mean 'answer'",
+            "same field",
+            "'red' alone",
+            "'perhaps'",
+            "answers: expected text",
+        ],
+        strict=True,
+    ):
+        assert f"q.jsonl:{number}: " in line and words in line
+
+
 def test_rows_are_counted_from_0_and_leave_the_rest_out(tmp_path: Path) -> None:
     path = written(tmp_path, *({"id": str(i), "text": f"{i}?"} for i in range(20)))
     assert [q.id for q in load_questions(SplitConfig(path=path, rows=(5, 15)))] == [str(i) for i in range(5, 15)]
@@ -61,6 +124,33 @@ def test_rows_are_counted_from_0_and_leave_the_rest_out(tmp_path: Path) -> None:
     assert len(inside) == 4 and inside < {str(i) for i in range(5, 15)}
     with pytest.raises(UserError, match=r"no questions in rows \(20, 30\)"):
         load_questions(SplitConfig(path=path, rows=(20, 30)))
+
+
+def test_one_file_is_divided_into_three_splits(tmp_path: Path) -> None:
+    path = written(tmp_path, *({"id": str(i), "text": f"What is {i}?"} for i in range(10)))
+    config = QuestionsConfig.model_validate({"path": path, "split": [0.7, 0.1, 0.2]})
+    splits = [load_questions(split, seed=1) for split in (config.train, config.dev, config.test)]
+    assert [len(split) for split in splits] == [7, 1, 2]
+    assert sorted(q.id for split in splits for q in split) == [str(i) for i in range(10)]
+    assert splits[0] == sorted(splits[0], key=lambda q: int(q.id)), "in file order"
+    again = [load_questions(split, seed=2) for split in (config.train, config.dev, config.test)]
+    assert again != splits
+    with pytest.raises(UserError, match=r"no questions in the share \(0.7, 0.71\)"):
+        load_questions(SplitConfig(path=path, share=(0.7, 0.71)))
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ({"path": "q.csv", "split": [0.7, 0.3]}, "expected the shares of train, dev and test"),
+        ({"path": "q.csv", "split": [0.7, 0.2, 0.2]}, "expected the shares of train, dev and test"),
+        ({"path": "q.csv", "split": "0.7"}, "expected the shares of train, dev and test"),
+        ({"path": "q.csv", "split": [0.7, 0.1, 0.2], "test": {"path": "t.csv"}}, "leave out test, or split"),
+    ],
+)
+def test_a_bad_division_is_named(questions: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse(QuestionsConfig, questions, "mine.yaml: questions")
 
 
 def test_a_shuffled_order_hangs_on_the_seed_and_leaves_nothing_out(tmp_path: Path) -> None:
@@ -73,14 +163,14 @@ def test_a_shuffled_order_hangs_on_the_seed_and_leaves_nothing_out(tmp_path: Pat
 
 def test_a_sample_hangs_on_the_seed_and_the_questions_and_not_on_their_order() -> None:
     asked = [Question(id=str(i), text=f"Who is {i}?") for i in range(300)]
-    fifty = sampled(asked, 50, seed=1)
+    fifty = sample_questions(asked, 50, seed=1)
     assert [q.id for q in fifty[:4]] == ["3", "8", "17", "19"], "the sample of a seed never changes"
     assert fifty == sorted(fifty, key=lambda q: int(q.id)), "in file order"
     shuffled = random.Random(0).sample(asked, len(asked))
-    assert set(sampled(shuffled, 50, seed=1)) == set(fifty)
-    assert set(sampled(asked, 100, seed=1)) > set(fifty), "a larger sample holds the smaller one"
-    assert set(sampled(asked[:200], 50, seed=1)) > {q for q in fifty if int(q.id) < 200}
-    assert len(set(sampled(asked, 50, seed=2)) & set(fifty)) < 25
+    assert set(sample_questions(shuffled, 50, seed=1)) == set(fifty)
+    assert set(sample_questions(asked, 100, seed=1)) > set(fifty), "a larger sample holds the smaller one"
+    assert set(sample_questions(asked[:200], 50, seed=1)) > {q for q in fifty if int(q.id) < 200}
+    assert len(set(sample_questions(asked, 50, seed=2)) & set(fifty)) < 25
 
 
 def test_the_digest_tells_what_was_chosen(tmp_path: Path) -> None:
@@ -119,14 +209,14 @@ def test_a_file_that_is_not_there_says_what_was_looked_for_and_where_to_get_it(
 
 
 NEW = """
-from questions.benchmark import HubSet
+from questions.benchmark import HubDataset
 from questions.formats import Format, texts
 
 TITLE = "Harbour questions"
 ABOUT, LICENCE, SOURCE, GOLD = "made up", "none", "nowhere", "none"
 SPLITS = {"dev": ("harbour.csv",), "test": ()}
 DEFAULT_SPLIT = "dev"
-HUB = (HubSet("FOLDER", None, {"test": "train"}),)
+HUB = (HubDataset("FOLDER", None, {"test": "train"}),)
 FORMATS = (Format("plain", ("q", "a"), lambda row: {"text": row["q"], "answers": texts(row["a"])}),)
 """
 
@@ -150,7 +240,7 @@ def test_a_new_benchmark_is_one_file(harbour: Path) -> None:
     broken = harbour / "modules" / "harbour.py"
     broken.write_text(broken.read_text().replace("DEFAULT_SPLIT", "DEFAULT"))
     sys.modules.pop("questions.benchmarks.harbour")
-    with pytest.raises(UserError, match=r"harbour\.py: has no DEFAULT_SPLIT"):
+    with pytest.raises(UserError, match=r"harbour\.py defines no DEFAULT_SPLIT"):
         load_benchmark("harbour")
 
 
@@ -166,3 +256,31 @@ def test_a_data_set_of_the_hub(harbour: Path) -> None:
         load_questions(SplitConfig(benchmark="harbour", path="hub"))
     with pytest.raises(UserError, match="no such data set"):
         load_questions(SplitConfig(benchmark="harbour", split="test", path="hub:other"))
+
+
+def test_a_benchmark_outside_our_tree_is_named_by_its_path(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (harbour / "mine").mkdir()
+    (harbour / "modules" / "harbour.py").rename(harbour / "mine" / "lighthouse.py")
+    (harbour / "harbour.csv").write_text('q,a\n"Who, then?",Ada\n')
+    name = str(harbour / "mine" / "lighthouse.py")
+    [question] = load_questions(SplitConfig(benchmark=name, path=str(harbour)))
+    assert question.answers == ("Ada",)
+    assert load_benchmark(name).folder(SplitConfig(benchmark=name)) == Path("data/lighthouse")
+    with pytest.raises(UserError, match=r"benchmark: there is no file .*nowhere\.py"):
+        load_benchmark("./nowhere.py")
+
+
+def test_the_list_shows_a_benchmark_that_an_installed_package_declares(
+    harbour: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (harbour / "modules" / "harbour.py").rename(harbour / "lab_harbour_of_tests.py")
+    (harbour / "lab-1.0.dist-info").mkdir()
+    (harbour / "lab-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n")
+    declared = "[ratchet.benchmarks]\nlab_harbour = lab_harbour_of_tests\n"
+    (harbour / "lab-1.0.dist-info" / "entry_points.txt").write_text(declared)
+    monkeypatch.syspath_prepend(harbour)
+    try:
+        list_benchmarks()
+    finally:
+        sys.modules.pop("lab_harbour_of_tests", None)
+    assert "lab_harbour" in capsys.readouterr().out

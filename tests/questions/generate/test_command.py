@@ -98,7 +98,7 @@ def test_killed_and_run_again_it_finishes_without_repeating(
 
     run(monkeypatch, "--config", path)
     said = capsys.readouterr()
-    assert "were done before, going on" in said.err and "train: 6 of 6 questions" in said.out
+    assert "were done before; resuming" in said.err and "train: 6 of 6 questions" in said.out
     assert (out / "candidates.jsonl").read_text().startswith(kept[: kept.rindex("\n") + 1])
     calls = [json.loads(line)["key"] for line in (out / "calls.jsonl").read_text().splitlines()]
     assert len(calls) == len(set(calls)) == 20
@@ -115,7 +115,7 @@ def test_killed_and_run_again_it_finishes_without_repeating(
 
     with pytest.raises(UserError) as refused:
         run(monkeypatch, "--config", path, "--set", "generation.near=0.5", "--set", "seed=3")
-    for part in ("generation.near: 0.7 there, 0.5 now", "seed: not those of then", "generation.out="):
+    for part in ("generation.near: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
         assert part in str(refused.value)
 
 

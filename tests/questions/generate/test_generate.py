@@ -12,13 +12,11 @@ import pytest
 from index_build.documents import Document
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
-from questions.generate.candidate import Candidate
+from questions.generate.candidate import Candidate, plan_questions
 from questions.generate.categories import load_categories
-from questions.generate.corpus import divide
-from questions.generate.generate import generate
-from questions.generate.outcome import Outcome, account
-from questions.generate.plan import plan
-from questions.generate.settings import SPLITS, Settings
+from questions.generate.corpus import divide_documents
+from questions.generate.generate import Outcome, generate, summarise
+from ratchet.config import SPLITS, GenerationConfig
 from ratchet.errors import UserError
 from tests.helpers.making import Given, check, corpus, model, settings, write
 
@@ -28,15 +26,15 @@ CATEGORIES = load_categories()
 async def run(
     folder: Path,
     engine: ScriptedEngine | dict[str, ScriptedEngine],
-    made: Settings | None = None,
+    made: GenerationConfig | None = None,
     documents: list[Document] | None = None,
 ) -> tuple[Outcome, list[Candidate], dict[str, Any]]:
     made = made or settings()
-    divided = divide(documents or corpus(120), made, 1)
-    wanted = plan(CATEGORIES, made, 1)
+    divided = divide_documents(documents or corpus(120), made, 1)
+    wanted = plan_questions(CATEGORIES, made, 1)
     engines = {"agent": engine} if isinstance(engine, ScriptedEngine) else engine
     outcome, candidates = await generate(wanted, divided, CATEGORIES, made, engines, 1, folder)
-    return outcome, candidates, account(outcome, candidates, wanted, CATEGORIES)
+    return outcome, candidates, summarise(outcome, candidates, wanted, CATEGORIES)
 
 
 async def test_a_good_model_fills_every_split_with_one_candidate_each(tmp_path: Path) -> None:
@@ -44,7 +42,7 @@ async def test_a_good_model_fills_every_split_with_one_candidate_each(tmp_path: 
     outcome, candidates, report = await run(tmp_path, engine)
     assert len(candidates) == 12 and report["dropped"] == {}
     assert report["splits"]["dev"] == {"wanted": 3, "accepted": 3, "missing": 0, "candidates": 3}
-    assert len(engine.calls) == 24 and engine.widest >= 10, "a writer's and a judge's call each, at once"
+    assert len(engine.calls) == 24 and engine.max_running >= 10, "a writer's and a judge's call each, at once"
     assert {call.params.temperature for call in engine.calls} == {0.7, 0.0}
     assert all(call.params.schema for call in engine.calls)
     documents = {split: {d for c in outcome.accepted if c.split == split for d in c.document_ids} for split in SPLITS}

@@ -12,10 +12,10 @@ from hypothesis import given as cases
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from questions.generate.categories import OURS, load_categories
-from questions.generate.corpus import Pool, divide
-from questions.generate.plan import plan, task
-from questions.generate.settings import SPLITS
+from questions.generate.candidate import plan_attempt, plan_questions
+from questions.generate.categories import DEFAULT_CATEGORIES, load_categories
+from questions.generate.corpus import Pool, divide_documents
+from ratchet.config import SPLITS
 from ratchet.errors import UserError
 from tests.helpers.making import corpus, settings
 
@@ -93,7 +93,7 @@ def test_categories_are_drawn_by_their_probability_and_combinations_alike() -> N
 )
 def test_a_faulty_categories_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
-    text = OURS.read_text()
+    text = DEFAULT_CATEGORIES.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(UserError, match=message):
@@ -105,20 +105,20 @@ def test_a_faulty_categories_file_is_refused(tmp_path: Path, old: str, new: str,
 def test_no_document_is_in_two_splits_and_none_is_lost(train: int, dev: int, test: int, seed: int) -> None:
     made = settings(questions={"train": train, "dev": dev, "test": test})
     documents = corpus(80)
-    pools = divide(documents, made, seed).pools
+    pools = divide_documents(documents, made, seed).pools
     assert sorted(d.id for pool in pools.values() for d in pool.documents) == sorted(d.id for d in documents)
     for split in SPLITS:
         share = made.wanted(split) / (train + dev + test)
         assert abs(len(pools[split].documents) / 80 - share) < 0.25
-    assert divide(reversed(documents), made, seed).pools == pools, "the order of the corpus does not matter"
+    assert divide_documents(reversed(documents), made, seed).pools == pools, "the order of the corpus does not matter"
 
 
 def test_copies_of_a_document_count_once_and_so_share_a_split() -> None:
     documents = corpus(40)
     copies = [replace(d, id=f"z-{d.id}", text=f"  {d.text.upper()}!") for d in documents]
-    divided = divide([*copies, *documents], settings(), 1)
+    divided = divide_documents([*copies, *documents], settings(), 1)
     assert divided.counts["copies"] == 40
-    assert divided.pools == divide(documents, settings(), 1).pools
+    assert divided.pools == divide_documents(documents, settings(), 1).pools
 
 
 def test_a_large_corpus_is_sampled_and_documents_of_other_lengths_are_counted() -> None:
@@ -127,17 +127,17 @@ def test_a_large_corpus_is_sampled_and_documents_of_other_lengths_are_counted() 
         replace(corpus(1)[0], id="short", text="Too short."),
         replace(corpus(1)[0], id="long", text="w " * 201),
     ]
-    divided = divide(documents, settings(documents=5), 1)
+    divided = divide_documents(documents, settings(documents=5), 1)
     assert [len(divided.pools[split].documents) for split in SPLITS] == [5, 5, 5]
     assert divided.counts == {"read": 62, "too short": 1, "too long": 1, "copies": 0}
-    whole = divide(documents, settings(), 1)
+    whole = divide_documents(documents, settings(), 1)
     for split in SPLITS:
         assert divided.pools[split].documents == whole.pools[split].documents[:5]
 
 
 def test_no_documents_of_the_wanted_length_is_an_error_that_names_the_setting() -> None:
     with pytest.raises(UserError, match=r"generation\.document_words"):
-        divide(corpus(10), settings(document_words=[100, 200]), 1)
+        divide_documents(corpus(10), settings(document_words=[100, 200]), 1)
 
 
 def test_a_second_document_is_related_to_the_first() -> None:
@@ -155,12 +155,12 @@ def test_a_second_document_is_related_to_the_first() -> None:
 
 def test_the_plan_is_the_same_again_and_uses_every_document_before_one_twice() -> None:
     made, categories = settings(), load_categories()
-    divided = divide(corpus(60), made, 1)
-    planned = plan(categories, made, 1)
-    assert planned == plan(categories, made, 1) and planned != plan(categories, made, 2)
+    divided = divide_documents(corpus(60), made, 1)
+    planned = plan_questions(categories, made, 1)
+    assert planned == plan_questions(categories, made, 1) and planned != plan_questions(categories, made, 2)
     assert Counter(w.split for w in planned) == {"train": 6, "dev": 3, "test": 3}
-    tasks = [task(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
-    assert tasks == [task(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
+    tasks = [plan_attempt(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
+    assert tasks == [plan_attempt(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
     assert len({t.key for t in tasks}) == len(tasks)
     for t in tasks:
         two = t.wanted.categories["document_granularity"] == "multi-doc"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from index_build.documents import Document
-from questions.generate.categories import OURS, load_categories
+from questions.generate.categories import DEFAULT_CATEGORIES, load_categories
 from questions.generate.prompts import check_prompt, write_prompt
 from tests.helpers.pinned import check_pinned
 
 
 def test_the_prompts_and_every_definition_are_pinned() -> None:
-    categories = load_categories(OURS)
+    categories = load_categories(DEFAULT_CATEGORIES)
     documents = [Document("a", "Velm lies by the sea.", "Velm"), Document("b", "It has a harbour.", "")]
     every = {
         f"{name}: {category}": found

@@ -1,0 +1,53 @@
+"""Questions that a reward cannot score, and gold ids that the index lacks, are found before anything is sampled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from questions.check import check_questions, describe_splits
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+
+
+def make(folder: Path, train: list[dict[str, Any]], **sections: Any) -> Config:
+    fine = [{"question": "Name it?", "answer": "x"}]
+    for name, rows in (("train", train), ("dev", fine), ("test", [{"question": "Call it?"}, *fine])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {
+        "run": str(folder / "run"),
+        "models": {"agent": {"path": "m"}},
+        "index": {"path": str(folder / "index")},
+        "questions": {name: {"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev", "test")},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {"scores": ["f1"]},
+    }
+    (folder / "c.yaml").write_text(yaml.safe_dump(config | sections))
+    return load_config(folder / "c.yaml")
+
+
+def test_training_questions_that_no_reward_can_score_stop_the_run(tmp_path: Path) -> None:
+    config = make(tmp_path, [{"id": "a", "question": "Who?"}, {"id": "b", "question": "What?"}])
+    with pytest.raises(UserError, match=r"questions\.train: 2 of 2 questions have no answers or reference.*: a, b"):
+        check_questions(config)
+
+
+def test_some_training_questions_that_no_reward_can_score_are_a_warning(tmp_path: Path) -> None:
+    config = make(tmp_path, [{"id": "a", "question": "Who?"}, {"question": "What?", "answer": "x"}])
+    warning = check_questions(config, ["questions.train"])[0]
+    assert "1 of 2 questions have no answers or reference" in warning and "nothing is learnt from them" in warning
+
+
+def test_other_questions_without_an_answer_are_a_warning(tmp_path: Path) -> None:
+    config = make(tmp_path, [{"question": "What?", "answer": "x"}])
+    assert check_questions(config) == [
+        "warning: questions.test: 1 of 2 questions have no answers or reference, which the score 'f1' compares with: "
+        "row-0; they get no f1"
+    ]
+    lines = list(describe_splits(config))
+    assert lines[0] == f"questions.train: 1 questions of {tmp_path}/train.jsonl: 1 with answers"
+    assert lines[2].endswith("2 questions of " + f"{tmp_path}/test.jsonl: 1 with answers")
