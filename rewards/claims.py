@@ -1,8 +1,16 @@
-"""The claims of a response, checked by the judge: what faithfulness and precision have in common.
+"""Faithfulness and precision: the claims of a response, checked by the judge.
 
-A run draws the claims of the response (figure 24 of seed paper 002), then has all of them scored from -1 to 1 in one
-call (figure 25); its value is the mean of (s + 1) / 2 over the claims. The score is the mean of the runs. A verdict
-that cannot be read, and a claim that a readable one leaves unscored, are counted and take no part in a mean.
+A run extracts the claims of the response (Salemi et al. 2025, arXiv 2506.10844, figure 24), then has all of them scored
+from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims; the score is
+the mean of the runs. A verdict that cannot be read, and a claim that a readable one leaves unscored, are counted and
+take no part in a mean.
+
+- Faithfulness (section 3.2 and algorithm 4 of the paper) checks the claims against the documents that the system
+  returned with its answer. It takes 2 judge calls a run.
+- Precision checks them against the reference (or the short answers joined, or the nuggets), so that length alone does
+  not win: nugget correctness is a recall, which longer answers raise (the paper reports as much). It is ours.
+  `correctness_f1` in `evaluation.measures.measures` is the harmonic mean of the two. It takes 1 judge call a run where
+  the same trajectory has a faithfulness score, whose claims are reused, else 2.
 """
 
 from __future__ import annotations
@@ -11,36 +19,79 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from ratchet.records import Question, Score, Trajectory
-from rewards.judge import Ask, CallLog, Judge, Verdict, read_reply
-from rewards.prompts import AnswerAspects, Claim, ClaimVerdicts, claims_prompt
+from rewards.judge import CallLog, Judge, JudgeRequest, Verdict, read_reply
+from rewards.prompts import (
+    AnswerAspects,
+    Claim,
+    ClaimVerdicts,
+    claims_prompt,
+    expected_output,
+    expected_prompt,
+    support_prompt,
+)
 
 
-async def score_claims(
+async def faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
+    """The mean of (s + 1) / 2 over the claims against the documents. Raises PromptTooLong and JudgeError.
+
+    The caller handles trajectories with a `rewards.reward.fixed_score`.
+    """
+    null = Score(trajectory=trajectory.key, name="faithfulness", value=None)
+    if not trajectory.passages:
+        return null.model_copy(update={"reason": "no documents to check the answer against"})
+    # Before any call: documents that cannot fit without claims will not fit with them.
+    judge.check_fit(support_prompt(question, trajectory.passages, ()))
+    return await _score_claims(
+        judge, null, question, trajectory, lambda claims: support_prompt(question, trajectory.passages, claims), log
+    )
+
+
+async def precision(
+    judge: Judge, question: Question, trajectory: Trajectory, log: CallLog, faithfulness: Score | None = None
+) -> Score:
+    """The mean of (s + 1) / 2 over the claims against the reference. Raises PromptTooLong and JudgeError.
+
+    `faithfulness` is the trajectory's score under the same judge settings, if there is one. The caller handles
+    trajectories with a `rewards.reward.fixed_score`.
+    """
+    null = Score(trajectory=trajectory.key, name="precision", value=None)
+    expected = expected_output(question)
+    judge.check_fit(expected_prompt(question, expected, ()))
+    return await _score_claims(
+        judge,
+        null,
+        question,
+        trajectory,
+        lambda claims: expected_prompt(question, expected, claims),
+        log,
+        _stored_claims(faithfulness, judge.runs),
+    )
+
+
+async def _score_claims(
     judge: Judge,
     null: Score,
     question: Question,
     trajectory: Trajectory,
     check: Callable[[Sequence[Claim]], str],
     log: CallLog,
-    drawn: Sequence[Verdict[AnswerAspects]] = (),
+    extracted: Sequence[Verdict[AnswerAspects]] = (),
 ) -> Score:
-    """`null` filled in. `check` is the prompt that has claims scored; `drawn` are the runs' claims if they are known.
-
-    Raises TooLong and JudgeFailed.
-    """
+    """`null` with its value. `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they
+    are known."""
     runs = range(judge.runs)
-    drawn = drawn or await judge.ask_all(
+    extracted = extracted or await judge.ask_all(
         [
-            Ask(claims_prompt(question, trajectory.answer), AnswerAspects, ("claims", trajectory.key, run))
+            JudgeRequest(claims_prompt(question, trajectory.answer), AnswerAspects, ("claims", trajectory.key, run))
             for run in runs
         ],
         trajectory.key,
         log,
     )
-    verdicts = [reply.record(part="claims", run=run) for run, reply in zip(runs, drawn, strict=True)]
-    unparsed = sum(reply.value is None for reply in drawn)
+    verdicts = [reply.record(part="claims", run=run) for run, reply in zip(runs, extracted, strict=True)]
+    unparsed = sum(reply.value is None for reply in extracted)
     claims: dict[int, list[Claim]] = {}
-    for run, reply in zip(runs, drawn, strict=True):
+    for run, reply in zip(runs, extracted, strict=True):
         if reply.value is not None and reply.value.answer_aspects:
             # Numbered by us: a judge may number two claims alike.
             numbered = enumerate(reply.value.answer_aspects, 1)
@@ -61,13 +112,13 @@ async def score_claims(
         return filled(None, f"{reason} ({unparsed} of {judge.runs} unparsed)")
 
     replies = await judge.ask_all(
-        [Ask(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims],
+        [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims],
         trajectory.key,
         log,
     )
     values: list[float] = []
     for run, checked in zip(claims, replies, strict=True):
-        scores = None if checked.value is None else scores_of(claims[run], checked.value)
+        scores = None if checked.value is None else claim_scores(claims[run], checked.value)
         verdicts.append(checked.record(part="support", run=run, scores=scores))
         if scores is None:
             unparsed += 1
@@ -81,16 +132,16 @@ async def score_claims(
     return filled(fmean(values))
 
 
-def drawn_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects]]:
-    """The claims behind another score of the same trajectory, one reply a run; empty where it drew none."""
+def _stored_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects]]:
+    """The claims behind another score of the same trajectory, one reply a run; empty where it has none."""
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
     if len(replies) != runs:
         return []
     return [Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects)) for r in replies]
 
 
-def scores_of(claims: list[Claim], reply: ClaimVerdicts) -> list[int | None]:
-    """The score of each claim, None where the reply has none for it or contradicts itself."""
+def claim_scores(claims: list[Claim], reply: ClaimVerdicts) -> list[int | None]:
+    """The score of each claim; None where the reply has none for it or contradicts itself."""
     given: dict[int, set[int]] = {}
     for verdict in reply.scores_list:
         given.setdefault(verdict.id, set()).add(verdict.score)

@@ -1,6 +1,6 @@
-"""A language model as judge: one question, one JSON reply, nothing asked twice.
+"""A language model as judge: one JSON reply per prompt, and no prompt is sent twice.
 
-Every reply is written to a call log before it is used, so a stage that was interrupted goes on without repeating a
+Every reply is written to a call log before it is used, so a stage that was interrupted resumes without repeating a
 call. A call that the engine could not serve is not an answer: it is not logged, and its score stays unfinished.
 """
 
@@ -8,45 +8,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.records import Record, content_key
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
 
-class TooLong(Exception):
+class PromptTooLong(Exception):
     """A prompt that, with room for the reply, does not fit the judge's context. Documents are never trimmed."""
 
 
-class JudgeFailed(Exception):
-    """The engine did not serve every call of a score: the score is unfinished, to be gone on with another time."""
+class JudgeError(Exception):
+    """The engine did not serve every call of a score: the score is unfinished, and the next run resumes it."""
 
 
 class JudgeCall(Record):
     """One reply of the judge, as kept in the call log."""
 
     owner: str
-    """The score it was made for: a trajectory's key, or that of a nugget set."""
+    """The score that needs the reply: a trajectory's key, or a nugget set's."""
     key: str
     text: str
     finish_reason: str
 
 
 class CallLog:
-    """The replies to scores that are not finished yet, durable one by one; `finished` are owners done with."""
+    """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored."""
 
     def __init__(self, path: Path, finished: set[str]) -> None:
         self._segment = Segment(path)
@@ -74,8 +74,8 @@ class CallLog:
 
 
 @dataclass(frozen=True)
-class Ask(Generic[R]):
-    """One call to make: the prompt, the reply's shape, and what sets this call apart (its seed comes from that)."""
+class JudgeRequest(Generic[R]):
+    """One call to make: the prompt, the reply's shape, and the parts that identify the call and give its seed."""
 
     prompt: str
     reply: type[R]
@@ -84,13 +84,15 @@ class Ask(Generic[R]):
 
 @dataclass(frozen=True)
 class Verdict(Generic[R]):
+    """The judge's reply to one request: its text, and its value where that is readable."""
+
     text: str
     finish_reason: str
     value: R | None
-    """None where the text is not the JSON that was asked for."""
+    """The reply as an object; None where the text is not JSON of the requested form."""
 
     def record(self, **about: Any) -> dict[str, Any]:
-        """The raw verdict as it stands in a Score."""
+        """The raw reply, as stored in a Score's verdicts."""
         return {**about, "text": self.text, "finish_reason": self.finish_reason}
 
 
@@ -103,11 +105,11 @@ class Judge:
         self._slots = asyncio.Semaphore(concurrency)
         self._failed_in_a_row = 0
         self._last_error = ""
-        # More than all calls in flight, twice over: a short outage is waited out, a dead server is not.
+        # Twice the calls in flight: a short outage does not reach it, a dead server does.
         self._give_up_after = max(20, 2 * concurrency)
 
     def check_fit(self, prompt: str) -> None:
-        """Raises TooLong."""
+        """Raises PromptTooLong."""
         self._dialogue(prompt)
 
     def _dialogue(self, prompt: str) -> Dialogue:
@@ -115,29 +117,29 @@ class Judge:
         dialogue.user(prompt)
         room, context = self.settings.max_tokens, self.engine.max_context
         if len(dialogue.ids) + room > context:
-            raise TooLong(
+            raise PromptTooLong(
                 f"the judge's prompt of {len(dialogue.ids):,} tokens and {room:,} for its reply do not fit its context "
                 f"of {context:,} (models.{self.settings.judge}.max_context)"
             )
         return dialogue
 
-    async def ask_all(self, asks: Sequence[Ask[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
-        """The verdicts, in order. Raises TooLong, and JudgeFailed when all are done and some were not served."""
+    async def ask_all(self, asks: Sequence[JudgeRequest[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
+        """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         failures: list[EngineError] = []
 
-        async def one(ask: Ask[R]) -> Verdict[R] | None:
+        async def one(ask: JudgeRequest[R]) -> Verdict[R] | None:
             try:
                 return await self._ask(ask, owner, log)
             except EngineError as error:
                 failures.append(error)
                 return None
 
-        verdicts = await together([one(ask) for ask in asks])
+        verdicts = await gather_or_cancel([one(ask) for ask in asks])
         if failures:
-            raise JudgeFailed(f"{len(failures)} of {len(asks)} judge calls failed, such as: {failures[0]}")
+            raise JudgeError(f"{len(failures)} of {len(asks)} judge calls failed, such as: {failures[0]}")
         return [verdict for verdict in verdicts if verdict is not None]
 
-    async def _ask(self, ask: Ask[R], owner: str, log: CallLog) -> Verdict[R]:
+    async def _ask(self, ask: JudgeRequest[R], owner: str, log: CallLog) -> Verdict[R]:
         key = content_key(self.engine.fingerprint, ask.prompt, ask.parts, self.seed)
         call = log.get(owner, key)
         if call is None:
@@ -155,12 +157,12 @@ class Judge:
         return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply))
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
-        """Raises EngineError; UserError when nothing has been served for so long that the judge must be dead."""
+        """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""
         async with self._slots:
             if self._failed_in_a_row >= self._give_up_after:
                 raise UserError(
                     f"the judge ({self.settings.judge}) failed {self._failed_in_a_row} times in a row, last with: "
-                    f"{self._last_error}. What it said before is kept; mend it and run the same command again."
+                    f"{self._last_error}. Its earlier replies are kept; fix it and run the same command again."
                 )
             try:
                 completion = await self.engine.generate(dialogue.ids, params, messages=dialogue.messages)
@@ -172,6 +174,33 @@ class Judge:
                 raise
             self._failed_in_a_row = 0
             return completion
+
+
+@dataclass
+class ScoreJudge:
+    """The judge as one score of one trajectory asks it."""
+
+    judge: Judge
+    log: CallLog
+    owner: str
+    """The trajectory's key."""
+    name: str
+    """The reward's short name."""
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    """What `ask` was answered, for the score's record."""
+    unparsed: int = 0
+
+    async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
+        """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
+
+        A prompt that does not fit the judge's context, and a judge that cannot be reached, end the score by an
+        exception that is not to be caught: it then is null, or unfinished.
+        """
+        asks = [JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in range(self.judge.runs)]
+        found = await self.judge.ask_all(asks, self.owner, self.log)
+        self.verdicts += [verdict.record(part="reply", run=run) for run, verdict in enumerate(found)]
+        self.unparsed += sum(verdict.value is None for verdict in found)
+        return [verdict.value for verdict in found]
 
 
 def read_reply(text: str, kind: type[R]) -> R | None:

@@ -1,10 +1,11 @@
-"""What the judge is asked, and the JSON it answers with.
+"""The judge's prompts, and the JSON of its replies.
 
-Fields and scales are those of seed paper 002, figures 22 to 25; the wording is ours. Precision is ours altogether: the
-claims of figure 24, on the scale of figure 25, against the expected output in place of documents.
+Fields and scales are those of Salemi et al. 2025 (arXiv 2506.10844), figures 22 to 25; the wording is ours.
+Precision is entirely ours: the claims of figure 24, on the scale of figure 25, against the expected output in place
+of documents.
 
 All material goes in as one JSON object: a quoted string cannot pose as another field, whatever an answer or a document
-says. Within it, what is shared by the most calls comes first (question, expected output, response), so that an
+says. Within it, the fields that most calls share come first (question, expected output, response), so that an
 engine's prefix cache serves them all.
 """
 
@@ -14,14 +15,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from agents.core.output import JsonObject
 from ratchet.records import Passage, Question, content_key
 
 
-class Reply(BaseModel):
+class Reply(JsonObject):
+    """The base of the judge's JSON replies."""
+
     # Strict: a score of "2" or 1.5 is an unreadable verdict, not a hint at one.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
 
 class Aspect(Reply):
@@ -46,6 +50,8 @@ class AspectVerdict(Reply):
 
 
 class Claim(Reply):
+    """One claim of a response."""
+
     id: int
     aspect: str
     explanation: str
@@ -59,6 +65,8 @@ class AnswerAspects(Reply):
 
 
 class ClaimVerdict(Reply):
+    """The score of one claim."""
+
     id: int
     score: Literal[-1, 0, 1]
     rationale: str
@@ -138,7 +146,7 @@ PRECISION_VERSION = content_key(FORM, CLAIMS, EXPECTED)[:12]
 
 
 def expected_output(question: Question) -> str:
-    """What is expected of a response, for the judge: the reference, or the short answers, or the nuggets."""
+    """The expected output of a question, for the judge: the reference, or the short answers, or the nuggets."""
     return question.reference or "; ".join(question.answers) or "\n".join(question.nuggets)
 
 
@@ -147,16 +155,19 @@ def _prompt(instructions: str, **material: Any) -> str:
 
 
 def nuggets_prompt(question: Question, expected: str) -> str:
+    """Ask for the nuggets of the expected output."""
     return _prompt(NUGGETS, question=question.text, expected_output=expected)
 
 
 def match_prompt(question: Question, expected: str, response: str, nugget: Mapping[str, str]) -> str:
+    """Ask how well a response matches one nugget."""
     return _prompt(
         MATCH, question=question.text, expected_output=expected, generated_output=response, aspect=dict(nugget)
     )
 
 
 def claims_prompt(question: Question, response: str) -> str:
+    """Ask for the claims of a response."""
     return _prompt(CLAIMS, question=question.text, answer=response)
 
 
@@ -169,6 +180,7 @@ def support_prompt(question: Question, passages: Iterable[Passage], claims: Sequ
 
 
 def expected_prompt(question: Question, expected: str, claims: Sequence[Claim]) -> str:
+    """Ask for a score of every claim against the expected output."""
     return _prompt(
         EXPECTED,
         question=question.text,

@@ -17,23 +17,26 @@ from statistics import fmean
 import numpy as np
 
 from agents.core import ragas
-from agents.core.ragas import F, Measured, Said
+from agents.core.ragas import F, Measurement, Reply
 from ratchet.records import Question, Score, Trajectory, content_key
-from ratchet.tasks import together
-from retrieval.encoders.embedder import Embed
-from rewards.judge import Ask, CallLog, Judge
+from ratchet.tasks import gather_or_cancel
+from retrieval.encoders.dense import Embed
+from rewards.judge import CallLog, Judge, JudgeRequest
 
 STATEMENTS, QUESTIONS = 16, 3
-"""Most statements of a response, and questions that are generated for it."""
+"""The maximum of statements of a response, and the number of questions that are generated for it."""
 RAGAS_FAITHFULNESS_VERSION = content_key(ragas.STATEMENTS, ragas.SUPPORT, STATEMENTS)[:12]
 ANSWER_RELEVANCE_VERSION = content_key(ragas.QUESTION, QUESTIONS)[:12]
 
 
 async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
-    """Raises TooLong and JudgeFailed. What needs no look at the answer is the caller's matter (`rewards.endings`)."""
+    """Share of the response's statements that the documents support, from 0 to 1 (Es et al. 2023, arXiv 2309.15217).
+
+    Raises PromptTooLong and JudgeError. The caller handles trajectories with a `rewards.reward.fixed_score`.
+    """
     # Before any call: documents that cannot fit without statements will not fit with them.
     judge.check_fit(ragas.support_prompt(trajectory.passages, ()))
-    found = await together(
+    found = await gather_or_cancel(
         [
             ragas.faithfulness(
                 _asker(judge, trajectory, log, run), question, trajectory.response, trajectory.passages, STATEMENTS
@@ -51,12 +54,15 @@ async def answer_relevance(
     trajectory: Trajectory,
     log: CallLog,
 ) -> Score:
-    """Raises TooLong and JudgeFailed; UserError where the embedder cannot be had."""
+    """The mean cosine of the question and questions generated from the response (Es et al. 2023, arXiv 2309.15217).
+
+    Raises PromptTooLong and JudgeError; UserError where the embedder is not available.
+    """
 
     async def embedded(texts: Sequence[str]) -> np.ndarray:
         return await asyncio.to_thread(embed, texts)
 
-    found = await together(
+    found = await gather_or_cancel(
         [
             ragas.answer_relevance(
                 _asker(judge, trajectory, log, run), embedded, question, trajectory.response, QUESTIONS
@@ -68,15 +74,15 @@ async def answer_relevance(
 
 
 def _asker(judge: Judge, trajectory: Trajectory, log: CallLog, run: int) -> ragas.Ask:
-    async def ask(prompt: str, form: type[F], number: int = 0) -> Said[F]:
-        what = (form.__name__, trajectory.key, run, number)
-        [verdict] = await judge.ask_all([Ask(prompt, form, what)], trajectory.key, log)
-        return Said(verdict.value, verdict.record(run=run))
+    async def ask(prompt: str, form: type[F], number: int = 0) -> Reply[F]:
+        parts = (form.seed_name, trajectory.key, run, number)
+        [verdict] = await judge.ask_all([JudgeRequest(prompt, form, parts)], trajectory.key, log)
+        return Reply(verdict.value, verdict.record(run=run))
 
     return ask
 
 
-def _score(trajectory: Trajectory, name: str, runs: Sequence[Measured]) -> Score:
+def _score(trajectory: Trajectory, name: str, runs: Sequence[Measurement]) -> Score:
     values = [run.value for run in runs if run.value is not None]
     reasons = dict.fromkeys(run.reason for run in runs)
     return Score(

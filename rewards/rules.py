@@ -24,11 +24,9 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from ratchet.records import Passage, Question, Score, Trajectory
+from ratchet.records import Passage, Question
 from ratchet.text import normalise_answer
-from rewards.endings import without_looking
 
-RULES = ("accuracy", "em", "f1", "nugget_containment", "lexical_support")
 VERSION = 2
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
 
@@ -45,10 +43,10 @@ FUNCTION_WORDS = frozenset(
         """
     )
 )
-"""Words that say nothing a passage could support; yes and no among them."""
+"""Words without content that a passage could support, yes and no among them."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 SUPPORTED = 0.5
-"""The share of its content words that documents must hold for a sentence to count as attributed."""
+"""The share of a sentence's content words that must occur in the documents for it to count as attributed."""
 
 
 def references(question: Question) -> tuple[str, ...]:
@@ -57,71 +55,73 @@ def references(question: Question) -> tuple[str, ...]:
 
 
 def accuracy(answer: str, question: Question) -> float | None:
-    """1.0 where the answer is the question's label, but for case and blanks around it; None without a label."""
+    """1.0 where the answer is the label, but for case and surrounding blanks, else 0.0; None without a label."""
     if question.label is None:
         return None
     return float(answer.strip().casefold() == question.label.casefold())
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float:
-    """1.0 when the normalised answer equals one of the normalised references, else 0.0."""
+    """1.0 where the normalised answer equals one of the normalised references, else 0.0 (Rajpurkar et al. 2016,
+    arXiv 1606.05250)."""
     _require(references)
     found = normalise_answer(answer)
     return float(any(found == normalise_answer(reference) for reference in references))
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float:
-    """Harmonic mean of word precision and recall (words counted with repetition), best over the references.
+    """Harmonic mean 2pr / (p + r) of word precision and recall, words counted with repetition; the best over the
+    references, from 0 to 1 (Rajpurkar et al. 2016, arXiv 1606.05250).
 
-    0 against a reference when exactly one of the two is yes, no or noanswer (HotpotQA's rule): 'yes, it is' shares a
-    word with 'yes' but is not that closed answer.
+    It is 0 against a reference when exactly one of the two is yes, no or noanswer (rule of HotpotQA, Yang et al. 2018,
+    arXiv 1809.09600): 'yes, it is' shares a word with 'yes' but is not that closed answer.
     """
     return _best(answer, references).f1
 
 
 def token_precision(answer: str, references: Sequence[str]) -> float:
-    """Share of the answer's words that a reference has, best over the references; 0 as in `token_f1`."""
+    """Share of the answer's words that a reference has (0 to 1), best over the references; 0 as in `token_f1`."""
     return _best(answer, references).precision
 
 
 def token_recall(answer: str, references: Sequence[str]) -> float:
-    """Share of a reference's words that the answer has, best over the references; 0 as in `token_f1`."""
+    """Share of a reference's words that the answer has (0 to 1), best over the references; 0 as in `token_f1`."""
     return _best(answer, references).recall
 
 
-class Overlap(NamedTuple):
+class _Overlap(NamedTuple):
     f1: float
     precision: float
     recall: float
 
 
-def _best(answer: str, references: Sequence[str]) -> Overlap:
+def _best(answer: str, references: Sequence[str]) -> _Overlap:
     _require(references)
     found = normalise_answer(answer)
     every = [_overlap(found, normalise_answer(reference)) for reference in references]
-    return Overlap(*(max(column) for column in zip(*every, strict=True)))
+    return _Overlap(*(max(column) for column in zip(*every, strict=True)))
 
 
-def _overlap(found: str, expected: str) -> Overlap:
+def _overlap(found: str, expected: str) -> _Overlap:
     if found != expected and (found in CLOSED_ANSWERS or expected in CLOSED_ANSWERS):
-        return Overlap(0.0, 0.0, 0.0)
+        return _Overlap(0.0, 0.0, 0.0)
     found_words, expected_words = found.split(), expected.split()
     common = (Counter(found_words) & Counter(expected_words)).total()
     if not common:
-        return Overlap(0.0, 0.0, 0.0)
+        return _Overlap(0.0, 0.0, 0.0)
     both = len(found_words) + len(expected_words)
-    return Overlap(2 * common / both, common / len(found_words), common / len(expected_words))
+    return _Overlap(2 * common / both, common / len(found_words), common / len(expected_words))
 
 
 def _require(references: Sequence[str]) -> None:
     if not references:
-        raise ValueError("no reference to compare with: such a score is null, not a number")
+        raise ValueError("there is no reference to compare with; such a score is null, not a number")
 
 
 def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
-    """Share of the nuggets that stand in the answer, both normalised, as a run of whole words.
+    """Share of the nuggets that occur in the answer, both normalised, as a run of whole words; from 0 to 1 (our rule).
 
-    An empty answer contains none: 0. None when there are no nuggets (one without any word does not count).
+    An empty answer contains none: 0. It is None without nuggets (one without any word does not count).
     """
     wanted = [text for nugget in nuggets if (text := normalise_answer(nugget))]
     if not wanted:
@@ -131,55 +131,35 @@ def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
 
 
 def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
-    """Share of the answer's distinct content words that occur in the supporting passages' titles or texts.
+    """Share of the answer's distinct content words that occur in the supporting passages' titles or texts; from 0 to 1
+    (our rule).
 
     A content word is a run of letters or digits of the normalised text that is no function word; words are compared
-    as they are, without stemming. An answer with content words and no passages has support 0: that none of its words
-    is supported is known. None for an answer without content words (empty, or a bare yes or no): nothing to support.
+    as they are, without stemming. An answer with content words and no passages has support 0. It is None for an answer
+    without content words (empty, or a bare yes or no): there is nothing to support.
     """
-    wanted = content_words(answer)
+    wanted = _content_words(answer)
     if not wanted:
         return None
     return len(wanted & _passage_words(passages)) / len(wanted)
 
 
 def unattributed_sentences(answer: str, passages: Iterable[Passage]) -> float | None:
-    """Share of the answer's sentences that have less than half of their content words in the supporting passages.
+    """Share of the answer's sentences that have less than half of their content words in the supporting passages (0 to
+    1, lower is better; our rule).
 
-    A sentence without content words states nothing and does not count. None for an answer without any other.
+    A sentence without content words states nothing and does not count; None for an answer without other sentences.
     """
     there = _passage_words(passages)
-    sentences = [words for sentence in SENTENCE_END.split(answer) if (words := content_words(sentence))]
+    sentences = [words for sentence in SENTENCE_END.split(answer) if (words := _content_words(sentence))]
     return fmean(len(words & there) / len(words) < SUPPORTED for words in sentences) if sentences else None
 
 
 def _passage_words(passages: Iterable[Passage]) -> set[str]:
-    return {word for passage in passages for word in content_words(f"{passage.title} {passage.text}")}
+    return {word for passage in passages for word in _content_words(f"{passage.title} {passage.text}")}
 
 
-def content_words(text: str) -> set[str]:
+def _content_words(text: str) -> set[str]:
+    """The distinct words of the normalised text that are no function words."""
     # Normalising deletes ASCII punctuation alone; \w+ also parts words at curly quotes and long dashes.
     return set(WORD.findall(normalise_answer(text))) - FUNCTION_WORDS
-
-
-def rule_score(name: str, question: Question, trajectory: Trajectory) -> Score:
-    """One rule-based score of a trajectory, null with a reason where it cannot be told.
-
-    What ended without an answer, or failed, is told in `rewards.endings`. What ended unparsed or out of budget is
-    scored on the answer that it has; its status says the rest.
-    """
-    if name not in RULES:
-        raise ValueError(f"{name!r} is not one of {RULES}")
-    if (score := without_looking(name, question, trajectory)) is not None:
-        return score
-    value, reason = None, ""
-    if name == "accuracy":
-        value = accuracy(trajectory.answer, question)
-    elif name in ("em", "f1"):
-        value = (exact_match if name == "em" else token_f1)(trajectory.answer, references(question))
-    elif name == "nugget_containment":
-        value = nugget_containment(trajectory.answer, question.nuggets)
-    else:
-        value = lexical_support(trajectory.response, trajectory.passages)
-        reason = "the answer has no content words" if value is None else ""
-    return Score(trajectory=trajectory.key, name=name, value=value, reason=reason)

@@ -1,4 +1,5 @@
-"""Scoring trajectories: rules at once, judged scores in a pool, each stored as it is finished."""
+"""Scoring trajectories: rules at once, judged scores in a pool, each stored as it is finished. rewards/reward.py says
+what a reward is."""
 
 from __future__ import annotations
 
@@ -18,39 +19,30 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
+from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 from ratchet.text import plain_text
-from retrieval.encoders.embedder import Embed, open_embedder
-from rewards import endings
-from rewards.correctness import NuggetStore, correctness
-from rewards.faithfulness import faithfulness
-from rewards.judge import CallLog, Judge, JudgeFailed, TooLong
-from rewards.precision import precision
-from rewards.prompts import CORRECTNESS_VERSION, FAITHFULNESS_VERSION, PRECISION_VERSION
-from rewards.ragas import ANSWER_RELEVANCE_VERSION, RAGAS_FAITHFULNESS_VERSION, answer_relevance, ragas_faithfulness
-from rewards.rules import RULES, VERSION, rule_score
+from retrieval.encoders.dense import Embed, open_embedder
+from rewards.correctness import NuggetStore
+from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge
+from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judged, load_reward, rule_score
 from rewards.store import (
     Settings,
     call_log_file,
     current_settings,
-    note_settings,
     read_scores,
+    record_settings,
     score_file,
 )
 
-JUDGED = {
-    "correctness": CORRECTNESS_VERSION,
-    "faithfulness": FAITHFULNESS_VERSION,
-    "precision": PRECISION_VERSION,
-    "ragas_faithfulness": RAGAS_FAITHFULNESS_VERSION,
-    "answer_relevance": ANSWER_RELEVANCE_VERSION,
-}
-"""Judged scores and the versions of their prompts."""
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
 EMBEDDER_IDENTITY = {"path", "revision", "dtype", "max_length", "query_prefix"}
+
+MAX_IN_FLIGHT = 8
+"""Trajectories that an async reward without a judge scores at once."""
 
 Scores = dict[tuple[str, str], Score]
 
@@ -61,7 +53,7 @@ def score_trajectories(
     trajectories: Sequence[Trajectory],
     names: Iterable[str],
     folder: Path,
-    judge: OpenJudge | None = None,
+    judge: LazyJudge | None = None,
 ) -> Scores:
     """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
 
@@ -71,26 +63,23 @@ def score_trajectories(
     next call; how many there are is printed on stderr. Raises UserError.
     """
     names = list(dict.fromkeys(names))
-    unknown = [name for name in names if name not in JUDGED and name not in RULES]
-    if unknown:
-        raise ValueError(f"no such score: {', '.join(unknown)}")
     by_id = {question.id: question for question in questions}
     work = {trajectory.key: trajectory for trajectory in trajectories}
-    check_known(by_id, work.values())
+    check_question_ids(by_id, work.values())
     found: Scores = {}
-    judged = [name for name in names if name in JUDGED]
+    by_judge = judged(names)
     with Lease(folder / ".lease", f"the scores in {folder}"):
         for name in names:
-            if name in RULES:
-                found |= _by_rule(name, by_id, work, folder)
-        if judged:
+            if name not in by_judge:
+                found |= _by_rule(config, load_reward(name), by_id, work, folder)
+        if by_judge:
             with contextlib.ExitStack() as stack:
-                judge = judge or stack.enter_context(contextlib.closing(OpenJudge(config)))
-                found |= _by_judge(config, judge, judged, by_id, work, folder)
+                judge = judge or stack.enter_context(contextlib.closing(LazyJudge(config)))
+                found |= _by_judge(config, judge, by_judge, by_id, work, folder)
     return found
 
 
-class OpenJudge:
+class LazyJudge:
     """The judge's model: opened by the first score that is missing, and open for further folders until `close`."""
 
     def __init__(self, config: Config) -> None:
@@ -109,8 +98,8 @@ class OpenJudge:
                 self._runner.run(close_engines({self._config.rewards.judge: self._engine}))
 
 
-def check_known(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
-    """Raises UserError for a trajectory whose question is not there."""
+def check_question_ids(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
+    """Raises UserError for a trajectory whose question is not among these."""
     for trajectory in trajectories:
         if trajectory.question_id not in question_ids:
             raise UserError(
@@ -120,24 +109,81 @@ def check_known(question_ids: Container[str], trajectories: Iterable[Trajectory]
 
 
 def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
-    """The scores that the judge could not be reached for."""
+    """The scores that are unfinished because the judge was not available."""
     return [score for score in scores.values() if score.state == "unfinished"]
 
 
-def _by_rule(name: str, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path) -> Scores:
-    settings: Settings = {"rule": name, "version": VERSION}
+def _by_rule(
+    config: Config, reward: Reward, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path
+) -> Scores:
+    name, settings = reward.name, _rule_settings(config, reward)
     stored = read_scores(folder, name, settings, work)
-    fresh = [rule_score(name, by_id[t.question_id], t) for t in work.values() if t.key not in stored]
-    if fresh:
-        # Rules are quick: one atomic write in place of a durable line for each.
-        write_jsonl(score_file(folder, name, settings), [*stored.values(), *fresh])
-    note_settings(folder, name, settings)
+    missing = [t for t in work.values() if t.key not in stored]
+    inputs = {"embed": open_embedder(config.embedder)} if reward.needs_embedder and missing else {}
+    fresh: list[Score] = []
+    try:
+        if reward.is_async and missing:
+            asyncio.run(_await_scores(reward, by_id, missing, inputs, fresh))
+        else:
+            for trajectory in missing:
+                fresh.append(rule_score(name, by_id[trajectory.question_id], trajectory, inputs))
+    finally:
+        if fresh:
+            # Rules are quick: one atomic write in place of a durable line for each.
+            write_jsonl(score_file(folder, name, settings), [*stored.values(), *fresh])
+    record_settings(folder, name, settings)
     return {(score.trajectory, name): score for score in (*stored.values(), *fresh)}
+
+
+async def _await_scores(
+    reward: Reward,
+    by_id: Mapping[str, Question],
+    missing: Sequence[Trajectory],
+    inputs: Mapping[str, Any],
+    fresh: list[Score],
+) -> None:
+    """Add the scores of an async reward to `fresh` as they are finished."""
+    queue = iter(missing)
+
+    async def worker() -> None:
+        for trajectory in queue:
+            question = by_id[trajectory.question_id]
+            score = fixed_score(reward.name, question, trajectory)
+            fresh.append(score or await _await_score(reward, question, trajectory, inputs))
+
+    await gather_or_cancel([worker() for _ in range(min(MAX_IN_FLIGHT, len(missing)))])
+
+
+async def _await_score(reward: Reward, question: Question, trajectory: Trajectory, inputs: Mapping[str, Any]) -> Score:
+    """The score by an async reward. Raises PromptTooLong and JudgeError; UserError for an exception of outside code."""
+    try:
+        result = await reward.run(question, trajectory, inputs)
+    except (UserError, PromptTooLong, JudgeError):
+        raise
+    except Exception as error:
+        if not reward.is_outside:
+            raise
+        raise reward.failure(question, trajectory, error) from error
+    return reward.make_score(trajectory, result)
+
+
+def _rule_settings(config: Config, reward: Reward) -> Settings:
+    """What a score without a judge depends on."""
+    settings: Settings = {"rule": short_name(reward.name), "version": reward.version}
+    if reward.is_outside:
+        settings["endings"] = ENDINGS_VERSION
+    return settings | _embedder_settings(config, reward)
+
+
+def _embedder_settings(config: Config, reward: Reward) -> Settings:
+    if not reward.needs_embedder:
+        return {}
+    return {"embedder": config.embedder.model_dump(mode="json", include=EMBEDDER_IDENTITY, exclude_unset=True)}
 
 
 def _by_judge(
     config: Config,
-    judge: OpenJudge,
+    judge: LazyJudge,
     names: list[str],
     by_id: Mapping[str, Question],
     work: Mapping[str, Trajectory],
@@ -164,14 +210,13 @@ def _by_judge(
 
 def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
     """What a judged score depends on. The judge's url and machine settings are not among it, nor the embedder's."""
-    rewards, model = config.rewards, config.models[config.rewards.judge]
-    embedder = {key: value for key, value in config.embedder.items() if key in EMBEDDER_IDENTITY}
+    rewards, model, reward = config.rewards, config.models[config.rewards.judge], load_reward(name)
     return {
-        **({"embedder": embedder} if name == "answer_relevance" else {}),
+        **_embedder_settings(config, reward),
         "fingerprint": fingerprint,
         "model": model.model_dump(mode="json", include=MODEL_IDENTITY),
-        "prompts": JUDGED[name],
-        "endings": endings.VERSION,
+        "prompts": reward.version,
+        "endings": ENDINGS_VERSION,
         "seed": config.seed,
         **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens"}),
     }
@@ -179,7 +224,7 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
 
 @dataclass
 class _Files:
-    """What one judged score name writes to."""
+    """The files of one judged score."""
 
     settings: Settings
     stored: dict[str, Score]
@@ -188,7 +233,7 @@ class _Files:
 
 
 @dataclass
-class _Tally:
+class _ScoreCounts:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, score: Score) -> None:
@@ -212,8 +257,10 @@ async def _judge_all(
     concurrency = config.models[config.rewards.judge].concurrency
     judge = Judge(engine, config.rewards, config.seed, concurrency)
     embed = open_embedder(config.embedder)
-    tally = _Tally()
-    if "answer_relevance" in names:  # a model that cannot be had is found out before the judge has worked
+    tally = _ScoreCounts()
+    rewards = {name: load_reward(name) for name in names}
+    if any(reward.needs_embedder for reward in rewards.values()):
+        # A model that is not available is found out before the judge has worked.
         await asyncio.to_thread(embed, ())
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(NuggetStore(RunFolder(config.folder).nuggets, judge, writer))
@@ -224,7 +271,7 @@ async def _judge_all(
             stored = read_scores(folder, name, settings, work)
             log = stack.enter_context(CallLog(call_log_file(folder, name, settings), set(stored)))
             files[name] = _Files(settings, stored, scores, log)
-            note_settings(folder, name, settings)
+            record_settings(folder, name, settings)
         found = {(key, name): score for name in names for key, score in files[name].stored.items()}
         for score in found.values():
             tally.add(score)
@@ -235,17 +282,19 @@ async def _judge_all(
             for name, trajectory in todo:
                 question = by_id[trajectory.question_id]
                 with session(question.id):  # what is asked of one answer begins alike: one server, of several
-                    score = await _judge_one(judge, store, embed, name, question, trajectory, files[name], found)
+                    score = await _judge_one(
+                        judge, store, embed, rewards[name], question, trajectory, files[name], found
+                    )
                 found[trajectory.key, name] = score
                 tally.add(score)
                 progress.advance(note=str(tally))
 
-        # Precision comes after the rest: it takes over the claims that faithfulness drew.
+        # Precision comes after the rest: it reuses the claims that faithfulness extracted.
         for late in (False, True):
-            turn = [name for name in names if (name == "precision") is late]
+            turn = [name for name in names if bool(rewards[name].after) is late]
             todo = [(name, t) for t in work.values() for name in turn if (t.key, name) not in found]
             queue = iter(todo)
-            await together([worker(queue) for _ in range(min(concurrency, len(todo)))])
+            await gather_or_cancel([worker(queue) for _ in range(min(concurrency, len(todo)))])
     left = unfinished(found)
     for name in names:
         if not any(score.name == name for score in left):
@@ -254,7 +303,7 @@ async def _judge_all(
         print(
             f"{len(left)} of {total} judged scores are unfinished, such as: "
             f"{plain_text(left[0].reason)}\n"
-            "The same command again asks only for what is missing.",
+            "Run the same command again to compute only these.",
             file=sys.stderr,
         )
     return found
@@ -264,31 +313,32 @@ async def _judge_one(
     judge: Judge,
     store: NuggetStore,
     embed: Embed,
-    name: str,
+    reward: Reward,
     question: Question,
     trajectory: Trajectory,
     files: _Files,
     found: Scores,
 ) -> Score:
     """One judged score, stored unless it is unfinished. `found` are the scores that there are already."""
-    null = Score(trajectory=trajectory.key, name=name, value=None)
+    null = Score(trajectory=trajectory.key, name=reward.name, value=None)
+    asker = ScoreJudge(judge, files.log, trajectory.key, short_name(reward.name))
+    inputs = {
+        "judge": asker,
+        "embed": embed,
+        "nuggets": store,
+        "scores": {name: found[trajectory.key, name] for name in reward.after if (trajectory.key, name) in found},
+    }
     try:
-        if (known := endings.without_looking(name, question, trajectory)) is not None:
+        if (known := fixed_score(reward.name, question, trajectory)) is not None:
             score = known
-        elif name == "correctness":
-            score = await correctness(judge, store, question, trajectory, files.log)
-        elif name == "faithfulness":
-            score = await faithfulness(judge, question, trajectory, files.log)
-        elif name == "ragas_faithfulness":
-            score = await ragas_faithfulness(judge, question, trajectory, files.log)
-        elif name == "answer_relevance":
-            score = await answer_relevance(judge, embed, question, trajectory, files.log)
         else:
-            claimed = found.get((trajectory.key, "faithfulness"))
-            score = await precision(judge, question, trajectory, files.log, claimed)
-    except TooLong as error:
+            score = await _await_score(reward, question, trajectory, inputs)
+            if asker.verdicts:
+                told = {"verdicts": tuple(asker.verdicts), "unparsed": asker.unparsed}
+                score = score.model_copy(update=told)
+    except PromptTooLong as error:
         score = null.model_copy(update={"reason": str(error)})
-    except JudgeFailed as error:
+    except JudgeError as error:
         return null.model_copy(update={"state": "unfinished", "reason": str(error)})
     files.scores.append(score)
     files.log.forget(trajectory.key)

@@ -1,10 +1,12 @@
-"""Choosing what to train on: seed paper 002, section 3.2. Pure: the same scores, weights and rule, the same choice.
+"""Choosing the trajectories to train on (Salemi et al. 2025, arXiv 2506.10844, section 3.2).
+
+The functions are pure: the same scores, weights and rule give the same choice.
 
 A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer and have
-every needed score (one with a weight above 0). What ended otherwise, or without an answer, has the reward 0, and what
-failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied trajectories the
-lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is passed over: training on it
-would only weigh that trajectory twice.
+every needed score (one with a weight above 0). A trajectory that ended otherwise, or without an answer, has the reward
+0, and one that failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied
+trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped:
+training on it would only weigh that trajectory twice.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory
-from rewards.endings import answered, counted
+from rewards.reward import has_answer, strict_value
 
 TIE = 1e-9
-"""Rewards closer than this are equal: they differ by rounding alone."""
+"""Rewards closer than this count as equal: they differ only by rounding."""
 
 Scores = Mapping[tuple[str, str], Score]
 Weights = Mapping[str, float]
@@ -49,6 +51,7 @@ def select(
 
 
 def check_weights(weights: Weights) -> None:
+    """Raises UserError for weights that are negative, not finite, or all 0."""
     bad = {name: weight for name, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)}
     if bad or not any(weights.values()):
         shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
@@ -68,18 +71,18 @@ def reward(key: str, scores: Scores, weights: Weights) -> float | None:
     return total / sum(weights.values())
 
 
-def counted_reward(
+def strict_reward(
     question: Question,
     trajectory: Trajectory,
     scores: Scores,
     weights: Weights,
     keep_status: Collection[str] = ("finished",),
 ) -> float | None:
-    """The reward as it counts (`rewards.endings.counted`); None too where a needed score was not made."""
+    """The reward that selection uses (`rewards.reward.strict_value`); None where a needed score is missing."""
     needed = [name for name, weight in weights.items() if weight]
     if any((trajectory.key, name) not in scores for name in needed):
         return None
-    return counted(reward(trajectory.key, scores, weights), needed, question, trajectory, keep_status)
+    return strict_value(reward(trajectory.key, scores, weights), needed, question, trajectory, keep_status)
 
 
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
@@ -95,7 +98,7 @@ def _choose(
     question: Question, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
 ) -> QuestionChoice:
     rewards = {
-        t.key: None if t.status == "failed" else counted_reward(question, t, scores, weights, rule.keep_status)
+        t.key: None if t.status == "failed" else strict_reward(question, t, scores, weights, rule.keep_status)
         for t in trajectories
     }
     out: Counter[str] = Counter()
@@ -105,7 +108,7 @@ def _choose(
         value = rewards[trajectory.key]
         if trajectory.status not in rule.keep_status:
             out[trajectory.status.replace("_", " ")] += 1
-        elif not answered(trajectory):
+        elif not has_answer(trajectory):
             out["no answer"] += 1
         elif value is None:
             lacks_scores = True
@@ -131,7 +134,7 @@ def _choose(
 
 
 def cause_text(cause: Cause, rule: SelectConfig) -> str:
-    """The cause for people, without the numbers of one question."""
+    """The cause in words, without the numbers of one question."""
     texts: dict[Cause, str] = {
         "kept": "kept",
         "no_trajectory": "no trajectory was sampled",
@@ -144,11 +147,11 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
 
 
 def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
-    """(whether a question with candidates is kept or why not, the numbers that decided)."""
-    best, worst = max(rewards), min(rewards)
+    """(why a question with candidates is kept or dropped, the numbers behind it)."""
+    best, lowest = max(rewards), min(rewards)
     if best <= rule.min_reward + TIE:
         return "reward_too_low", f"best {best:.3f} of {len(rewards)}"
-    if rule.drop_all_equal and len(rewards) > 1 and best - worst <= TIE:
+    if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
         return "all_equal", f"{len(rewards)} times {best:.3f}"
     return "kept", ""
 
@@ -156,7 +159,7 @@ def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
 def _keep(
     candidates: list[tuple[float, Trajectory]], sampled: int, left_out: str, rule: SelectConfig
 ) -> tuple[list[Trajectory], str]:
-    """(the trajectories to keep, why in a line)."""
+    """(the trajectories to keep, the reason in one line)."""
     best = max(value for value, _ in candidates)
     tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
     distinct = _distinct(tied)
@@ -172,7 +175,7 @@ def _keep(
 
 
 def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Without those whose sampled tokens equal an earlier one's. What sampled nothing cannot be compared: it stays."""
+    """The trajectories without those whose sampled tokens equal an earlier one's; one without sampled tokens stays."""
     seen: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
     found = []
     for trajectory in trajectories:

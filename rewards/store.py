@@ -1,4 +1,4 @@
-"""Scores on disk: one file per score name and settings, and a note of which settings are the current ones.
+"""Scores on disk: one file per score name and settings, and a record of which settings are the current ones.
 
 A scoring folder holds `<name>-<digest of the settings>.jsonl` with Score records, `settings.json`, and under `judge/`
 the replies to scores that are not finished yet. Scores of another judge, other runs or another prompt have another
@@ -14,39 +14,48 @@ from typing import Any
 
 from ratchet.errors import UserError
 from ratchet.files import read_segment, write_json
+from ratchet.plugins import short_name
 from ratchet.records import Score, content_key
 
 Settings = dict[str, Any]
-"""What a score's value depends on besides the trajectory and its question."""
+"""Everything that a score's value depends on besides the trajectory and its question."""
 
 
 def score_file(folder: Path, name: str, settings: Settings) -> Path:
-    return folder / f"{name}-{content_key(settings)[:12]}.jsonl"
+    """The file of a score under these settings."""
+    return folder / f"{short_name(name)}-{content_key(settings)[:12]}.jsonl"
 
 
 def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
+    """The file of the judge's replies to unfinished scores of this name and settings."""
     return folder / "judge" / score_file(folder, name, settings).name
 
 
 def read_scores(folder: Path, name: str, settings: Settings, wanted: Collection[str]) -> dict[str, Score]:
     """Stored scores of the wanted trajectories, by trajectory key."""
-    found = read_segment(score_file(folder, name, settings), Score)
-    return {score.trajectory: score for score in found if score.trajectory in wanted}
+    found = (score for score in read_segment(score_file(folder, name, settings), Score) if score.trajectory in wanted)
+    # The file of a reward of one's own may have been named by another path when it was stored.
+    return {
+        score.trajectory: score if score.name == name else score.model_copy(update={"name": name}) for score in found
+    }
 
 
 def current_settings(folder: Path) -> dict[str, Settings]:
-    """By score name: the settings under which that score was last asked for."""
+    """By score name, the settings under which that score was last computed."""
     path = folder / "settings.json"
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); delete it and score again: scores are kept") from error
+        raise UserError(
+            f"{path}: cannot be read ({error}); delete it and score again; the scores stay on disk"
+        ) from error
     return dict(data)
 
 
-def note_settings(folder: Path, name: str, settings: Settings) -> None:
+def record_settings(folder: Path, name: str, settings: Settings) -> None:
+    """Store the settings as the current ones of this score."""
     known = current_settings(folder)
     if known.get(name) != settings:
         write_json(folder / "settings.json", {**known, name: settings})

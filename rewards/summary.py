@@ -12,29 +12,32 @@ from rich.table import Table
 
 from ratchet.config import SelectConfig
 from ratchet.records import Cause, Score, ScoreState, Selection, Trajectory
-from rewards.rules import RULES
+from rewards.reward import load_reward
 from rewards.selection import cause_text
 
 
 @dataclass(frozen=True)
 class Summary:
+    """A selection in numbers."""
+
     questions: int
     trajectories: int
     mean_reward: float | None
-    """Over all trajectories that have a reward."""
+    """Mean over all trajectories that have a reward."""
     best_reward: float | None
-    """Mean over questions of the best reward: what best-of-n finds."""
+    """Mean over questions of the best reward, which best-of-n reaches."""
     kept_reward: float | None
-    """Mean over the kept trajectories."""
+    """Mean reward of the kept trajectories."""
     kept_questions: int
     kept: int
     per_question: Counter[int]
-    """Number of trajectories kept to the number of questions that keep so many."""
+    """By number of kept trajectories, how many questions keep that many."""
     dropped: Counter[Cause]
-    """Cause to number of questions."""
+    """By cause, the number of dropped questions."""
 
 
 def summarise(selection: Selection) -> Summary:
+    """Compute the summary of a selection."""
     choices = selection.questions
     kept = [value for choice in choices for key in choice.kept if (value := choice.rewards[key]) is not None]
     known = [[value for value in choice.rewards.values() if value is not None] for choice in choices]
@@ -60,25 +63,28 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def weights_text(selection: Selection) -> str:
+def _weights_text(selection: Selection) -> str:
     return ", ".join(f"{name}={weight:g}" for name, weight in selection.weights.items())
 
 
 def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], judge: str) -> Table:
-    """One row per score name: how it was made, its mean, and how many could not be told, with the reasons."""
+    """One row per score name: what computes it, its mean, and the number of nulls, with the reasons."""
     table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
-    table.caption = "of answers, however they ended (an empty one has 0); in a reward, what did not finish has 0"
+    table.caption = (
+        "over answers, however they ended (an empty one has 0); as a reward, a trajectory that did not finish has 0"
+    )
     for name in names:
         found = [score for (_, scored), score in scores.items() if scored == name]
         values = [score.value for score in found if score.value is not None]
+        reward = load_reward(name)
         why = Counter((score.state, score.reason) for score in found if score.value is None)
         table.add_row(
-            name,
-            "rule, no judge" if name in RULES else judge,
+            reward.title if reward.is_outside else name,
+            judge if reward.needs_judge else "rule, no judge",
             _number(fmean(values) if values else None),
             str(len(found) - len(values)),
             "\n".join(f"{count}: {_of_state(*reason)}" for reason, count in why.most_common(3)),
-            "" if name in RULES else str(sum(score.unparsed for score in found)),
+            str(sum(score.unparsed for score in found)) if reward.needs_judge else "",
         )
     return table
 
@@ -88,9 +94,10 @@ def _of_state(state: ScoreState, reason: str) -> str:
 
 
 def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:
+    """The selection's weights, rewards and counts, and the trajectories by status."""
     table = Table("", "", title="Selection", show_header=False)
     statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
-    for label, value in [("weights", weights_text(selection)), *_rows(selection)]:
+    for label, value in [("weights", _weights_text(selection)), *_rows(selection)]:
         table.add_row(label, value)
     table.add_row("trajectories by status", ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
     return table
@@ -113,7 +120,7 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
 def whatif_table(now: Selection, then: Selection) -> Table:
     """The current selection and another one, side by side."""
     table = Table("", "current", "what if", title="What if")
-    settings = [("weights", weights_text(now), weights_text(then))]
+    settings = [("weights", _weights_text(now), _weights_text(then))]
     settings += [(f"select.{key}", str(now.rule.get(key)), str(value)) for key, value in then.rule.items()]
     rows = zip(_rows(now), _rows(then), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
@@ -140,7 +147,7 @@ ADVICE: dict[Cause, str] = {
     "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }
-"""What to change, by the cause."""
+"""By cause, the setting to change."""
 
 
 def nothing_selected(selection: Selection) -> str:

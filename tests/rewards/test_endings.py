@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +14,17 @@ from evaluation.measures.measures import BY_NAME, LENIENT, measure
 from evaluation.results import Arm, Results, make_arm
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine
-from ratchet.config import ScoreName, SelectConfig
+from ratchet.config import SelectConfig
 from ratchet.records import Label, Question, Score, Trajectory
-from rewards import endings, scoring
-from rewards.rules import rule_score
+from rewards import scoring
+from rewards.reward import known_rewards, rule_score
 from rewards.scoring import score_trajectories
 from rewards.selection import select
 from rewards.summary import summarise
 from tests.helpers.reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
 from tests.helpers.tiny import tiny_format
 
-NAMES: tuple[str, ...] = get_args(ScoreName)
+NAMES: tuple[str, ...] = tuple(known_rewards())
 PEOPLE = ("Ada Torrin", "Bo Lind", "Cy Ost")
 QUESTIONS = [
     Question(
@@ -245,7 +245,7 @@ def test_scores_of_before_are_not_taken_for_these(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
     config = make_config(tmp_path, QUESTIONS)
     with monkeypatch.context() as patch:
-        patch.setattr(endings, "VERSION", 1)
+        patch.setattr(scoring, "ENDINGS_VERSION", 1)
         score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
     asked = len(engine.calls)
     score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")

@@ -14,11 +14,9 @@ from inference.scripted import ScriptedEngine
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory
-from rewards.claims import scores_of
+from rewards.claims import claim_scores, faithfulness, precision
 from rewards.correctness import NuggetStore, correctness
-from rewards.faithfulness import faithfulness
-from rewards.judge import CallLog, Judge, JudgeFailed, TooLong, read_reply
-from rewards.precision import precision
+from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, read_reply
 from rewards.prompts import AspectVerdict, Claim, ClaimVerdict, ClaimVerdicts
 from tests.helpers.reward_cases import Material, asked, judge_reply, material, scripted_judge, trajectory
 
@@ -94,7 +92,7 @@ def test_an_answer_cannot_pose_as_another_field(tmp_path: Path) -> None:
     assert all(call.prompt.count(control) == 2 for call in engine.calls)  # the user's turn and the judge's
 
 
-def test_unreadable_verdicts_are_counted_and_left_out_of_the_mean(tmp_path: Path) -> None:
+def test_unreadable_verdicts_are_counted_and_skipped_by_the_mean(tmp_path: Path) -> None:
     scores: dict[str, list[Any]] = {"Ada Torrin built it": [2, "two"], "It was in 1204": [7, -1]}
     score = judge_it(tmp_path, scripted_judge(matching(scores)), "correctness", QUESTION, trajectory())
     assert score.value == pytest.approx((1.0 + 0.0) / 2)
@@ -154,7 +152,7 @@ def draws(engine: ScriptedEngine) -> int:
     return sum(set(material(call.messages)) == {"question", "expected_output"} for call in engine.calls)
 
 
-def test_nuggets_are_drawn_once_per_question_reference_and_judge(tmp_path: Path) -> None:
+def test_nuggets_are_extracted_once_per_question_reference_and_judge(tmp_path: Path) -> None:
     engines = [scripted_judge(), scripted_judge(), scripted_judge(fingerprint="judge-b"), scripted_judge()]
     questions = [QUESTION, QUESTION, QUESTION, QUESTION.model_copy(update={"reference": "Nobody knows."})]
     for sample, (engine, question) in enumerate(zip(engines, questions, strict=True)):
@@ -174,7 +172,7 @@ def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Pa
         judges = [Judge(engine, RewardsConfig(runs=2), seed=0, concurrency=2) for engine in engines]
         folder = tmp_path / "nuggets"
         with NuggetStore(folder, judges[0], "a") as one, NuggetStore(folder, judges[1], "b") as other:
-            scores = await asyncio.gather(score(one, judges[0], 0), score(other, judges[1], 1))
+            scores = [*await asyncio.gather(score(one, judges[0], 0), score(other, judges[1], 1))]
         assert sorted(draws(engine) for engine in engines) == [0, 1]
         assert not list(folder.glob(".*.lease*"))
         return scores
@@ -211,7 +209,7 @@ def test_claims_are_numbered_by_us() -> None:
     claims = [Claim(id=i, aspect="a", explanation="", evidence="") for i in (1, 2, 3)]
     given = [(1, 1), (1, -1), (2, 0), (2, 0), (9, 1)]
     reply = ClaimVerdicts(scores_list=[ClaimVerdict(id=i, score=s, rationale="") for i, s in given])  # type: ignore[arg-type]
-    assert scores_of(claims, reply) == [None, 0, None]  # contradicted, said twice, not said
+    assert claim_scores(claims, reply) == [None, 0, None]  # contradicted, said twice, not said
 
 
 def test_faithfulness_without_documents_or_claims_is_null(tmp_path: Path) -> None:
@@ -252,7 +250,7 @@ def test_precision_takes_over_the_claims_of_faithfulness(tmp_path: Path) -> None
     faithful = judge_it(tmp_path / "a", scripted_judge(), "faithfulness", QUESTION, judged)
     engine = scripted_judge()
     score = judge_it(tmp_path / "b", engine, "precision", QUESTION, judged, faithful)
-    assert len(engine.calls) == 2, "one a run: no claims drawn"
+    assert len(engine.calls) == 2, "one a run: no claims extracted"
     assert score == judge_it(tmp_path / "c", scripted_judge(), "precision", QUESTION, judged)
     fewer_runs = judge_it(tmp_path / "d", scripted_judge(), "precision", QUESTION, judged, faithful, runs=1)
     assert len(fewer_runs.verdicts) == 2, "claims of other runs are not these"
@@ -268,7 +266,7 @@ def test_precision_that_cannot_be_read_is_null(tmp_path: Path) -> None:
 def test_documents_that_do_not_fit_are_not_trimmed(tmp_path: Path) -> None:
     engine = scripted_judge(max_context=3000)
     judged = trajectory(documents=["Velm has a harbour. " * 600])
-    with pytest.raises(TooLong, match=r"do not fit its context of 3,000"):
+    with pytest.raises(PromptTooLong, match=r"do not fit its context of 3,000"):
         judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, max_tokens=100)
     assert engine.calls == []
 
@@ -281,7 +279,7 @@ def test_a_call_that_was_not_served_fails_the_score_and_only_it_is_asked_again(t
 
     first, second = scripted_judge(reply), scripted_judge()
     judged = trajectory(answer="Ada Torrin built it")
-    with pytest.raises(JudgeFailed, match="2 of 4 judge calls failed, such as: 503"):
+    with pytest.raises(JudgeError, match="2 of 4 judge calls failed, such as: 503"):
         judge_it(tmp_path, first, "correctness", QUESTION, judged)
     score = judge_it(tmp_path, second, "correctness", QUESTION, judged)
     assert score.value == pytest.approx((1 + 1 / 3) / 2)

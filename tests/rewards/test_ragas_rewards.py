@@ -140,8 +140,8 @@ def test_an_embedder_that_cannot_be_had_is_said_before_the_judge_works(
 ) -> None:
     engine = scripted_judge(reply)
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
-    config = make_config(tmp_path, [QUESTION], embedder={"paht": "x"})
-    with pytest.raises(UserError, match="embedder"):
+    config = make_config(tmp_path, [QUESTION], embedder={"path": "/no/such/model"})
+    with pytest.raises(UserError, match="/no/such/model"):
         score_trajectories(config, [QUESTION], [GOOD], [RELEVANT], tmp_path / "scores")
     assert engine.calls == []
 

@@ -14,7 +14,7 @@ from ratchet.command import run_command
 from ratchet.records import Question, Selection, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards import scoring
-from rewards.__main__ import main, slim
+from rewards.__main__ import drop_unsampled, main
 from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
 from tests.helpers.stored import store
 
@@ -119,7 +119,7 @@ def test_whatif_names_the_command_that_makes_a_missing_score(experiment: Experim
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--weights", "corectness=1"], "'corectness' is not a score (did you mean 'correctness'?)"),
+        (["--weights", "corectness=1"], "there is no 'corectness' in rewards/builtin/ (did you mean 'correctness'?)"),
         (["--weights", "f1"], "expected name=number"),
         (["--weights", "f1=much"], "expected name=number"),
         (["--weights", "f1=-1"], "weights are numbers from 0 up"),
@@ -182,7 +182,7 @@ def test_a_judge_out_of_reach_selects_nothing_until_accepted(
 
 def test_slim_keeps_what_scoring_and_selection_look_at() -> None:
     full = trajectory(documents=["x"], sampled=(4, 5, 6))
-    small = slim(full)
+    small = drop_unsampled(full)
     assert small.conversations[0].ids == (4, 5, 6)
     assert small.conversations[0].spans[0].sampled
     assert (small.key, small.answer, small.passages) == (full.key, full.answer, full.passages)

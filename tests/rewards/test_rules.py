@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from ratchet.records import Passage, Question
+from rewards.reward import rule_score
 from rewards.rules import (
     exact_match,
     lexical_support,
     normalise_answer,
     nugget_containment,
-    rule_score,
     token_f1,
     token_precision,
     token_recall,
@@ -144,7 +144,7 @@ def test_unattributed_sentences_are_those_less_than_half_in_the_documents() -> N
     assert unattributed_sentences(" ", documents) is None
 
 
-def test_scores_are_null_with_a_reason_where_they_cannot_be_told() -> None:
+def test_scores_are_null_with_a_reason_where_they_are_undefined() -> None:
     bare = Question(id="q1", text="Where is Velm?")
     answered = trajectory(answer="by the sea")
     for name in ("em", "f1", "nugget_containment"):

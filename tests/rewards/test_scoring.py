@@ -120,7 +120,7 @@ def test_a_finished_stage_runs_again_without_its_judge(judged: Judged) -> None:
     assert judged(None) == scores
 
 
-def test_nuggets_are_drawn_once_for_all_samples_of_a_question(judged: Judged) -> None:
+def test_nuggets_are_extracted_once_for_all_samples_of_a_question(judged: Judged) -> None:
     engine = scripted_judge()
     judged(engine)
     kinds = Counter(frozenset(material(call.messages)) for call in engine.calls)
@@ -128,7 +128,7 @@ def test_nuggets_are_drawn_once_for_all_samples_of_a_question(judged: Judged) ->
     other_folder = Judged(judged.config, judged.folder.parent / "evaluation", judged._patch)
     again = scripted_judge()
     other_folder(again, ["correctness"])
-    assert len(again.calls) == len(TRAJECTORIES) * 2 * 2  # no nuggets drawn: they are the run's
+    assert len(again.calls) == len(TRAJECTORIES) * 2 * 2  # no nuggets extracted: they are the run's
 
 
 @pytest.mark.parametrize("calls_before", [0, 1, 9, 30, 55])
@@ -214,7 +214,7 @@ def test_calls_in_flight_stay_within_the_judges_concurrency(judged: Judged) -> N
     engine = scripted_judge()
     engine.delay = 0.002
     judged(engine)
-    assert engine.widest == 4
+    assert engine.max_running == 4
 
 
 def test_a_failed_trajectory_is_null_and_costs_no_call(judged: Judged) -> None:

@@ -1,0 +1,1 @@
+"""The built-in rewards, each in a file that `rewards/reward.py` describes."""

@@ -1,0 +1,15 @@
+"""Faithfulness of the answer's claims to its documents, by the judge (rewards/claims.py)."""
+
+from ratchet.records import Question, Score, Trajectory
+from rewards import claims
+from rewards.judge import ScoreJudge
+from rewards.prompts import FAITHFULNESS_VERSION as VERSION
+
+__all__ = ["TITLE", "VERSION", "score"]
+
+TITLE = "Faithfulness"
+
+
+async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
+    """The mean over the claims."""
+    return await claims.faithfulness(judge.judge, question, trajectory, judge.log)

@@ -1,0 +1,13 @@
+"""The share of the response's content words that its documents contain. No judge."""
+
+from ratchet.records import Question, Trajectory
+from rewards import rules
+from rewards.rules import VERSION as VERSION
+
+TITLE = "Lexical support"
+
+
+def score(question: Question, trajectory: Trajectory) -> tuple[float | None, str]:
+    """The share of the words, null for a response without any."""
+    value = rules.lexical_support(trajectory.response, trajectory.passages)
+    return value, "the answer has no content words" if value is None else ""

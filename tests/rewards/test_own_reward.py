@@ -1,0 +1,185 @@
+"""A reward outside our tree: a file of its own, scored, stored, selected by and shown like a built-in one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from evaluation.measures.measures import BY_NAME
+from evaluation.results import Results, make_arm
+from inference.scripted import ScriptedEngine
+from questions.check import check_questions
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+from ratchet.records import Question, Score
+from rewards import scoring
+from rewards.reward import known_rewards, load_reward, rule_score
+from rewards.scoring import score_trajectories, unfinished
+from rewards.store import stored_scores
+from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
+
+QUESTION = Question(id="q1", text="Who built it?", answers=("Ada",))
+SHORT, LONG = trajectory(0, "Ada"), trajectory(1, "It was Ada, of whom much is told")
+BRIEF = """\
+TITLE = "Brevity"
+NEEDS = ("answers",)
+
+
+def score(question, trajectory):
+    words = len(trajectory.answer.split())
+    return 1 / words if words < 5 else (None, "too long to say")
+"""
+KIND = """\
+from pydantic import BaseModel
+
+
+class Verdict(BaseModel):
+    kind: bool
+
+
+async def score(question, trajectory, judge):
+    verdicts = [verdict.kind for verdict in await judge.ask(f"Is this kind? {trajectory.answer}", Verdict) if verdict]
+    return sum(verdicts) / len(verdicts) if verdicts else (None, "no readable verdict")
+"""
+Scores = dict[tuple[str, str], Score]
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "brief.py").write_text(BRIEF)
+    (tmp_path / "kind.py").write_text(KIND)
+    return tmp_path
+
+
+def scores_of(folder: Path, *names: str, config: Config | None = None) -> Scores:
+    config = config or make_config(folder, [QUESTION])
+    return score_trajectories(config, [QUESTION], [SHORT, LONG], names, folder / "scores")
+
+
+def test_its_values_and_reasons_are_stored_and_a_changed_file_is_another_version(mine: Path) -> None:
+    found = scores_of(mine, "./brief.py")
+    assert (found[SHORT.key, "./brief.py"].value, found[LONG.key, "./brief.py"].reason) == (1.0, "too long to say")
+    assert stored_scores(mine / "scores", {SHORT.key, LONG.key}) == found
+    again = scores_of(mine, str(mine / "brief.py"))
+    assert {score.name for score in again.values()} == {str(mine / "brief.py")}, "by another path, and the same code"
+    [file] = (mine / "scores").glob("brief-*.jsonl")
+    (mine / "brief.py").write_text(BRIEF.replace("1 / words", "0.5"))
+    assert scores_of(mine, "./brief.py")[SHORT.key, "./brief.py"].value == 0.5
+    assert len(list((mine / "scores").glob("brief-*.jsonl"))) == 2 and file.exists()
+
+
+def test_endings_and_questions_are_handled_before_it_is_called(mine: Path) -> None:
+    (mine / "brief.py").write_text('NEEDS = ("label", "nuggets")\n\n\ndef score(question, trajectory):\n    return 1\n')
+    assert rule_score("./brief.py", QUESTION, SHORT).reason == "the question has no label and no nuggets"
+    labelled = Question(id="q1", text="?", nuggets=("Ada",))
+    assert rule_score("./brief.py", labelled, trajectory(2, " ")).value == 0.0
+    assert rule_score("./brief.py", labelled, trajectory(2, "Ada", status="failed")).reason == "the trajectory failed"
+
+
+def test_a_judged_one_asks_once_for_every_run_and_resumes(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge() -> ScriptedEngine:
+        engine = ScriptedEngine(scripted_judge().format, lambda *_: json.dumps({"kind": True}), fingerprint="judge")
+        monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
+        return engine
+
+    assert load_reward("./kind.py").needs_judge
+    engine = judge()
+    found = scores_of(mine, "./kind.py", "./brief.py")
+    assert len(engine.calls) == 2 * 2 and not unfinished(found)
+    assert found[SHORT.key, "./kind.py"].value == 1.0
+    assert [verdict["run"] for verdict in found[SHORT.key, "./kind.py"].verdicts] == [0, 1]
+    engine = judge()
+    assert scores_of(mine, "./kind.py", "./brief.py") == found and not engine.calls
+    (mine / "kind.py").write_text(KIND + "\n# changed\n")
+    scores_of(mine, "./kind.py")
+    assert len(engine.calls) == 2 * 2
+
+
+def test_one_without_a_judge_may_be_async_and_compare_texts(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mine / "near.py").write_text(
+        "async def score(question, trajectory, embed):\n    return float(embed([trajectory.answer])[0, 0])\n"
+    )
+    monkeypatch.setattr(scoring, "open_embedder", lambda _: lambda texts: np.full((len(texts), 1), 0.25, np.float32))
+    assert {score.value for score in scores_of(mine, "./near.py").values()} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def score(question):\n    return 1\n", "score takes the question and the trajectory"),
+        ("def score(question, trajectory, judge):\n    return 1\n", "async def score"),
+        ("def score(question, trajectory, jugde):\n    return 1\n", "parameter 'jugde'.*did you mean 'judge'"),
+        ("def score(question, trajectory, nuggets):\n    return 1\n", "parameter 'nuggets'"),
+        ("NEEDS = ('anwsers',)\ndef score(question, trajectory):\n    return 1\n", "no field 'anwsers'.*'answers'"),
+        ("def score(question, trajectory):\n    return 2\n", r"returned 2 for the trajectory .* from 0 to 1"),
+        ("def score(question, trajectory):\n    return float('nan')\n", r"returned nan"),
+        (
+            "def score(question, trajectory):\n    return 1 / 0\n",
+            r"question 'q1' \(ZeroDivisionError: division",
+        ),
+        ("async def score(question, trajectory):\n    return {}['x']\n", r"question 'q1' \(KeyError"),
+        ("score_ = 1\n", "wrong.py defines no score"),
+    ],
+)
+def test_a_mistake_in_it_is_an_error_that_names_it(mine: Path, source: str, message: str) -> None:
+    (mine / "wrong.py").write_text(source)
+    with pytest.raises(UserError, match=message) as raised:
+        scores_of(mine, "./wrong.py")
+    assert "wrong.py" in str(raised.value)
+
+
+def read(folder: Path, **sections: object) -> Config:
+    data = make_config(folder, [QUESTION]).model_dump(mode="json", exclude_unset=True)
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump({**data, **sections}))
+    return load_config(path)
+
+
+def test_a_config_names_it_and_a_wrong_name_is_refused_when_the_config_is_read(mine: Path) -> None:
+    agent = {"agent": {"path": "tiny"}}
+    config = read(mine, rewards={"weights": {"./brief.py": 2.0}}, evaluation={"scores": ["./brief.py"]}, models=agent)
+    assert config.rewards.weights == {"./brief.py": 2.0}, "and no judge is needed"
+    for sections, message in (
+        ({"rewards": {"weights": {"./breif.py": 1}}}, r"rewards\.weights: there is no file breif\.py"),
+        ({"evaluation": {"scores": ["emm"]}}, r"evaluation\.scores: there is no 'emm' .*did you mean 'em'"),
+        (
+            {"rewards": {"weights": {"./kind.py": 1}, "judge": "jugde"}, "models": agent},
+            r"rewards\.judge names the model 'jugde'",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(mine, **{"evaluation": {"scores": ["em"]}, **sections})
+
+
+def test_questions_without_what_it_needs_are_found_before_sampling(mine: Path) -> None:
+    config = make_config(mine, [Question(id="bare", text="?")], rewards={"weights": {"./brief.py": 1.0}})
+    with pytest.raises(UserError, match=r"1 of 1 questions have no answers, which the score '\./brief\.py'"):
+        check_questions(config, ["questions.train"])
+
+
+def test_tables_show_it_by_its_title(mine: Path) -> None:
+    name = "./brief.py"
+    scores = scores_of(mine, name)
+    arm = make_arm("base", "mrag", "base", [QUESTION], [SHORT, LONG], scores, [name, "f1"], {name: 1.0}, 10, 0)
+    results = Results(
+        round=1, split="test", questions=1, samples=2, seed=0, resamples=10, primary="f1",
+        arms=(arm,), comparisons=(), verdict="",
+    )  # fmt: skip
+    shown = results.shown("quality")
+    assert shown.index("f1") < shown.index(name) < shown.index("reward")
+    assert (BY_NAME[name].title, BY_NAME[name].better) == ("Brevity (rule), strict", "higher")
+    (mine / "brief.py").unlink()
+    assert BY_NAME[name].short == "brief", "where only the results are left"
+
+
+def test_the_ten_built_in_scores_are_such_files() -> None:
+    judged = {"correctness", "faithfulness", "precision", "ragas_faithfulness", "answer_relevance"}
+    assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
+    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support"}
+    assert set(known_rewards()) == judged | ruled
+    assert not any(load_reward(name).is_outside for name in known_rewards())
