@@ -1,18 +1,21 @@
-"""Answer one question and show the work: python -m agents "a question" --config configs/demo.yaml [--adapter DIR].
+"""Answer questions and show the work: python -m agents ["a question"] --config configs/demo.yaml [--adapter DIR].
 
+Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
 With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from agents.core.ask import NAME, ask
-from agents.core.registry import System, load_system
+from agents.core.ask import NAME, SystemRunner, as_question, ask
+from agents.core.system import System, load_system
 from questions.labels import FEVER
 from ratchet.command import PlainConsole, config_of, config_parser, run_command
 from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
@@ -24,18 +27,48 @@ EXCERPT = 160
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> None:
-    parser = config_parser(prog, "Answer one question and show the work.")
-    parser.add_argument("question")
+    """Answer the question of the command line, or those that are typed, and print every step of the work."""
+    parser = config_parser(prog, "Answer one question, or each line that is typed, and show the work.")
+    parser.add_argument("question", nargs="?", help="default: every line of the standard input, until Ctrl-D")
     parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
     parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
     parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    question = Question(id=NAME, text=arguments.question)
-    if arguments.claim:
-        question = Question(id=NAME, text=arguments.question, form="claim", labels=FEVER)
     view = View(PlainConsole(highlight=False), load_system(config.system))
-    view.end(ask(question, config, arguments.adapter, sample=arguments.sample, watch=view.event))
+
+    def question_of(text: str) -> Question:
+        return Question(id=NAME, text=text, form="claim", labels=FEVER) if arguments.claim else as_question(text)
+
+    if arguments.question is not None:
+        question = question_of(arguments.question)
+        return view.end(ask(question, config, arguments.adapter, sample=arguments.sample, watch=view.event))
+    with asyncio.Runner() as loop:
+        runner = SystemRunner(config)
+        try:
+            for text in _typed_lines(view.console):
+                asked = runner.ask(question_of(text), arguments.adapter, sample=arguments.sample, watch=view.event)
+                view.end(loop.run(asked))
+        finally:
+            loop.run(runner.close())
+
+
+def _typed_lines(console: Console) -> Iterator[str]:
+    """The lines of the standard input that are not empty, each after a prompt where a person types them."""
+    if not sys.stdin.isatty():
+        for line in sys.stdin:
+            if line.strip():
+                console.print(Text(f"> {plain_line(line.strip())}", "bold"), soft_wrap=True)
+                yield line.strip()
+        return
+    print("one question a line; Ctrl-D ends", flush=True)
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            return print()
+        if line:
+            yield line
 
 
 def _excerpt(text: str) -> str:

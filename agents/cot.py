@@ -13,8 +13,15 @@ that is clear, is the answer (agents/core/labels.py).
 
 from __future__ import annotations
 
-from agents.core.labels import concluded, ending, labels_of, labels_text, mentioned_verdict, read_verdict
-from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.labels import (
+    labels_of,
+    labels_text,
+    mentioned_verdict,
+    read_verdict,
+    require_label,
+    verdict_instructions,
+)
+from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
@@ -27,6 +34,8 @@ EXTRACT = "So which label is the answer? Write it alone on the last line."
 
 
 class Settings(Section):
+    """The number of calls, and whether worked examples come first."""
+
     extraction: bool = False
     """Think in one call, say the label in a second one."""
     examples: bool = False
@@ -34,7 +43,8 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    labels, task = labels_of(question), task_of(question, settings.examples)
+    """Think, then give a label."""
+    labels, task = labels_of(question), task_with_options(question, settings.examples)
     worked = worked_examples(question) if settings.examples else ()
     thoughts = ""
     if settings.extraction:
@@ -43,10 +53,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         thoughts = await tools.ask(dialogue, task)
         message = EXTRACT
     else:
-        dialogue = tools.dialogue("thinker", f"{THINK} {ending(labels)}", [(e.task, e.verdict) for e in worked])
+        dialogue = tools.dialogue(
+            "thinker", f"{THINK} {verdict_instructions(labels)}", [(e.task, e.verdict) for e in worked]
+        )
         message = task
     verdict = await tools.read(
         dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
     )
     reasons = f"{thoughts.strip()}\n{verdict.reasons}".strip()
-    return concluded(tools, Answer(verdict.label, explanation=reasons), "thinker")
+    return require_label(tools, Answer(verdict.label, explanation=reasons), "thinker")

@@ -28,11 +28,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
 from agents.core.prompts.documents import READ, documents_text, final_answer, question_text
-from agents.core.prose import mentioned_label
 from agents.core.tools import Answer, Tools
-from agents.mad_drag import FORM, Debater, debate, moderate, proposed
+from agents.mad_drag import FORM, Debater, debate, moderate, unanimous_answer
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question
 
@@ -68,6 +68,8 @@ Side = Literal["proponent", "opponent"]
 
 
 class Settings(Section):
+    """Documents of a query, and the rounds of both debates."""
+
     documents: int = Field(3, gt=0)
     """Found by each query."""
     query_rounds: int = Field(3, ge=0)
@@ -87,64 +89,69 @@ class Action:
 
 @dataclass(frozen=True)
 class Objection:
+    """The Opponent's argument, and the action that it ends with."""
+
     text: str
     action: Action | None
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Debate which queries to search, then debate the answer."""
     pool = await query_stage(question.text, tools, settings)
     passages = tuple({p.id: p for found in pool.values() for p in found}.values())
     tools.so_far = Answer("", passages)
     if not settings.answer_rounds:
         said = await tools.ask(tools.dialogue("reader", READ), question_text(question.text, passages))
         return Answer(final_answer(said), passages)
-    with_pool = f"{pool_text(pool)}\n\n{question_text(question.text)}"
+    pool_and_question = f"{pool_text(pool)}\n\n{question_text(question.text)}"
     debaters = [
-        Debater("Proponent", tools.dialogue("proponent", PROPONENT), with_pool),
+        Debater("Proponent", tools.dialogue("proponent", PROPONENT), pool_and_question),
         Debater("Opponent", tools.dialogue("opponent", OPPONENT), question_text(question.text)),
     ]
     rounds = await debate(
-        tools, question.text, debaters, REPLY, settings.answer_rounds, lambda said: proposed(said, passages)
+        tools, question.text, debaters, REPLY, settings.answer_rounds, lambda said: unanimous_answer(said, passages)
     )
-    return replace(tools.so_far, text=await moderate(tools, with_pool, rounds))
+    return replace(tools.so_far, text=await moderate(tools, pool_and_question, rounds))
 
 
 async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
+    """The pool of queries and passages after the debate about it."""
     pool = {question: await tools.search("query_proponent", question, settings.documents)}
     for _ in range(settings.query_rounds):
         shown = f"{pool_text(pool)}\n\n{question_text(question)}"
         proponent = tools.dialogue("query_proponent", QUERY_PROPONENT)
         opponent = tools.dialogue("query_opponent", QUERY_OPPONENT)
         argument, objection = await asyncio.gather(
-            tools.ask(proponent, shown), tools.read(opponent, shown, read_objection, read_loosely)
+            tools.ask(proponent, shown), tools.read(opponent, shown, read_objection, read_objection_leniently)
         )
         debated = f"{shown}\n\nProponent: {argument.strip()}\n\nOpponent: {objection.text.strip()}"
-        winner = await tools.read(tools.dialogue("judge", JUDGE), debated, read_winner, first_named)
+        winner = await tools.read(tools.dialogue("judge", JUDGE), debated, read_winner, read_winner_leniently)
         if winner == "proponent":
             break
         if objection.action is None:
             tools.note("judge", "the Opponent won without a query: the pool stays as it is")
             break
-        pool = await amend(pool, objection.action, tools, settings.documents)
+        pool = await apply_action(pool, objection.action, tools, settings.documents)
     return pool
 
 
-async def amend(pool: Pool, action: Action, tools: Tools, documents: int) -> Pool:
+async def apply_action(pool: Pool, action: Action, tools: Tools, documents: int) -> Pool:
     """The pool after the action. What it knows already is not searched again."""
-    replaced = nearest(pool, action.old) if action.old else None
-    amended = {query: found for query, found in pool.items() if query != replaced}
-    amended[action.new] = (
+    replaced = nearest_query(pool, action.old) if action.old else None
+    updated = {query: found for query, found in pool.items() if query != replaced}
+    updated[action.new] = (
         pool[action.new] if action.new in pool else await tools.search("query_opponent", action.new, documents)
     )
-    return amended
+    return updated
 
 
-def nearest(pool: Pool, query: str) -> str:
+def nearest_query(pool: Pool, query: str) -> str:
     """The pool's query that is most like this one."""
     return max(pool, key=lambda known: SequenceMatcher(None, known.lower(), query.lower()).ratio())
 
 
 def pool_text(pool: Pool) -> str:
+    """Each query of the pool with its documents."""
     return "\n\n".join(
         f"Query: {query}\nDocuments:\n{documents_text(found) or 'none'}" for query, found in pool.items()
     )
@@ -161,7 +168,7 @@ def read_objection(text: str) -> Objection:
     return Objection(text, action)
 
 
-def read_loosely(text: str) -> Objection:
+def read_objection_leniently(text: str) -> Objection:
     """An argument whatever its form; optimisations come before expansions."""
     said = sorted(ACTION.findall(text), key=lambda found: found[0].lower().startswith("expansion"))
     return Objection(text, next((action for found in said if (action := _action(*found))), None))
@@ -184,7 +191,7 @@ def read_winner(text: str) -> Side:
     return "proponent" if winner == "Proponent" else "opponent"
 
 
-def first_named(text: str) -> Side:
+def read_winner_leniently(text: str) -> Side:
     """Whoever a judge who names both, or neither, names first; the Opponent where there is no name."""
     named = re.search("proponent|opponent", text.lower())
     return "proponent" if named and named.group() == "proponent" else "opponent"

@@ -32,20 +32,20 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agents.core.claims import (
-    Checked,
+    CheckedClaim,
     check_stances,
+    claim_reasons,
+    claim_turns,
     document_text,
     extract_claims,
-    label_for,
+    label_of_claims,
     object_schema,
     one_line,
-    reasons_of,
     search_all,
-    turns_of,
     unique,
     write_queries,
 )
-from agents.core.labels import label_with
+from agents.core.labels import label_of_stance
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
@@ -71,6 +71,8 @@ UNREAD = "unparsed"
 
 
 class Settings(Section):
+    """Where and how much is searched, and how claims are extracted and judged."""
+
     source: str = "search"
     """A name under `sources`, or index."""
     queries: int = Field(5, ge=0)
@@ -88,6 +90,7 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Judge each claim by the stances of its evidence, and the text by its claims."""
     check_stances(question)
     claims = [one_line(question.text)]
     if settings.extract:
@@ -97,26 +100,27 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     found = await asyncio.gather(
         *(search_all(tools, "searcher", asked, settings.documents, settings.source) for asked in queries)
     )
-    evidence = [best_of(ranked, settings.evidence) for ranked in found]
+    evidence = [interleave(ranked, settings.evidence) for ranked in found]
     stances = await asyncio.gather(
         *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
     )
-    open_ended = settings.irrelevant == "unverified" or label_with(question.labels, "unknown") is not None
+    open_ended = settings.irrelevant == "unverified" or label_of_stance(question.labels, "unknown") is not None
     checked = [
-        Checked(claim, asked, read, outcome(held, open_ended), reason(held))
+        CheckedClaim(claim, asked, read, outcome(held, open_ended), reason(held))
         for claim, asked, read, held in zip(claims, queries, evidence, stances, strict=True)
     ]
     tools.so_far = Answer(
         "",
         unique(chain.from_iterable(evidence)),
-        explanation=reasons_of(checked),
-        turns=turns_of(checked),
+        explanation=claim_reasons(checked),
+        turns=claim_turns(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
-    return replace(tools.so_far, text=label_for(question, checked, "stance"))
+    return replace(tools.so_far, text=label_of_claims(question, checked, "stance"))
 
 
 async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
+    """The claims that are worth checking; all of them where the reply cannot be read."""
     if not claims:
         return []
     flags: dict[str, Any] = {"type": "array", "items": {"type": "boolean"}}
@@ -134,12 +138,13 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
 
 
 async def questions_for(tools: Tools, claim: str, count: int) -> tuple[str, ...]:
+    """The queries of a claim; the claim itself where `queries` is 0."""
     return await write_queries(tools, "searcher", QUESTIONS % count, claim, count) if count else (claim,)
 
 
-def best_of(ranked: Sequence[Sequence[Passage]], most: int) -> tuple[Passage, ...]:
+def interleave(ranked: Sequence[Sequence[Passage]], max_passages: int) -> tuple[Passage, ...]:
     """The first of every ranking, then the second of every ranking, and so on; each passage once."""
-    return unique(passage for rank in zip_longest(*ranked) for passage in rank if passage is not None)[:most]
+    return unique(passage for rank in zip_longest(*ranked) for passage in rank if passage is not None)[:max_passages]
 
 
 async def stances_on(tools: Tools, claim: str, evidence: Sequence[Passage]) -> list[str]:
@@ -148,6 +153,7 @@ async def stances_on(tools: Tools, claim: str, evidence: Sequence[Passage]) -> l
 
 
 async def stance_on(tools: Tools, claim: str, passage: Passage) -> str:
+    """How one document stands to the claim, or UNREAD."""
     text = f"Evidence:\n{document_text(1, passage)}\n\nClaim: {claim}"
     try:
         said = await tools.ask(tools.dialogue("stance", STANCE), text, object_schema(stance={"enum": [*STANCES]}))
@@ -166,6 +172,7 @@ def outcome(stances: Sequence[str], open_ended: bool) -> bool | None:
 
 
 def reason(stances: Sequence[str]) -> str:
+    """How many documents have which stance."""
     counts = Counter(stances)
     told = [f"{counts[stance]} {stance}" for stance in (*STANCES, UNREAD) if counts[stance]]
     return f"stances of the evidence: {', '.join(told) or 'none found'}"

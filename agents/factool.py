@@ -20,21 +20,22 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agents.core.claims import (
-    Checked,
+    CheckedClaim,
     check_stances,
+    claim_reasons,
+    claim_turns,
     evidence_text,
     extract_claims,
-    label_for,
+    label_of_claims,
     one_line,
-    reasons_of,
     search_all,
-    turns_of,
     unique,
     write_queries,
 )
+from agents.core.output import JsonObject
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
@@ -52,6 +53,8 @@ contradict other evidence. Write one JSON object:
 
 
 class Settings(Section):
+    """Where and how much is searched, and how claims are extracted."""
+
     source: str = "search"
     """A name under `sources`, or index."""
     documents: int = Field(5, gt=0)
@@ -62,8 +65,8 @@ class Settings(Section):
     """At most."""
 
 
-class Verdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Verdict(JsonObject):
+    """The verifier's judgement of one claim."""
 
     reasoning: str = Field(max_length=600)
     error: str = Field(max_length=300)
@@ -72,6 +75,7 @@ class Verdict(BaseModel):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Judge each claim by its evidence, and the text by its claims."""
     check_stances(question)
     claims = [one_line(question.text)]
     if settings.extract:
@@ -87,18 +91,19 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     tools.so_far = Answer(
         "",
         unique(passage for claim in checked for passage in claim.passages),
-        explanation=reasons_of(checked),
-        turns=turns_of(checked),
+        explanation=claim_reasons(checked),
+        turns=claim_turns(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
-    return replace(tools.so_far, text=label_for(question, checked, "verifier"))
+    return replace(tools.so_far, text=label_of_claims(question, checked, "verifier"))
 
 
-async def verify(tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...]) -> Checked:
+async def verify(tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...]) -> CheckedClaim:
+    """Judge one claim by its evidence. A reply that cannot be read leaves it unverified."""
     dialogue = tools.dialogue("verifier", VERIFY)
     try:
         said = await tools.ask(dialogue, f"Evidence:\n{evidence_text(evidence)}\n\nClaim: {claim}", Verdict)
     except Unparsed as problem:
         tools.note("verifier", f"left unverified: {claim}")
-        return Checked(claim, queries, evidence, None, f"unparsed: {problem.error}")
-    return Checked(claim, queries, evidence, said.factuality, said.reasoning.strip())
+        return CheckedClaim(claim, queries, evidence, None, f"unparsed: {problem.error}")
+    return CheckedClaim(claim, queries, evidence, said.factuality, said.reasoning.strip())

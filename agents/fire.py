@@ -52,6 +52,8 @@ Labels:
 
 
 class Settings(Section):
+    """Where and how often it searches, and when repetition ends the search."""
+
     source: str = "search"
     """A name under `sources`, or index."""
     documents: int = Field(3, gt=0)
@@ -66,7 +68,7 @@ class Settings(Section):
 
 
 @dataclass(frozen=True)
-class Looked:
+class SearchStep:
     """A query and what it found."""
 
     reasoning: str
@@ -79,75 +81,81 @@ class Looked:
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Search until the model gives a label, searching repeats itself or the budget is used up."""
     labels = labels_of(question)
-    past: list[Looked] = []
+    past: list[SearchStep] = []
     turns: list[Turn] = []
     stopped = f"answer after {settings.steps} search(es): the budget"
     for step in range(1, settings.steps + 1):
         try:
-            said = await ask(tools, question, labels, past, last=False)
+            said = await ask_verifier(tools, question, labels, past, last=False)
         except Unparsed as problem:
             tools.note("verifier", f"asked for the answer: {problem.error}")
             stopped = f"answer forced: no decision could be read at step {step}"
             break
         if "final_answer" in said:
-            return answer(said, past, turns, f"answer at step {step}")
+            return make_answer(said, past, turns, f"answer at step {step}")
         query = one_line(said["search_query"])
-        why = await repetition(tools, query, past, settings)
+        why = await repetition_reason(tools, query, past, settings)
         if why:
             turns.append(Turn(round=step, speaker="verifier", query=query, said=f"{said['reasoning']}\n({why})"))
             stopped = f"answer forced: {why} at step {step}"
             break
         found = tuple(await tools.search("verifier", query, settings.documents, source=settings.source))
-        past.append(Looked(said["reasoning"], query, found))
+        past.append(SearchStep(said["reasoning"], query, found))
         ids = tuple(passage.id for passage in found)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
         tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
-    return answer(await ask(tools, question, labels, past, last=True), past, turns, stopped)
+    return make_answer(await ask_verifier(tools, question, labels, past, last=True), past, turns, stopped)
 
 
-async def ask(
-    tools: Tools, question: Question, labels: Sequence[Label], past: Sequence[Looked], last: bool
+async def ask_verifier(
+    tools: Tools, question: Question, labels: Sequence[Label], past: Sequence[SearchStep], last: bool
 ) -> dict[str, Any]:
     """A fresh conversation that sees the evidence so far; the `last` one must answer."""
     prompt = (ANSWER if last else DECIDE).format(form=question.form, labels=labels_text(labels))
     text = f"Evidence:\n{evidence_text(evidence_of(past))}\n\n"
     if past and not last:
-        text += "Queries tried:\n" + "\n".join(f"- {looked.query}" for looked in past) + "\n\n"
+        text += "Queries tried:\n" + "\n".join(f"- {step_found.query}" for step_found in past) + "\n\n"
     return await tools.ask(tools.dialogue("verifier", prompt), text + task_text(question), schema(labels, last))
 
 
 def schema(labels: Sequence[Label], last: bool) -> dict[str, Any]:
+    """The JSON schema of a decision; of the `last` one, of an answer alone."""
     reasoning = {"type": "string", "maxLength": 600}
     answers = object_schema(reasoning=reasoning, final_answer={"enum": [label.name for label in labels]})
     query = {"type": "string", "minLength": 1, "maxLength": 120}
     return answers if last else {"anyOf": [answers, object_schema(reasoning=reasoning, search_query=query)]}
 
 
-def evidence_of(past: Sequence[Looked]) -> tuple[Passage, ...]:
-    return unique(passage for looked in past for passage in looked.passages)
+def evidence_of(past: Sequence[SearchStep]) -> tuple[Passage, ...]:
+    """All passages that were found, each once."""
+    return unique(passage for step_found in past for passage in step_found.passages)
 
 
-def answer(said: dict[str, Any], past: Sequence[Looked], turns: Sequence[Turn], stopped: str) -> Answer:
+def make_answer(said: dict[str, Any], past: Sequence[SearchStep], turns: Sequence[Turn], stopped: str) -> Answer:
+    """The answer of the last decision, with all turns."""
     label, reasoning = said["final_answer"], said["reasoning"].strip()
     last = Turn(round=len(turns) + 1, speaker="verifier", said=reasoning, verdict=label)
     return Answer(label, evidence_of(past), explanation=reasoning, turns=(*turns, last), stopped=stopped)
 
 
-async def repetition(tools: Tools, query: str, past: Sequence[Looked], settings: Settings) -> str:
+async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep], settings: Settings) -> str:
     """Why there is no point in searching on; empty where there is."""
     if settings.tolerance is None:
         return ""
     before = settings.tolerance - 1
-    if len(past) >= before and await similar(tools, [looked.query for looked in past[-before:]], query, settings):
+    if len(past) >= before and await is_similar_to_all(
+        tools, [step_found.query for step_found in past[-before:]], query, settings
+    ):
         return "queries repeat"
-    results = [looked.result for looked in past]
-    if len(past) > before and await similar(tools, results[-before - 1 : -1], results[-1], settings):
+    results = [step_found.result for step_found in past]
+    if len(past) > before and await is_similar_to_all(tools, results[-before - 1 : -1], results[-1], settings):
         return "results repeat"
     return ""
 
 
-async def similar(tools: Tools, texts: Sequence[str], text: str, settings: Settings) -> bool:
+async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, settings: Settings) -> bool:
     """Whether the text is similar to each of the others."""
     if settings.compare == "words":
         ratios = [SequenceMatcher(None, text.casefold(), other.casefold(), autojunk=False).ratio() for other in texts]

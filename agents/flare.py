@@ -41,6 +41,8 @@ ROLES = ("answerer",)
 
 
 class Settings(Section):
+    """When and how much is retrieved, and how long the answer may be."""
+
     documents: int = Field(3, gt=0)
     retrieve_first: bool = True
     """Retrieve for the question before the first sentence."""
@@ -59,17 +61,18 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Write the answer sentence by sentence, and retrieve for each sentence that the model is unsure of."""
     passages: list[Passage] = []
     if settings.retrieve_first:
         passages = await tools.search("answerer", question.text, settings.documents)
-    begun: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
 
     async def look_ahead(documents: list[Passage], keep: Callable[[Draft], int]) -> Draft:
         return await tools.draft(
             tools.dialogue("answerer", THINK, (EXAMPLE,)),
             question_text(question.text, documents),
-            begun,
-            min(settings.look_ahead, settings.max_tokens - len(begun)),
+            prefix,
+            min(settings.look_ahead, settings.max_tokens - len(prefix)),
             keep,
             logprobs=True,
         )
@@ -83,13 +86,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             query = sure_words(draft, settings.beta) or question.text
             passages = await tools.search("answerer", query, settings.documents)
             draft = await look_ahead(passages, sentence_tokens)
-        begun += draft.used
-        text = draft.decode(begun)
+        prefix += draft.used
+        text = draft.decode(prefix)
         tools.so_far = Answer(stated_answer(text) or text.strip(), tuple(passages))
-        if draft.finished or len(begun) >= settings.max_tokens:
+        if draft.finished or len(prefix) >= settings.max_tokens:
             break
     if not draft.finished:
-        tools.note("answerer", f"stopped after {len(begun)} tokens, before the end of its turn")
+        tools.note("answerer", f"stopped after {len(prefix)} tokens, before the end of its turn")
     return tools.so_far
 
 

@@ -35,6 +35,8 @@ ROLES = ("reasoner", "reader")
 
 
 class Settings(Section):
+    """How much is retrieved, how long the reasoning may be, and who answers."""
+
     documents: int = Field(3, gt=0)
     """Paragraphs a retrieval."""
     pool: int = Field(15, gt=0)
@@ -48,15 +50,16 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Reason a sentence at a time, retrieve with each sentence, then answer from all passages."""
     pool: dict[str, Passage] = {}
-    begun: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
     await _gather(question.text, pool, tools, settings)
     for _ in range(settings.sentences):
         dialogue = tools.dialogue("reasoner", THINK, (EXAMPLE,))
         thought = await tools.draft(
-            dialogue, question_text(question.text, pool.values()), begun, settings.thought_tokens, sentence_tokens
+            dialogue, question_text(question.text, pool.values()), prefix, settings.thought_tokens, sentence_tokens
         )
-        begun += thought.used
+        prefix += thought.used
         query = thought.decode(thought.used).strip()
         if not query or thought.finished or ANSWER.search(query):
             break

@@ -3,7 +3,7 @@
 Each round retrieves with the question and the last round's output, and answers again from the new documents alone:
 documents and output of earlier rounds are not shown. The last round's answer counts.
 
-Budget: `rounds` model calls and as many retrievals (top 3); 3 rounds, as AwE sets it (seed paper 003, section 4.2).
+Budget: `rounds` model calls and as many retrievals (top 3); 3 rounds, as AwE sets it (docs/papers/awe.md, section 4.2).
 
 Deviations
 - The paper prompts with worked chains of thought and searches with them. Here, as in FlashRAG (which AwE compares
@@ -25,11 +25,14 @@ ROLES = ("answerer",)
 
 
 class Settings(Section):
+    """Rounds, and documents of a retrieval."""
+
     rounds: int = Field(3, gt=0)
     documents: int = Field(3, gt=0)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Retrieve with the last answer and answer again, round by round."""
     said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)

@@ -32,24 +32,29 @@ REPLY = f"Here is how other agents answer the question. Take it as advice and gi
 
 
 class Settings(Section):
+    """The number of agents and of rounds."""
+
     agents: int = Field(3, ge=2)
     rounds: int = Field(2, gt=0)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    opening = question_text(question.text)
-    debaters = [Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), opening) for n in range(settings.agents)]
-    await debate(tools, question.text, debaters, REPLY, settings.rounds, voted)
+    """Let the agents debate, and return the answer of the majority."""
+    first_message = question_text(question.text)
+    debaters = [
+        Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), first_message) for n in range(settings.agents)
+    ]
+    await debate(tools, question.text, debaters, REPLY, settings.rounds, majority_answer)
     return tools.so_far
 
 
-def voted(said: Mapping[str, str]) -> Answer:
+def majority_answer(said: Mapping[str, str]) -> Answer:
     """What a round comes to."""
     answers = {name: final_answer(response) for name, response in said.items()}
-    return Answer(vote(list(answers.values())), candidates=answers)
+    return Answer(majority(list(answers.values())), candidates=answers)
 
 
-def vote(answers: Sequence[str]) -> str:
+def majority(answers: Sequence[str]) -> str:
     """The answer that most agents give, in the words of the first of them."""
     votes = [answer for answer in answers if normalise_answer(answer)] or list(answers)
     counts = Counter(map(normalise_answer, votes))

@@ -23,7 +23,7 @@ from pydantic import Field
 from agents.core.output import Malformed
 from agents.core.prompts.documents import MARK, final_answer, question_text, unanimous
 from agents.core.tools import Answer, Tools
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
@@ -42,27 +42,34 @@ MODERATOR = (
 
 
 class Settings(Section):
+    """The number of agents and of rounds."""
+
     agents: int = Field(2, ge=2)
     rounds: int = Field(3, gt=0)
 
 
 @dataclass(frozen=True)
 class Debater:
+    """An agent of the debate and its conversation."""
+
     name: str
     """By which the others and the moderator know it."""
     dialogue: Dialogue
-    opening: str
+    first_message: str
     """What it is given in the first round."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    opening = question_text(question.text)
-    debaters = [Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), opening) for n in range(settings.agents)]
-    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds, proposed)
-    return replace(tools.so_far, text=await moderate(tools, opening, rounds))
+    """Let the agents debate, and return the last moderator's answer."""
+    first_message = question_text(question.text)
+    debaters = [
+        Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), first_message) for n in range(settings.agents)
+    ]
+    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds, unanimous_answer)
+    return replace(tools.so_far, text=await moderate(tools, first_message, rounds))
 
 
-def proposed(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
+def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
     """What a round comes to without a moderator: the answer that all debaters give, or none."""
     candidates = {name: final_answer(response) for name, response in said.items()}
     return Answer(unanimous(candidates.values()), passages, candidates=candidates)
@@ -85,7 +92,7 @@ async def debate(
         messages = [
             f"{reply}\n\n{question_text(question)}\n\n{responses_text(said[-1], debater.name)}"
             if said
-            else debater.opening
+            else debater.first_message
             for debater in debaters
         ]
         responses = await asyncio.gather(

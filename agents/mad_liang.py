@@ -27,10 +27,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
-from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.labels import (
+    Verdict,
+    labels_of,
+    mentioned_verdict,
+    read_verdict,
+    require_label,
+    unanimous_verdict,
+    verdict_instructions,
+)
+from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.tools import Answer, Tools
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from ratchet.config import Section
 from ratchet.records import Label, Question, Turn
 
@@ -59,6 +67,8 @@ Round = dict[str, Verdict]
 
 
 class Settings(Section):
+    """The rounds, how much the sides disagree, and what the judge reads."""
+
     rounds: int = Field(3, gt=0)
     level: int = Field(2, ge=0, le=3)
     """How much the sides are to disagree: 0 not at all, 3 in everything."""
@@ -69,61 +79,67 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    labels, task = labels_of(question), task_of(question, settings.examples)
+    """Let two sides debate until the moderator or, after the last round, the judge decides."""
+    labels, task = labels_of(question), task_with_options(question, settings.examples)
     examples = examples_of(question) if settings.examples else {}
     rulings = (*labels, NO_PREFERENCE)
     sides = {}
     for side in SIDES:
         rules = DEBATER.format(side=side, level=LEVELS[settings.level])
-        sides[side] = tools.dialogue(side, f"{rules} {ending(labels)}", examples.get(side, ()))
-    moderator = tools.dialogue("moderator", f"{CHAIR} {ending(rulings)}", examples.get("moderator", ()))
+        sides[side] = tools.dialogue(side, f"{rules} {verdict_instructions(labels)}", examples.get(side, ()))
+    moderator = tools.dialogue("moderator", f"{CHAIR} {verdict_instructions(rulings)}", examples.get("moderator", ()))
     rounds, turns = list[Round](), list[Turn]()
     for number in range(1, settings.rounds + 1):
-        said = await debate(tools, sides, task, rounds[-1] if rounds else {}, labels)
+        said = await play_round(tools, sides, task, rounds[-1] if rounds else {}, labels)
         rounds.append(said)
         for side, verdict in said.items():
-            turns.append(Turn(round=number, speaker=side, said=verdict.said, verdict=verdict.label))
-        tools.so_far = replace(common_answer(said), turns=tuple(turns))
-        ruling = await speak(tools, moderator, f"{task}\n\n{round_text(said)}\n\n{RULE}", rulings)
-        turns.append(Turn(round=number, speaker="moderator", said=ruling.said, verdict=ruling.label))
+            turns.append(Turn(round=number, speaker=side, said=verdict.text, verdict=verdict.label))
+        tools.so_far = replace(unanimous_verdict(said), turns=tuple(turns))
+        ruling = await ask_verdict(tools, moderator, f"{task}\n\n{round_text(said)}\n\n{RULE}", rulings)
+        turns.append(Turn(round=number, speaker="moderator", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(tools.so_far, turns=tuple(turns))
         if ruling.label not in ("", NO_PREFERENCE.name):
-            return answer(ruling, said, turns, f"the moderator decided in round {number}")
-    judge = tools.dialogue("judge", f"{CHAIR} {ending(labels)}", examples.get("judge", ()))
-    heard = rounds if settings.judge_reads == "all" else rounds[:1]
-    await tools.ask(judge, "\n\n".join([task, *map(round_text, heard), PROPOSED]))
-    final = await speak(tools, judge, DECIDE, labels)
-    turns.append(Turn(round=settings.rounds, speaker="judge", said=final.said, verdict=final.label))
+            return make_answer(ruling, said, turns, f"the moderator decided in round {number}")
+    judge = tools.dialogue("judge", f"{CHAIR} {verdict_instructions(labels)}", examples.get("judge", ()))
+    judged = rounds if settings.judge_reads == "all" else rounds[:1]
+    await tools.ask(judge, "\n\n".join([task, *map(round_text, judged), PROPOSED]))
+    final = await ask_verdict(tools, judge, DECIDE, labels)
+    turns.append(Turn(round=settings.rounds, speaker="judge", said=final.text, verdict=final.label))
     why = f"no preference after {settings.rounds} round(s): the judge decided"
-    return concluded(tools, answer(final, heard[-1], turns, why), "judge")
+    return require_label(tools, make_answer(final, judged[-1], turns, why), "judge")
 
 
-async def debate(tools: Tools, sides: Mapping[str, Dialogue], task: str, last: Round, labels: Sequence[Label]) -> Round:
+async def play_round(
+    tools: Tools, sides: Mapping[str, Dialogue], task: str, last: Round, labels: Sequence[Label]
+) -> Round:
     """The affirmative side speaks, having read what was said in the last round; the negative side answers it."""
-    message = f"{task}\n\n" + (heard_text(last[NEGATIVE], REPLY) if last else OPENING)
-    first = await speak(tools, sides[AFFIRMATIVE], message, labels)
-    message = f"{task}\n\n{heard_text(first, REPLY if last else OBJECTION)}"
-    return {AFFIRMATIVE: first, NEGATIVE: await speak(tools, sides[NEGATIVE], message, labels)}
+    message = f"{task}\n\n" + (reply_message(last[NEGATIVE], REPLY) if last else OPENING)
+    first = await ask_verdict(tools, sides[AFFIRMATIVE], message, labels)
+    message = f"{task}\n\n{reply_message(first, REPLY if last else OBJECTION)}"
+    return {AFFIRMATIVE: first, NEGATIVE: await ask_verdict(tools, sides[NEGATIVE], message, labels)}
 
 
-async def speak(tools: Tools, dialogue: Dialogue, message: str, labels: Sequence[Label]) -> Verdict:
+async def ask_verdict(tools: Tools, dialogue: Dialogue, message: str, labels: Sequence[Label]) -> Verdict:
     """Whatever is said; its label is empty where none is clear."""
     return await tools.read(
         dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
     )
 
 
-def answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -> Answer:
+def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -> Answer:
+    """The answer that a ruling gives."""
     candidates = {side: verdict.label for side, verdict in said.items()}
     return Answer(ruling.label, explanation=ruling.reasons, candidates=candidates, turns=tuple(turns), stopped=why)
 
 
-def heard_text(other: Verdict, message: str) -> str:
-    return f"The other side says:\n{other.said.strip()}\n\n{message}"
+def reply_message(other: Verdict, message: str) -> str:
+    """What the other side said, and what to do about it."""
+    return f"The other side says:\n{other.text.strip()}\n\n{message}"
 
 
 def round_text(said: Round) -> str:
-    return "\n\n".join(f"{side.capitalize()} side: {verdict.said.strip()}" for side, verdict in said.items())
+    """What both sides said in a round."""
+    return "\n\n".join(f"{side.capitalize()} side: {verdict.text.strip()}" for side, verdict in said.items())
 
 
 def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
@@ -135,7 +151,7 @@ def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
         both = [wrong, Verdict(right.verdict, right.label, right.reason)]
         said = round_text(dict(zip(SIDES, both if right is worked[0] else reversed(both), strict=True)))
         turns[AFFIRMATIVE].append((f"{right.task}\n\n{OPENING}", right.verdict))
-        turns[NEGATIVE].append((f"{right.task}\n\n{heard_text(wrong, OBJECTION)}", right.verdict))
+        turns[NEGATIVE].append((f"{right.task}\n\n{reply_message(wrong, OBJECTION)}", right.verdict))
         turns["moderator"].append((f"{right.task}\n\n{said}\n\n{RULE}", right.verdict))
         proposed = (f"{right.task}\n\n{said}\n\n{PROPOSED}", f"{other.label} and {right.label}")
         turns["judge"] += [proposed, (DECIDE, right.verdict)]

@@ -31,10 +31,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, common_answer, concluded, ending, labels_of, mentioned_verdict, read_verdict
+from agents.core.labels import (
+    Verdict,
+    labels_of,
+    mentioned_verdict,
+    read_verdict,
+    require_label,
+    unanimous_verdict,
+    verdict_instructions,
+)
 from agents.core.output import Malformed
 from agents.core.prompts.documents import documents_text
-from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -57,6 +65,8 @@ BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 class Settings(Section):
+    """The agents, the rounds, and the pool of evidence."""
+
     agents: int = Field(2, ge=2)
     rounds: int = Field(3, gt=0)
     pool: dict[str, Annotated[int, Field(gt=0)]] = Field({"index": 10}, min_length=1)
@@ -70,36 +80,43 @@ class Settings(Section):
 
 
 @dataclass(frozen=True)
-class Speech:
+class Response:
+    """A debater's verdict and the evidence that it read."""
+
     verdict: Verdict
     pieces: tuple[int, ...]
     """Numbers in the pool, from 1, of what the debater read."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    table = Table(question, tools, settings, await gather_pool(question, tools, settings))
+    """Let the agents debate over the pool until they agree, then sum up."""
+    debate = Debate(question, tools, settings, await gather_pool(question, tools, settings))
     names = [f"Agent {n + 1}" for n in range(settings.agents)]
-    said, turns, read = dict[str, Speech](), list[Turn](), set[int]()
+    said, turns, read = dict[str, Response](), list[Turn](), set[int]()
     agreed, number = False, 0
     while not agreed and number < settings.rounds:
         number += 1
         groups = [[name] for name in names] if settings.in_turn and said else [names]
         for group in groups:
-            said = said | await table.speak(group, said)
-        for name, speech in said.items():
-            ids = tuple(passage.id for passage in table.pieces(speech.pieces))
+            said = said | await debate.respond(group, said)
+        for name, response in said.items():
+            ids = tuple(passage.id for passage in debate.pieces(response.pieces))
             turns.append(
-                Turn(round=number, speaker=name, passages=ids, said=speech.verdict.said, verdict=speech.verdict.label)
+                Turn(
+                    round=number, speaker=name, passages=ids, said=response.verdict.text, verdict=response.verdict.label
+                )
             )
-            read |= set(speech.pieces)
-        answer = common_answer({name: speech.verdict for name, speech in said.items()})
-        tools.so_far = answer = replace(answer, passages=tuple(table.pieces(read)), turns=tuple(turns))
-        ruling = await table.conclude("judge", f"{JUDGE} {ending(AGREED)}", said, AGREED)
-        turns.append(Turn(round=number, speaker="judge", said=ruling.said, verdict=ruling.label))
+            read |= set(response.pieces)
+        answer = unanimous_verdict({name: response.verdict for name, response in said.items()})
+        tools.so_far = answer = replace(answer, passages=tuple(debate.pieces(read)), turns=tuple(turns))
+        ruling = await debate.ask_verdict("judge", f"{JUDGE} {verdict_instructions(AGREED)}", said, AGREED)
+        turns.append(Turn(round=number, speaker="judge", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(answer, turns=tuple(turns))
         agreed = ruling.label == "Yes"
-    final = await table.conclude("summariser", f"{SUMMARISER} {ending(table.labels)}", said, table.labels)
-    turns.append(Turn(round=number, speaker="summariser", said=final.said, verdict=final.label))
+    final = await debate.ask_verdict(
+        "summariser", f"{SUMMARISER} {verdict_instructions(debate.labels)}", said, debate.labels
+    )
+    turns.append(Turn(round=number, speaker="summariser", said=final.text, verdict=final.label))
     answer = replace(
         tools.so_far,
         text=final.label,
@@ -107,38 +124,41 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         turns=tuple(turns),
         stopped=f"the agents agree in round {number}" if agreed else f"no agreement after {number} round(s)",
     )
-    return concluded(tools, answer, "summariser")
+    return require_label(tools, answer, "summariser")
 
 
 async def gather_pool(question: Question, tools: Tools, settings: Settings) -> list[Passage]:
+    """The evidence of the debate: the passages of all sources for the question."""
     found: dict[str, Passage] = {}
     for source, k in settings.pool.items():
         found |= {p.id: p for p in await tools.search("selector", question.text, k, source=source)}
     return list(found.values())
 
 
-class Table:
+class Debate:
     """Where one question is debated: its task and its pool."""
 
     def __init__(self, question: Question, tools: Tools, settings: Settings, pool: Sequence[Passage]) -> None:
-        self.tools, self.most, self.pool = tools, settings.choose, pool
-        self.labels, self.task = labels_of(question), task_of(question, settings.examples)
+        self.tools, self.max_pieces, self.pool = tools, settings.choose, pool
+        self.labels, self.task = labels_of(question), task_with_options(question, settings.examples)
         self.examples = examples_of(question) if settings.examples else {}
 
     def pieces(self, numbers: Collection[int]) -> list[Passage]:
         return [passage for number, passage in enumerate(self.pool, 1) if number in numbers]
 
-    async def speak(self, names: Sequence[str], last: Mapping[str, Speech]) -> dict[str, Speech]:
+    async def respond(self, names: Sequence[str], last: Mapping[str, Response]) -> dict[str, Response]:
         """These debaters choose their evidence, all at once, and then answer, all at once."""
         choices = await asyncio.gather(*(self._choose(last.get(name)) for name in names))
-        speeches = await asyncio.gather(
+        responses = await asyncio.gather(
             *(self._answer(name, pieces, last) for name, pieces in zip(names, choices, strict=True))
         )
-        return dict(zip(names, speeches, strict=True))
+        return dict(zip(names, responses, strict=True))
 
-    async def conclude(self, role: str, system: str, said: Mapping[str, Speech], labels: Sequence[Label]) -> Verdict:
+    async def ask_verdict(
+        self, role: str, system: str, said: Mapping[str, Response], labels: Sequence[Label]
+    ) -> Verdict:
         """What the judge or the summariser makes of the debaters' last answers."""
-        message = f"{self.task}\n\n" + "\n\n".join(f"{name}: {_said(speech)}" for name, speech in said.items())
+        message = f"{self.task}\n\n" + "\n\n".join(f"{name}: {_text(response)}" for name, response in said.items())
         return await self.tools.read(
             self.tools.dialogue(role, system, self.examples.get(role, ())),
             message,
@@ -146,29 +166,31 @@ class Table:
             lambda text: mentioned_verdict(text, labels),
         )
 
-    async def _choose(self, last: Speech | None) -> tuple[int, ...]:
-        if not self.pool or self.most is None:
+    async def _choose(self, last: Response | None) -> tuple[int, ...]:
+        if not self.pool or self.max_pieces is None:
             return tuple(range(1, len(self.pool) + 1))
-        most, size = self.most, len(self.pool)
-        message = f"Evidence:\n{documents_text(self.pool)}\n\n{self.task}" + _own(last)
+        max_pieces, size = self.max_pieces, len(self.pool)
+        message = f"Evidence:\n{documents_text(self.pool)}\n\n{self.task}" + _own_last_answer(last)
         return await self.tools.read(
-            self.tools.dialogue("selector", CHOOSE.format(most=most), self.examples.get("selector", ())),
+            self.tools.dialogue("selector", CHOOSE.format(most=max_pieces), self.examples.get("selector", ())),
             message,
-            lambda text: read_choice(text, size, most),
-            lambda text: named_pieces(text, size)[-most:],
+            lambda text: read_choice(text, size, max_pieces),
+            lambda text: read_choice_leniently(text, size)[-max_pieces:],
         )
 
-    async def _answer(self, name: str, pieces: tuple[int, ...], last: Mapping[str, Speech]) -> Speech:
+    async def _answer(self, name: str, pieces: tuple[int, ...], last: Mapping[str, Response]) -> Response:
         lines = enumerate(documents_text(self.pool).split("\n"), 1)
         evidence = "\n".join(line for number, line in lines if number in pieces) or "none"
-        others = "".join(f"\n\n{other}: {_said(speech)}" for other, speech in last.items() if other != name)
+        others = "".join(f"\n\n{other}: {_text(response)}" for other, response in last.items() if other != name)
         verdict = await self.tools.read(
-            self.tools.dialogue("debater", f"{DEBATER} {ending(self.labels)}", self.examples.get("debater", ())),
-            f"Evidence:\n{evidence}\n\n{self.task}{others}{_own(last.get(name))}",
+            self.tools.dialogue(
+                "debater", f"{DEBATER} {verdict_instructions(self.labels)}", self.examples.get("debater", ())
+            ),
+            f"Evidence:\n{evidence}\n\n{self.task}{others}{_own_last_answer(last.get(name))}",
             lambda text: read_verdict(text, self.labels),
             lambda text: mentioned_verdict(text, self.labels),
         )
-        return Speech(verdict, pieces)
+        return Response(verdict, pieces)
 
 
 def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
@@ -187,28 +209,28 @@ def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def _said(speech: Speech) -> str:
-    return speech.verdict.said.strip()
+def _text(response: Response) -> str:
+    return response.verdict.text.strip()
 
 
-def _own(last: Speech | None) -> str:
-    return f"\n\nYour last answer: {_said(last)}" if last else ""
+def _own_last_answer(last: Response | None) -> str:
+    return f"\n\nYour last answer: {_text(last)}" if last else ""
 
 
-def read_choice(text: str, size: int, most: int) -> tuple[int, ...]:
+def read_choice(text: str, size: int, max_pieces: int) -> tuple[int, ...]:
     """The numbers on the last line. Raises Malformed."""
     line = (text.strip().splitlines() or [""])[-1].strip("*`. ")
-    pieces = named_pieces(line, size)
+    pieces = read_choice_leniently(line, size)
     words = [word.casefold() for word in re.split(r"[\[\],\s]+", line) if word]
     numbers = bool(pieces) and sorted(words) == sorted(map(str, pieces))
     if "[" not in line or not (numbers or words == ["none"]):
         raise Malformed(f"the last line is not numbers from 1 to {size} in brackets, such as [2] [5], nor [none]")
-    if len(pieces) > most:
-        raise Malformed(f"{len(pieces)} pieces of evidence are chosen, and {most} are allowed")
+    if len(pieces) > max_pieces:
+        raise Malformed(f"{len(pieces)} pieces of evidence are chosen, and {max_pieces} are allowed")
     return pieces
 
 
-def named_pieces(text: str, size: int) -> tuple[int, ...]:
+def read_choice_leniently(text: str, size: int) -> tuple[int, ...]:
     """The pieces of the pool that a text names in brackets, in the order in which each is named last; none if it says
     [none]."""
     named = [word.strip() for found in BRACKETS.findall(text) for word in found.split(",")]

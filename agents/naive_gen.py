@@ -1,4 +1,4 @@
-"""Naive-Gen, the baseline without retrieval of AwE and FlashRAG (seed paper 003, section 4.2): the model just answers.
+"""Naive-Gen, the baseline without retrieval of AwE and FlashRAG (docs/papers/awe.md): the model answers.
 
 Budget: one model call, no retrieval. The answer is what stands behind "The answer is:", else the whole output. It asks
 for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words of the prompt are ours.
@@ -19,4 +19,5 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Answer from what the model knows."""
     return Answer(final_answer(await tools.ask(tools.dialogue("answerer", KNOW), question_text(question.text))))

@@ -1,4 +1,4 @@
-"""Naive-RAG, the retrieve-then-read baseline of AwE and FlashRAG (seed paper 003, section 4.2).
+"""Naive-RAG, the retrieve-then-read baseline of AwE and FlashRAG (docs/papers/awe.md, section 4.2).
 
 The question is the query; one call reads the documents and answers. Budget: one model call, one retrieval (top 3). The
 answer is what stands behind "The answer is:", else the whole output. It differs from `vanilla_rag` (the baseline of
@@ -18,10 +18,13 @@ ROLES = ("answerer",)
 
 
 class Settings(Section):
+    """The documents that are read."""
+
     documents: int = Field(3, gt=0)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     said = await tools.ask(tools.dialogue("answerer", READ), question_text(question.text, passages))
     return Answer(final_answer(said), tuple(passages))

@@ -1,4 +1,6 @@
-"""The baseline without retrieval (seed paper 002, appendix B, figure 13): the model answers from what it knows.
+"""The baseline of mRAG without retrieval: the model answers from what it knows.
+
+Source: Salemi et al. 2025, arXiv 2506.10844, appendix B, figure 13.
 
 One model call, no search. The paper plays it with the answerer's model (Falcon3-10B-Instruct), nucleus sampling at
 temperature 0.1. Plain text in and out, as in the paper. `style: brief` asks for a short answer, for comparison
@@ -22,10 +24,13 @@ SYSTEM = {
 
 
 class Settings(Section):
+    """The wording of the prompt."""
+
     style: Literal["paper", "brief"] = "paper"
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Answer from what the model knows."""
     dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
     text = await tools.ask(dialogue, f"Question: {question.text}")
     return Answer(text.strip())

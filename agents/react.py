@@ -29,20 +29,20 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.label_mentions import mentioned_label
 from agents.core.labels import (
-    concluded,
-    ending,
     labels_of,
     labels_text,
     mentioned_verdict,
     read_label,
     read_verdict,
+    require_label,
+    verdict_instructions,
 )
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import documents_text
-from agents.core.prompts.few_shot import task_of, worked_examples
-from agents.core.prose import mentioned_label
+from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -74,6 +74,8 @@ THOUGHT = re.compile(r"^\W*Thought\b[ \t]*\d*[\s*:]*", re.IGNORECASE)
 
 
 class Settings(Section):
+    """The steps, what a search shows, and the end."""
+
     steps: int = Field(7, gt=0)
     documents: int = Field(3, gt=0)
     sentences: int | None = Field(None, gt=0)
@@ -88,17 +90,19 @@ class Settings(Section):
 
 @dataclass(frozen=True)
 class Step:
-    said: str
+    """One turn of the model, read as a thought and an action."""
+
+    text: str
     thought: str = ""
     action: str = ""
     """search, lookup or finish; empty where none can be carried out."""
     argument: str = ""
     """Of finish: the label, in the task's own spelling."""
-    wrong: str = ""
+    problem: str = ""
     """What the model is told of its turn."""
 
 
-class Desk:
+class Workspace:
     """Carries actions out: has the documents that were found last, and how far a word was looked up in them."""
 
     def __init__(self, tools: Tools, settings: Settings) -> None:
@@ -127,45 +131,48 @@ class Desk:
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
-    labels, desk = labels_of(question), Desk(tools, settings)
-    dialogue = tools.dialogue("actor", SYSTEM + labels_text(labels), exchanges(question) if settings.examples else ())
-    message, turns = task_of(question, settings.examples), list[Turn]()
+    """Think and act in turn until the label is given."""
+    labels, workspace = labels_of(question), Workspace(tools, settings)
+    dialogue = tools.dialogue(
+        "actor", SYSTEM + labels_text(labels), worked_exchanges(question) if settings.examples else ()
+    )
+    message, turns = task_with_options(question, settings.examples), list[Turn]()
     for number in range(1, settings.steps + 1):
         step = await tools.read(
-            dialogue, message, lambda said: read_step(said, labels), lambda said: step_of(said, labels)
+            dialogue, message, lambda said: read_step(said, labels), lambda said: read_step_leniently(said, labels)
         )
         if step.action == "finish":
-            turns.append(Turn(round=number, speaker="actor", said=step.said, verdict=step.argument))
-            return _answer(step.argument, step.thought, desk, turns, f"finished in step {number}")
+            turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
+            return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
         passages, shown = list[Passage](), ""
         if step.action == "search":
-            passages = await desk.search(step.argument)
-            documents = documents_text(opening(passages, settings.sentences))
+            passages = await workspace.search(step.argument)
+            documents = documents_text(first_sentences(passages, settings.sentences))
             shown = f"Documents:\n{documents or 'none'}"
         elif step.action == "lookup":
-            shown = desk.lookup(step.argument)
+            shown = workspace.lookup(step.argument)
         ids = tuple(passage.id for passage in passages)
-        turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.said))
-        message = f"{shown}\n\n{step.wrong}".strip()
-        tools.so_far = _answer("", "", desk, turns, "")
+        turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.text))
+        message = f"{shown}\n\n{step.problem}".strip()
+        tools.so_far = _answer("", "", workspace, turns, "")
     why = f"all {settings.steps} steps were used"
     if settings.at_the_end == "nothing":
-        return replace(_answer("", "", desk, turns, why), status="out_of_budget")
+        return replace(_answer("", "", workspace, turns, why), status="out_of_budget")
     verdict = await tools.read(
         dialogue,
-        f"{message}\n\n{END} {ending(labels)}",
+        f"{message}\n\n{END} {verdict_instructions(labels)}",
         lambda said: read_verdict(said, labels),
         lambda said: mentioned_verdict(said, labels),
     )
-    turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.said, verdict=verdict.label))
-    return concluded(tools, _answer(verdict.label, verdict.reasons, desk, turns, why), "actor")
+    turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.text, verdict=verdict.label))
+    return require_label(tools, _answer(verdict.label, verdict.reasons, workspace, turns, why), "actor")
 
 
-def _answer(label: str, reasons: str, desk: Desk, turns: Sequence[Turn], why: str) -> Answer:
-    return Answer(label, tuple(desk.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
+def _answer(label: str, reasons: str, workspace: Workspace, turns: Sequence[Turn], why: str) -> Answer:
+    return Answer(label, tuple(workspace.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
 
 
-def exchanges(question: Question) -> list[tuple[str, str]]:
+def worked_exchanges(question: Question) -> list[tuple[str, str]]:
     """Worked examples: each searches once and finishes."""
     turns = []
     for example in worked_examples(question):
@@ -179,38 +186,41 @@ def exchanges(question: Question) -> list[tuple[str, str]]:
 
 def read_step(text: str, labels: Sequence[Label]) -> Step:
     """A thought and one action. Raises Malformed."""
-    step = step_of(text, labels)
-    if step.wrong:
-        raise Malformed(step.wrong)
+    step = read_step_leniently(text, labels)
+    if step.problem:
+        raise Malformed(step.problem)
     return step
 
 
-def step_of(text: str, labels: Sequence[Label]) -> Step:
+def read_step_leniently(text: str, labels: Sequence[Label]) -> Step:
     """The first action of a turn, and what is wrong with the turn."""
     found = ACTION.search(text)
     if found is None:
-        return Step(text, wrong=FORM)
+        return Step(text, problem=FORM)
     action, argument = found[1].lower(), found[2].strip()
     before, after = text[: found.start()], text[found.end() :].strip("*`. \t\n")
-    wrong = ONE if after or INVENTED.search(before) else ""
+    problem = ONE if after or INVENTED.search(before) else ""
     if action == "finish":
         try:
             argument = read_label(argument, labels)
         except Malformed as error:
-            argument, wrong = mentioned_label(argument, labels), f"finish[...] takes a label alone: {error}"
+            argument, problem = mentioned_label(argument, labels), f"finish[...] takes a label alone: {error}"
     elif not argument:
-        wrong = f"Write in {action}[...] what to {action}."
-    return Step(text, THOUGHT.sub("", before).strip(), action if argument else "", argument, wrong)
+        problem = f"Write in {action}[...] what to {action}."
+    return Step(text, THOUGHT.sub("", before).strip(), action if argument else "", argument, problem)
 
 
-def opening(passages: Sequence[Passage], most: int | None) -> list[Passage]:
+def first_sentences(passages: Sequence[Passage], max_sentences: int | None) -> list[Passage]:
     """The passages, no more than the first sentences of each."""
-    if most is None:
+    if max_sentences is None:
         return list(passages)
-    return [passage.model_copy(update={"text": " ".join(sentences(passage.text)[:most])}) for passage in passages]
+    return [
+        passage.model_copy(update={"text": " ".join(sentences(passage.text)[:max_sentences])}) for passage in passages
+    ]
 
 
 def sentences(text: str) -> list[str]:
+    """The sentences of a text, each in one line."""
     found = []
     while text.strip():
         end = first_sentence(text)

@@ -65,6 +65,8 @@ MARK = re.compile(rf"follow[ -]?up:|{FINAL.pattern}", re.IGNORECASE)
 
 
 class Settings(Section):
+    """The documents of a search, and the number of follow-up questions."""
+
     documents: int = Field(3, gt=0)
     max_follow_ups: int = Field(5, ge=0)
     first_search: bool = True
@@ -73,33 +75,37 @@ class Settings(Section):
 
 @dataclass(frozen=True)
 class Step:
+    """A turn of the model: a follow-up question or the final answer."""
+
     asks: bool
     text: str
     """The follow-up question, or the final answer."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Ask and search follow-up questions until the final answer."""
     dialogue = tools.dialogue("asker", SYSTEM, EXAMPLES)
     passages = await tools.search("asker", question.text, settings.documents) if settings.first_search else []
     read = {p.id: p for p in passages}
     text = f"{question_text(question.text, passages)}\n{NEEDED}"
     for _ in range(settings.max_follow_ups):
-        step = await tools.read(dialogue, text, read_step, step_of)
+        step = await tools.read(dialogue, text, read_step, read_step_leniently)
         if not step.asks:
             return Answer(step.text, tuple(read.values()))
         passages = await tools.search("asker", step.text, settings.documents)
         read |= {p.id: p for p in passages}
-        text = _found(passages)
+        text = _documents_message(passages)
     step = await tools.read(dialogue, f"{text}\n\n{END}", read_end, lambda said: Step(False, last_line(said)))
     return Answer(step.text, tuple(read.values()))
 
 
-def _found(passages: list[Passage]) -> str:
+def _documents_message(passages: list[Passage]) -> str:
     return f"Documents:\n{documents_text(passages) or 'none'}"
 
 
 def read_step(text: str) -> Step:
-    step = _marked(text, MARK)
+    """One follow-up question or the final answer. Raises Malformed."""
+    step = _first_marked(text, MARK)
     if step is None:
         raise Malformed('Write one line that begins with "Follow up:" or with "So the final answer is:".')
     if step.asks and not text.rstrip().endswith(step.text):
@@ -107,18 +113,20 @@ def read_step(text: str) -> Step:
     return step
 
 
-def step_of(text: str) -> Step:
-    return _marked(text, MARK) or Step(False, last_line(text))
+def read_step_leniently(text: str) -> Step:
+    """The first follow-up question or final answer, else the last line as the answer."""
+    return _first_marked(text, MARK) or Step(False, last_line(text))
 
 
 def read_end(text: str) -> Step:
-    step = _marked(text, FINAL)
+    """The final answer. Raises Malformed."""
+    step = _first_marked(text, FINAL)
     if step is None:
         raise Malformed('No more follow up questions. Write one line that begins with "So the final answer is:".')
     return step
 
 
-def _marked(text: str, mark: re.Pattern[str]) -> Step | None:
+def _first_marked(text: str, mark: re.Pattern[str]) -> Step | None:
     """What stands behind the first mark that has something behind it on its line."""
     for found in mark.finditer(text):
         said = text[found.end() :].partition("\n")[0].strip()
@@ -128,4 +136,5 @@ def _marked(text: str, mark: re.Pattern[str]) -> Step | None:
 
 
 def last_line(text: str) -> str:
+    """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

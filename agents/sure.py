@@ -27,9 +27,9 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
 from agents.core.prompts.documents import final_answer, question_text
-from agents.core.prose import mentioned_label
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Question
@@ -53,14 +53,17 @@ LETTER = re.compile(r"\(([a-d])\)", re.IGNORECASE)
 
 
 class Settings(Section):
+    """The documents that are read."""
+
     documents: int = Field(3, gt=0)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Propose two answers, and return the one whose summary is better supported."""
     passages = await tools.search("proposer", question.text, settings.documents)
     text = question_text(question.text, passages)
     proposer = tools.dialogue("proposer", PROPOSE)
-    candidates = await tools.read(proposer, text, read_candidates, candidates_of)
+    candidates = await tools.read(proposer, text, read_candidates, read_candidates_leniently)
     named = dict(zip(("first", "second"), candidates, strict=False))
     # The first counts until they are scored: it is called the likelier one, and wins a tie.
     tools.so_far = Answer(candidates[0], tuple(passages), candidates=named)
@@ -90,13 +93,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 
 def read_candidates(text: str) -> tuple[str, ...]:
-    candidates = candidates_of(text)
+    """Two different answers. Raises Malformed."""
+    candidates = read_candidates_leniently(text)
     if len(candidates) < 2:
         raise Malformed("Write two different answers in the form: (a) one answer (b) another answer")
     return candidates
 
 
-def candidates_of(text: str) -> tuple[str, ...]:
+def read_candidates_leniently(text: str) -> tuple[str, ...]:
     """The first line behind "(a)" and behind "(b)", equal ones once; the whole text where there is none."""
     _, *pieces = LETTER.split(text)
     found: dict[str, str] = {}
@@ -108,15 +112,16 @@ def candidates_of(text: str) -> tuple[str, ...]:
 
 
 def read_validation(text: str) -> float:
-    return _scored(text, VALID)
+    """1: the summary supports its answer, 0: it does not. Raises Malformed."""
+    return _read_score(text, VALID)
 
 
 def read_ranking(text: str) -> float:
     """1: the passage shown first is better, 0: the other one."""
-    return _scored(text, BETTER)
+    return _read_score(text, BETTER)
 
 
-def _scored(text: str, words: tuple[Label, Label]) -> float:
+def _read_score(text: str, words: tuple[Label, Label]) -> float:
     """1: the text asserts the first of these words, 0: the second."""
     said = mentioned_label(text, words)
     if not said:

@@ -1,4 +1,4 @@
-"""The retrieve-then-read baseline (seed paper 002, appendix B, figure 14).
+"""The retrieve-then-read baseline of mRAG (Salemi et al. 2025, arXiv 2506.10844, appendix B, figure 14).
 
 Two documents for the question itself, then one model call that reads them. The paper plays it with the
 answerer's model (Falcon3-10B-Instruct), nucleus sampling at temperature 0.1, and mRAG's retriever. Output is
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from agents.core.output import JsonObject
 from agents.core.tools import Answer, Tools
-from agents.mrag.brief import ANSWER_EXAMPLE, document_line
-from agents.mrag.brief import SYSTEM as BRIEF
+from agents.mrag.coordinator import ANSWER_EXAMPLE, document_line
+from agents.mrag.coordinator import SYSTEM as BRIEF
+from agents.mrag.prompt_style import passage_text
 from agents.mrag.schemas import BriefAnswer
-from agents.mrag.style import passage_text
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -39,16 +40,20 @@ Write that one JSON object and nothing else.""",
 
 
 class Settings(Section):
+    """The wording of the prompt, and the documents that are read."""
+
     style: Literal["paper", "brief"] = "paper"
     documents: int = Field(2, gt=0)
 
 
-class Response(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Response(JsonObject):
+    """The answer as the paper's prompt asks for it."""
+
     response: str
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     if settings.style == "brief":
         dialogue = tools.dialogue("answerer", SYSTEM["brief"], (ANSWER_EXAMPLE,))

@@ -14,24 +14,31 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from agents.core.episode import Setting, run_episode
-from agents.core.registry import System, load_system
-from agents.core.resources import Reach, open_reach
+from agents.core.resources import Resources, open_resources
+from agents.core.system import RunContext, System, load_system, run_episode
 from inference.adapters import read_adapter
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment
-from ratchet.progress import Progress
+from ratchet.progress import FIRST_LOOK, Progress
 from ratchet.records import Question, content_key, questions_digest
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 from retrieval.index import Retriever
-from retrieval.opening import open_index
+from retrieval.loader import open_index
 from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 
-GIVE_UP_AFTER = 20
+MAX_FAILURES_IN_A_ROW = 20
 """Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""
+
+SLOW_ADVICE = (
+    "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "
+    "(sampling.samples or evaluation.samples, questions.*.sample or rows) or less work in each (the limit of calls in "
+    "system.settings, such as max_calls; system.roles.*.max_tokens), or use a smaller model or a GPU; on a CPU also "
+    "try a lower sampling.concurrency."
+)
+"""What somebody can change who has just started to sample."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +46,24 @@ class Pass:
     """One system under one policy on some questions: what one folder of trajectories holds."""
 
     system: SystemConfig
-    setting: Setting
+    context: RunContext
     questions: Sequence[Question]
     samples: int
     folder: Path
     group: int = 0
-    """Passes of a lower group are begun first: those of one adapter together, where a server holds only a few."""
+    """Passes of a lower group start first: those of one adapter together, where a server holds only a few."""
     segment: str = FIRST_SEGMENT
     """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
     part: tuple[int, int] = (0, 1)
     """(K, N): only every N-th of the questions, from the K-th on. All parts share one evidence memory."""
+    first: int | None = None
+    """Sample only so many of the questions now; all are planned."""
 
 
 @dataclass(frozen=True)
 class Job:
+    """One trajectory to sample: its question, sample number, content key and seed."""
+
     question: Question
     sample: int
     key: str
@@ -65,7 +76,7 @@ class Task:
 
     job: Job
     system: System
-    setting: Setting
+    context: RunContext
     segment: Segment
 
 
@@ -79,15 +90,16 @@ def plan_jobs(
     samples: int,
     seed: int,
     system: SystemConfig,
-    setting: Setting,
+    context: RunContext,
     models: dict[str, str],
     index: str,
 ) -> list[Job]:
     """All jobs of a pass, question by question so that samples of one question share their prompt's cache.
 
-    `models` maps role to model fingerprint, `index` is the digest of the index and of the other sources.
+    `system` is its `System.identity`, `models` maps role to model fingerprint, `index` is the digest of the index and
+    of the other sources.
     """
-    sampled_by = {key: value for key, value in asdict(setting).items() if key not in ("adapter", "scope")}
+    sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
     jobs = []
     for question in questions:
         for sample in range(samples):
@@ -105,17 +117,19 @@ def plan_jobs(
     return jobs
 
 
-def scoped(made: Pass, questions: str, seed: int, models: dict[str, str], index: str) -> Setting:
+def with_memory_scope(
+    one_pass: Pass, system: SystemConfig, questions: str, seed: int, models: dict[str, str], index: str
+) -> RunContext:
     """The pass's setting, its scope made the experiment's own: the name that the setting gives it, and a key.
 
-    `questions`: their digest.
+    `system`: its `System.identity`; `questions`: their digest.
 
     The key is of all that the trajectories depend on, the other questions and samples included, which leave evidence:
-    whatever is changed begins with an empty memory, and the same command again goes on with what it left.
+    a changed run starts with an empty memory, and the same command again resumes with its own.
     """
-    sampled_by = {key: value for key, value in asdict(made.setting).items() if key != "adapter"}
-    key = content_key("scope", sampled_by, made.system, models, index, seed, questions, made.samples)
-    return replace(made.setting, scope=f"{made.setting.scope} {key[:12]}")
+    sampled_by = {key: value for key, value in asdict(one_pass.context).items() if key != "adapter"}
+    key = content_key("scope", sampled_by, system, models, index, seed, questions, one_pass.samples)
+    return replace(one_pass.context, scope=f"{one_pass.context.scope} {key[:12]}")
 
 
 async def run_pool(
@@ -124,7 +138,7 @@ async def run_pool(
     retriever: Retriever,
     concurrency: int,
     progress: Progress,
-    reach: Reach | None = None,
+    resources: Resources | None = None,
 ) -> Counter[str]:
     """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted."""
     counts: Counter[str] = Counter()
@@ -140,24 +154,28 @@ async def run_pool(
                 task.system,
                 engines,
                 retriever,
-                task.setting,
+                task.context,
                 key=job.key,
                 sample=job.sample,
                 seed=job.seed,
-                reach=reach,
+                resources=resources,
             )
             task.segment.append(trajectory)
             counts[trajectory.status] += 1
             counts["tokens"] += sum(call.new_tokens for call in trajectory.model_calls)
             failed_in_row = failed_in_row + 1 if trajectory.status == "failed" else 0
-            if failed_in_row >= GIVE_UP_AFTER:
+            if failed_in_row >= MAX_FAILURES_IN_A_ROW:
                 raise UserError(
                     f"the last {failed_in_row} trajectories failed, the last one with: {trajectory.error}\n"
-                    "Finished ones are kept; mend this and run the same command again."
+                    "Finished ones are kept; fix this and run the same command again."
                 )
             progress.advance(note=_note(counts))
 
-    await together([worker() for _ in range(min(concurrency, len(tasks)))])
+    first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
+    try:
+        await gather_or_cancel([worker() for _ in range(min(concurrency, len(tasks)))])
+    finally:
+        first_look.cancel()
     return counts
 
 
@@ -172,57 +190,62 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     Group by group, and question by question over all passes of one: what two systems ask about one question begins
     alike, and is prefilled once.
     """
-    systems = [load_system(made.system) for made in passes]
+    systems = [load_system(one_pass.system) for one_pass in passes]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
-        engines = open_engines(config.models, {name for played in roles for name in played.values()})
+        engines = open_engines(config.models, {name for models_by_role in roles for name in models_by_role.values()})
         stack.callback(lambda: runner.run(close_engines(engines)))
         retriever = open_index(config.index)
-        reach = open_reach(config, retriever)
-        stack.callback(lambda: runner.run(reach.close()))
-        looks_in = content_key(retriever.digest, reach.digest) if reach.digest else retriever.digest
+        resources = open_resources(config, retriever)
+        stack.callback(lambda: runner.run(resources.close()))
+        sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         planned: list[list[Job]] = []
         missing: list[tuple[tuple[int, int], Task]] = []
-        for made, system, played in zip(passes, systems, roles, strict=True):
-            models = {role: engines[name].fingerprint for role, name in played.items()}
-            asked = questions_digest(made.questions)
-            setting = scoped(made, asked, config.seed, models, looks_in)
-            jobs = plan_jobs(made.questions, made.samples, config.seed, made.system, setting, models, looks_in)
-            store = TrajectoryStore(made.folder)
+        for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
+            models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
+            asked = questions_digest(one_pass.questions)
+            context = with_memory_scope(one_pass, system.identity, asked, config.seed, models, sources_digest)
+            jobs = plan_jobs(
+                one_pass.questions, one_pass.samples, config.seed, system.identity, context, models, sources_digest
+            )
+            store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
-                    system=made.system,
-                    setting=asdict(setting),
+                    system=one_pass.system,
+                    setting=asdict(context),
                     models=models,
                     index=retriever.digest,
-                    sources={name: source.digest for name, source in reach.sources.items()},
+                    sources={name: source.digest for name, source in resources.sources.items()},
                     seed=config.seed,
                     questions=asked,
-                    samples=made.samples,
+                    samples=one_pass.samples,
                     keys=tuple(job.key for job in jobs),
                 )
             )
-            first, parts = made.part
-            jobs = [job for n, job in enumerate(jobs) if n // made.samples % parts == first]
+            part, parts = one_pass.part
+            jobs = [job for n, job in enumerate(jobs) if n // one_pass.samples % parts == part]
+            jobs = jobs if one_pass.first is None else jobs[: one_pass.first * one_pass.samples]
             planned.append(jobs)
             seen = _sizes(store)
             done = store.finished()
             if all(job.key in done for job in jobs):
                 continue
-            segment = stack.enter_context(store.open_segment(made.segment))
-            if _sizes(store) != seen:  # while we waited for the file, its writer went on
+            segment = stack.enter_context(store.open_segment(one_pass.segment))
+            if _sizes(store) != seen:  # another writer added to it while we waited for the file
                 done = store.finished()
             missing += [
-                ((made.group, n // made.samples), Task(job, system, setting, segment))
+                ((one_pass.group, n // one_pass.samples), Task(job, system, context, segment))
                 for n, job in enumerate(jobs)
                 if job.key not in done
             ]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
-            progress = stack.enter_context(Progress(title, total, total - len(tasks)))
-            runner.run(run_pool(tasks, engines, retriever, config.sampling.concurrency, progress, reach))
+            concurrency = config.sampling.concurrency
+            progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
+            stack.enter_context(progress)
+            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources))
     return [[job.key for job in jobs] for jobs in planned]
 
 

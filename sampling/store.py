@@ -16,6 +16,7 @@ from pathlib import Path
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, count_lines, read_record, read_segments, write_atomic
+from ratchet.plugins import short_name
 from ratchet.records import Record, Trajectory
 
 FIRST_SEGMENT = "part-0.jsonl"
@@ -47,6 +48,8 @@ def without_conversations(trajectory: Trajectory) -> Trajectory:
 
 @dataclass(frozen=True)
 class TrajectoryStore:
+    """The trajectories of one pass on disk."""
+
     folder: Path
 
     @property
@@ -77,10 +80,10 @@ class TrajectoryStore:
             )
         return manifest.keys if manifest else ()
 
-    def made_by(self) -> tuple[str, str]:
+    def system_and_policy(self) -> tuple[str, str]:
         """(the system's name, the policy) of what is planned; empty before."""
         manifest = self.manifest()
-        return (manifest.system.name, str(manifest.setting["policy"])) if manifest else ("", "")
+        return (short_name(manifest.system.name), str(manifest.setting["policy"])) if manifest else ("", "")
 
     def open_segment(self, name: str = FIRST_SEGMENT) -> Segment:
         """The file that one writer appends to. Raises UserError where another one has it."""

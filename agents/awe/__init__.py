@@ -1,4 +1,4 @@
-"""AwE, Answer with Evidence (seed paper 003): two ways to an answer, and a debate in which documents decide.
+"""AwE, Answer with Evidence (docs/papers/awe.md): two ways to an answer, and a debate in which documents decide.
 
 Knowledge-first: answer from what the model knows, retrieve for question + answer, read. Retrieval-first: retrieve for
 the question, draft, retrieve for question + draft, read these second documents alone. An advocate of each answer argues
@@ -32,12 +32,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.awe.citations import check
+from agents.awe.citations import check_citations
 from agents.core.claims import unique
 from agents.core.output import Malformed
 from agents.core.prompts.documents import KNOW, READ, documents_text, final_answer, question_text, unanimous
 from agents.core.tools import Answer, Tools
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
@@ -66,6 +66,8 @@ LABEL = re.compile(r"\s*answer[ -]?([12])\b(?:\s*:\s*(.+))?", re.IGNORECASE | re
 
 
 class Settings(Section):
+    """AwE's paths, the documents of a retrieval, and whether citations are checked."""
+
     paths: Literal["both", "knowledge", "retrieval"] = "both"
     """knowledge, retrieval: one path alone, without debate."""
     documents: int = Field(3, gt=0)
@@ -81,6 +83,7 @@ class Path:
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Debate the answers of both paths, or return the answer of one path."""
     paths = []
     if settings.paths != "retrieval":
         thinker, reader = tools.dialogue("knowledge", KNOW), tools.dialogue("knowledge_reader", READ)
@@ -102,12 +105,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, found, strict=True)))
     verdict = await judge(question.text, tools, (known.answer, retrieved.answer), arguments)
 
-    if _same(verdict, retrieved.answer) and not _same(verdict, known.answer):
+    if _same_answer(verdict, retrieved.answer) and not _same_answer(verdict, known.answer):
         evidence = unique(retrieved.passages + known.passages)
     return Answer(verdict, evidence, candidates=candidates)
 
 
 async def knowledge_first(question: str, tools: Tools, settings: Settings, thinker: Dialogue, reader: Dialogue) -> Path:
+    """Answer from memory, retrieve with question and answer, and answer again from the documents."""
     guess = final_answer(await tools.ask(thinker, question_text(question)))
     if settings.paths == "knowledge":
         tools.so_far = Answer(guess)
@@ -116,6 +120,7 @@ async def knowledge_first(question: str, tools: Tools, settings: Settings, think
 
 
 async def retrieval_first(question: str, tools: Tools, settings: Settings, drafter: Dialogue, reader: Dialogue) -> Path:
+    """Draft an answer from documents, retrieve with question and draft, and answer from the second documents alone."""
     first = await tools.search(drafter.role, question, settings.documents)
     draft = final_answer(await tools.ask(drafter, question_text(question, first)))
     if settings.paths == "retrieval":
@@ -127,10 +132,10 @@ async def retrieval_first(question: str, tools: Tools, settings: Settings, draft
 async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings) -> str:
     """The advocate's argument; with `citations: checked`, those of its claims that are valid."""
     text = f"Answer: {path.answer}\nEvidence:\n{documents_text(path.passages) or 'none'}"
-    argument = await tools.read(advocate, text, read_argument, _bare)
+    argument = await tools.read(advocate, text, read_argument, _without_marks)
     if settings.citations == "none":
         return argument
-    valid, dropped = check(argument, path.passages)
+    valid, dropped = check_citations(argument, path.passages)
     if dropped:
         claims = "".join(f"\n- {claim}" for claim in dropped)
         tools.note(advocate.role, f"{len(dropped)} of {len(valid) + len(dropped)} claims have no valid quote:{claims}")
@@ -138,11 +143,14 @@ async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings
 
 
 async def judge(question: str, tools: Tools, answers: tuple[str, str], arguments: Sequence[str]) -> str:
+    """The judge's answer, from the question, both answers and both arguments."""
     text = f"Question: {question}" + "".join(
         f"\nAnswer-{number}: {answer}\nArgument-{number}: {argument}"
         for number, (answer, argument) in enumerate(zip(answers, arguments, strict=True), 1)
     )
-    return await tools.read(tools.dialogue("judge", JUDGE), text, read_verdict, lambda said: unlabelled(said, answers))
+    return await tools.read(
+        tools.dialogue("judge", JUDGE), text, read_verdict, lambda said: verdict_without_label(said, answers)
+    )
 
 
 def read_argument(text: str) -> str:
@@ -154,23 +162,24 @@ def read_argument(text: str) -> str:
     return argument.strip()
 
 
-def _bare(text: str) -> str:
+def _without_marks(text: str) -> str:
     return text.replace(">>>", "").replace("<<<", "").strip()
 
 
 def read_verdict(text: str) -> str:
+    """The answer that the judge wrote. Raises Malformed where it names a side instead."""
     verdict = final_answer(text)
     if not verdict or LABEL.match(verdict):
         raise Malformed("Write the correct answer itself, without a label.")
     return verdict
 
 
-def unlabelled(text: str, answers: tuple[str, str]) -> str:
+def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
     """A verdict less its label; the answer that the label names where the verdict is nothing else."""
     verdict = final_answer(text)
     label = LABEL.match(verdict)
     return verdict if label is None else (label[2] or answers[int(label[1]) - 1]).strip()
 
 
-def _same(one: str, other: str) -> bool:
+def _same_answer(one: str, other: str) -> bool:
     return one.strip().casefold() == other.strip().casefold()

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from ratchet.records import Passage
 
 CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
-STAND_IN = re.compile(r"\0(\d+)\0")
-BEHIND_THE_STOP = re.compile(r"([.!?]+)((?:\s*\0\d+\0)+)")
+PLACEHOLDER = re.compile(r"\0(\d+)\0")
+CITATION_AFTER_STOP = re.compile(r"([.!?]+)((?:\s*\0\d+\0)+)")
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b[A-Za-z]\.)(?<!\b[DMS][rst]\.)\s+")
 """Not after an initial, nor after Dr., Mr., Ms. or St."""
 
 
 @dataclass(frozen=True)
 class Claim:
+    """One sentence of an argument and what it cites."""
+
     text: str
     """The sentence, without its citations."""
     citations: tuple[tuple[int, str], ...] = ()
@@ -31,11 +33,11 @@ class Claim:
         return " ".join([self.text, *(f'[{number}: "{quote}"]' for number, quote in self.citations)])
 
 
-def check(argument: str, passages: Sequence[Passage]) -> tuple[list[Claim], list[Claim]]:
+def check_citations(argument: str, passages: Sequence[Passage]) -> tuple[list[Claim], list[Claim]]:
     """(valid claims, each with its valid citations alone; the claims that were dropped)."""
     valid, dropped = [], []
-    for claim in claims_of(argument):
-        citations = tuple(c for c in claim.citations if is_in(*c, passages))
+    for claim in split_claims(argument):
+        citations = tuple(c for c in claim.citations if has_quote(*c, passages))
         if citations:
             valid.append(Claim(claim.text, citations))
         else:
@@ -43,33 +45,33 @@ def check(argument: str, passages: Sequence[Passage]) -> tuple[list[Claim], list
     return valid, dropped
 
 
-def claims_of(argument: str) -> list[Claim]:
+def split_claims(argument: str) -> list[Claim]:
     """The argument's sentences with their citations, whether these stand before the full stop or behind it."""
     citations: list[tuple[int, str]] = []
 
-    def stand_in(found: re.Match[str]) -> str:
+    def placeholder(found: re.Match[str]) -> str:
         citations.append((int(found[1]), " ".join(found[2].split())))
         return f"\0{len(citations) - 1}\0"  # a quote may hold full stops, which end no claim
 
-    text = CITATION.sub(stand_in, argument.replace("\0", ""))
-    text = BEHIND_THE_STOP.sub(r"\2\1", text)
+    text = CITATION.sub(placeholder, argument.replace("\0", ""))
+    text = CITATION_AFTER_STOP.sub(r"\2\1", text)
     claims = []
     for sentence in SENTENCE_END.split(text):
-        cited = tuple(citations[int(number)] for number in STAND_IN.findall(sentence))
-        words = re.sub(r"\s+([.!?,;])", r"\1", " ".join(STAND_IN.sub(" ", sentence).split()))
+        cited = tuple(citations[int(number)] for number in PLACEHOLDER.findall(sentence))
+        words = re.sub(r"\s+([.!?,;])", r"\1", " ".join(PLACEHOLDER.sub(" ", sentence).split()))
         if re.search(r"\w", words):
             claims.append(Claim(words, cited))
     return claims
 
 
-def is_in(number: int, quote: str, passages: Sequence[Passage]) -> bool:
+def has_quote(number: int, quote: str, passages: Sequence[Passage]) -> bool:
     """Whether document `number`, counted from 1, holds the quote."""
-    words = _plain(quote)
+    words = _normalised(quote)
     if not 1 <= number <= len(passages) or len(words.split()) < 2:
         return False
     passage = passages[number - 1]
-    return words in _plain(f"{passage.title}: {passage.text}")
+    return words in _normalised(f"{passage.title}: {passage.text}")
 
 
-def _plain(text: str) -> str:
+def _normalised(text: str) -> str:
     return " ".join(text.casefold().split())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agents.core.episode import Setting, run_episode
-from agents.core.registry import load_system
-from agents.core.resources import open_reach
+from agents.core.resources import open_resources
+from agents.core.system import RunContext, load_system, run_episode
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.records import Event, Question, Trajectory
-from retrieval.opening import open_index
+from ratchet.tasks import run_outside_event_loop
+from retrieval.loader import open_index
 
 NAME = "command line"
 """Of the question, and of its scope in the evidence memory: the command and Python share one."""
@@ -33,19 +32,12 @@ def ask(
 
     `adapter`: a LoRA folder for the roles that are trained; default: the base model. `sample`: with the temperature of
     training, not of evaluation. `watch` is called with each event as it ends. A wrong config is a UserError; what goes
-    wrong in the work is the trajectory's `status` and `error`. Index and models are opened anew by every call.
+    wrong in the work is the trajectory's `status` and `error`. Every call opens index and models; `SystemRunner` keeps
+    them open for several questions.
     """
-    if isinstance(question, str):
-        question = Question(id=NAME, text=question)
-    if not question.text.strip():
-        raise UserError("the question is empty")
-    work = _answer(question, config if isinstance(config, Config) else load_config(config), adapter, sample, watch)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as beside:  # a notebook has an event loop of its own, which cannot run another
-        return beside.submit(asyncio.run, work).result()
+    asked = as_question(question)
+    config = config if isinstance(config, Config) else load_config(config)
+    return run_outside_event_loop(lambda: asyncio.run(_answer(asked, config, adapter, sample, watch)))
 
 
 async def _answer(
@@ -55,32 +47,74 @@ async def _answer(
     sample: bool,
     watch: Callable[[Event], None] | None,
 ) -> Trajectory:
-    system = load_system(config.system)
-    index = open_index(config.index)
-    reach = open_reach(config, index)
-    how = config.sampling if sample else config.evaluation
-    setting = Setting(
-        temperature=how.temperature,
-        frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
-        top_p=how.top_p,
-        adapter=None if adapter is None else str(adapter),
-        policy="base" if adapter is None else adapter_digest(adapter),
-        scope=NAME,
-    )
-    engines = open_engines(config.models, system.models)
-    try:
+    async with SystemRunner(config) as runner:
+        return await runner.ask(question, adapter, sample=sample, watch=watch)
+
+
+class SystemRunner:
+    """The system of a config with its index, sources and models open, for any number of questions.
+
+    `async with SystemRunner(config) as runner` closes them. Every call belongs to one event loop.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._system = load_system(config.system)
+        self._index = open_index(config.index)
+        self._resources = open_resources(config, self._index)
+        self._engines = open_engines(config.models, self._system.models)
+
+    async def __aenter__(self) -> SystemRunner:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the models and the sources."""
+        try:
+            await close_engines(self._engines)
+        finally:
+            await self._resources.close()
+
+    async def ask(
+        self,
+        question: str | Question,
+        adapter: str | Path | None = None,
+        *,
+        sample: bool = False,
+        watch: Callable[[Event], None] | None = None,
+    ) -> Trajectory:
+        """Answer a question, as the function `ask` does."""
+        question = as_question(question)
+        config = self.config
+        how = config.sampling if sample else config.evaluation
+        context = RunContext(
+            temperature=how.temperature,
+            frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
+            top_p=how.top_p,
+            adapter=None if adapter is None else str(adapter),
+            policy="base" if adapter is None else adapter_digest(adapter),
+            scope=NAME,
+        )
         return await run_episode(
             question,
-            system,
-            engines,
-            index,
-            setting,
+            self._system,
+            self._engines,
+            self._index,
+            context,
             key=NAME,
             sample=0,
             seed=config.seed,
             watch=watch,
-            reach=reach,
+            resources=self._resources,
         )
-    finally:
-        await close_engines(engines)
-        await reach.close()
+
+
+def as_question(question: str | Question) -> Question:
+    """The question of a text. UserError where it is empty."""
+    if isinstance(question, str):
+        question = Question(id=NAME, text=question)
+    if not question.text.strip():
+        raise UserError("the question is empty")
+    return question

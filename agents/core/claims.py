@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.core.labels import label_with, labels_of
+from agents.core.labels import label_of_stance, labels_of
 from agents.core.tools import Tools, Unparsed
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
@@ -25,7 +25,7 @@ names in the place of words like "he" or "it". Leave out opinions and questions.
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedClaim:
     """A claim and what became of it."""
 
     claim: str
@@ -40,10 +40,10 @@ class Checked:
         return {True: "true", False: "false", None: "unverified"}[self.true]
 
 
-def one_line(text: str, most: int = CHARACTERS) -> str:
+def one_line(text: str, max_characters: int = CHARACTERS) -> str:
     """Text from outside, cut, without line breaks: it cannot begin a line of its own in a prompt."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= most else f"{flat[:most].rstrip()} ..."
+    return flat if len(flat) <= max_characters else f"{flat[:max_characters].rstrip()} ..."
 
 
 def evidence_text(passages: Iterable[Passage]) -> str:
@@ -52,6 +52,7 @@ def evidence_text(passages: Iterable[Passage]) -> str:
 
 
 def document_text(number: int, passage: Passage) -> str:
+    """A document in one line: its number, its title and its text."""
     title = f"{one_line(passage.title, 200)}: " if passage.title.strip() else ""
     return f"[{number}] {title}{one_line(passage.text)}"
 
@@ -78,17 +79,18 @@ def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
-def texts_schema(most: int, least: int = 0, longest: int = 300) -> dict[str, Any]:
-    item = {"type": "string", "minLength": 1, "maxLength": longest}
-    return {"type": "array", "items": item, "minItems": least, "maxItems": most}
+def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 300) -> dict[str, Any]:
+    """The JSON schema of a list of short texts."""
+    item = {"type": "string", "minLength": 1, "maxLength": max_characters}
+    return {"type": "array", "items": item, "minItems": min_texts, "maxItems": max_texts}
 
 
-async def extract_claims(tools: Tools, role: str, text: str, most: int) -> list[str]:
+async def extract_claims(tools: Tools, role: str, text: str, max_claims: int) -> list[str]:
     """The claims of a text, at most so many; a note says where there may be more. Raises Unparsed."""
     dialogue = tools.dialogue(role, EXTRACT)
-    said = await tools.ask(dialogue, f"Text: {text}", object_schema(claims=texts_schema(most)))
-    if len(said["claims"]) == most:
-        tools.note(role, f"took the first {most} claims (claims); there may be more")
+    said = await tools.ask(dialogue, f"Text: {text}", object_schema(claims=text_list_schema(max_claims)))
+    if len(said["claims"]) == max_claims:
+        tools.note(role, f"took the first {max_claims} claims (claims); there may be more")
     return distinct(said["claims"])
 
 
@@ -97,7 +99,9 @@ async def write_queries(tools: Tools, role: str, prompt: str, claim: str, count:
     dialogue = tools.dialogue(role, prompt)
     try:
         said = await tools.ask(
-            dialogue, f"Claim: {claim}", object_schema(queries=texts_schema(count, least=count, longest=120))
+            dialogue,
+            f"Claim: {claim}",
+            object_schema(queries=text_list_schema(count, min_texts=count, max_characters=120)),
         )
     except Unparsed as problem:
         tools.note(role, f"searched the claim itself: {problem.error}")
@@ -106,37 +110,39 @@ async def write_queries(tools: Tools, role: str, prompt: str, claim: str, count:
 
 
 async def search_all(tools: Tools, role: str, queries: Collection[str], k: int, source: str) -> list[list[Passage]]:
+    """The passages of each query; the queries are searched at once."""
     return await asyncio.gather(*(tools.search(role, query, k, source=source) for query in queries))
 
 
 def check_stances(question: Question) -> None:
     """Raises UserError where no label of the question says that a claim is true, or none that it is false."""
     for stance in ("true", "false"):
-        if label_with(labels_of(question), stance) is None:
+        if label_of_stance(labels_of(question), stance) is None:
             raise UserError(
                 f"question {question.id!r}: this system finds claims true or false, and no label has the stance "
                 f"{stance!r}: give the labels their stances, or use a system that chooses among labels (mermaid, fire)"
             )
 
 
-def overall(checked: Sequence[Checked]) -> bool | None:
+def joint_truth(checked: Sequence[CheckedClaim]) -> bool | None:
     """Of the whole text: true only where all its claims are, false where one is."""
     if any(claim.true is False for claim in checked):
         return False
     return True if checked and all(claim.true for claim in checked) else None
 
 
-def label_for(question: Question, checked: Sequence[Checked], role: str) -> str:
+def label_of_claims(question: Question, checked: Sequence[CheckedClaim], role: str) -> str:
     """The label of the outcome. Raises Unparsed where it is open and the task has no label for that."""
     stances: dict[bool | None, Stance] = {True: "true", False: "false", None: "unknown"}
-    label = label_with(labels_of(question), stances[overall(checked)])
+    label = label_of_stance(labels_of(question), stances[joint_truth(checked)])
     if label is None:
         why = "; ".join(f"{one_line(c.claim, 80)}: {c.reason}" for c in checked if c.true is None)
         raise Unparsed(role, f"no verdict, and no label that says so: {why or 'no claim to check'}")
     return label
 
 
-def turns_of(checked: Sequence[Checked]) -> tuple[Turn, ...]:
+def claim_turns(checked: Sequence[CheckedClaim]) -> tuple[Turn, ...]:
+    """One turn for each claim that was checked."""
     return tuple(
         Turn(
             round=1,
@@ -150,7 +156,7 @@ def turns_of(checked: Sequence[Checked]) -> tuple[Turn, ...]:
     )
 
 
-def reasons_of(checked: Sequence[Checked]) -> str:
+def claim_reasons(checked: Sequence[CheckedClaim]) -> str:
     """Why, claim by claim; of one claim the reason alone."""
     if len(checked) == 1:
         return checked[0].reason

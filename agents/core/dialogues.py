@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agents.core.lookahead import Draft
 from agents.core.output import Malformed, Schema, json_schema, parse_output
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
@@ -22,7 +22,7 @@ from ratchet.records import Conversation, Event, ModelCall, ParseState, Passage,
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-LEAST_ROOM = 16
+MIN_ROOM = 16
 """Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
 
 REASK = (
@@ -32,7 +32,7 @@ REASK_TEXT = "That answer cannot be used. {error}\nAnswer again, in the form ask
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """How a run plays a system: the same for every question of it."""
 
     temperature: float
@@ -45,7 +45,7 @@ class Setting:
     """'base', or the adapter's digest."""
     scope: str = "train"
     """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
-    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.scoped`)."""
+    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.with_memory_scope`)."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class OutOfBudget(Exception):
 
 
 @dataclass(frozen=True)
-class _Act:
+class _Action:
     """One completion and what its reader made of it."""
 
     completion: Completion
@@ -100,7 +100,7 @@ class _Act:
         return self.completion.text
 
 
-class Acting:
+class Dialogues:
     """One trajectory's dialogues and its record; `agents.core.tools.Tools`, which systems get, adds search and more.
 
     Calls may run at once (asyncio.gather), each on a dialogue of its own. Events are kept in the order in which they
@@ -112,18 +112,18 @@ class Acting:
         self,
         config: SystemConfig,
         engines: Mapping[str, Engine],
-        setting: Setting,
+        context: RunContext,
         seed: int,
         watch: Callable[[Event], None] | None = None,
     ) -> None:
         self.config = config
-        self._engines, self._setting, self._seed, self._watch = engines, setting, seed, watch
+        self._engines, self._context, self._seed, self._watch = engines, context, seed, watch
         self._dialogues: list[Dialogue] = []
         self._calls: list[int] = []
         self._full: set[int] = set()
         self._events: list[Event | None] = []
-        self._began = time.monotonic()
-        self._over = False
+        self._started = time.monotonic()
+        self._closed = False
         self.so_far = Answer("")
         """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
         is malformed or out of budget. Set it where nothing runs at once, so that it does not depend on who is faster.
@@ -184,13 +184,13 @@ class Acting:
         dialogue: Dialogue,
         text: str,
         reader: Callable[[str], T],
-        otherwise: Callable[[str], T] | None = None,
+        fallback: Callable[[str], T] | None = None,
         role: str | None = None,
     ) -> T:
         """Say `text` in the dialogue and return what `reader` makes of the model's answer, free text in some form.
 
         A reader raises Malformed where the text is not in its form: the action is recorded as malformed, so it is
-        counted and never trained on. The config's policy may ask again; after that `otherwise`, the method's own rule
+        counted and never trained on. The config's policy may ask again; after that `fallback`, the method's own rule
         for such text, decides. An answer that was cut off is malformed too, but is read if it can be. Raises Unparsed
         where there is no such rule, OutOfBudget, EngineError.
         """
@@ -206,26 +206,26 @@ class Acting:
             text = REASK_TEXT.format(error=error)
         with contextlib.suppress(Malformed):
             return reader(said)
-        if otherwise is None:
+        if fallback is None:
             raise Unparsed(role, error)
-        return otherwise(said)
+        return fallback(said)
 
     async def draft(
         self,
         dialogue: Dialogue,
         text: str,
-        begun: Sequence[int],
-        most: int,
+        prefix: Sequence[int],
+        max_tokens: int,
         keep: Callable[[Draft], int],
         logprobs: bool = False,
         role: str | None = None,
     ) -> Draft:
-        """Say `text`, begin the answer with the ids `begun`, and let the model go on for at most `most` tokens.
+        """Say `text`, begin the answer with the ids `prefix`, and let the model add at most `max_tokens` tokens.
 
         `keep` says how many of the new ids are used: 0, all, or any number between (`Draft.tokens` counts them). The
-        dialogue ends here: open another for the next look-ahead, begun with what was begun and used so far. Raises
-        OutOfBudget, also where not one token could be said; EngineError, also where log-probabilities were asked for
-        and do not come; UserError from an engine that takes no token ids.
+        dialogue ends here: for the next look-ahead open another one, whose `prefix` is this one and the ids used since.
+        Raises OutOfBudget, also where there is no room for one token; EngineError, also where log-probabilities are
+        missing; UserError from an engine that takes no token ids.
         """
         drafts: list[Draft] = []
 
@@ -241,7 +241,9 @@ class Acting:
             return dialogue.draft(completion, drafts[0].kept)
 
         role = role or dialogue.role
-        act = await self._act(dialogue, role, text, _free, begun=begun, most=most, place=place, logprobs=logprobs)
+        act = await self._act(
+            dialogue, role, text, _free, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
+        )
         if not act.completion.ids:
             raise self._no_room(role, dialogue)
         return drafts[0]
@@ -250,7 +252,7 @@ class Acting:
 
     def close(self) -> None:
         """End what still runs beside a branch that failed: its next call or search is cancelled."""
-        self._over = True
+        self._closed = True
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -262,7 +264,7 @@ class Acting:
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started
 
     # One action
 
@@ -275,43 +277,43 @@ class Acting:
         constrain: dict[str, Any] | None = None,
         attempt: int = 0,
         *,
-        begun: Sequence[int] = (),
-        most: int | None = None,
+        prefix: Sequence[int] = (),
+        max_tokens: int | None = None,
         place: Callable[[Completion], tuple[int, int]] | None = None,
         logprobs: bool = False,
-    ) -> _Act:
+    ) -> _Action:
         """One completion in the dialogue, recorded."""
         number = self._dialogues.index(dialogue)
         config, engine = self.role(role), self._engine(dialogue.model)
         if number in self._full:
             raise self._no_room(role, dialogue)
         dialogue.user(text)
-        dialogue.begin(begun)
-        most = config.max_tokens if most is None else min(most, config.max_tokens)
+        dialogue.continue_assistant(prefix)
+        max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
         room = engine.max_context - len(dialogue.ids)
-        if room < min(LEAST_ROOM, most):
+        if room < min(MIN_ROOM, max_tokens):
             self._full.add(number)
             raise self._no_room(role, dialogue)
         params = SamplingParams(
-            temperature=self._setting.temperature if config.trainable else self._setting.frozen_temperature,
-            top_p=self._setting.top_p,
-            max_tokens=min(most, room),
+            temperature=self._context.temperature if config.trainable else self._context.frozen_temperature,
+            top_p=self._context.top_p,
+            max_tokens=min(max_tokens, room),
             seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,
             schema=constrain,
             logprobs=logprobs,
         )
         self._calls[number] += 1
         slot, at = self._start()
-        adapter = self._setting.adapter if config.trainable else None
+        adapter = self._context.adapter if config.trainable else None
         messages = list(dialogue.messages)
-        if begun:
-            messages.append({"role": "assistant", "content": dialogue.chat.decode(begun)})
+        if prefix:
+            messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
         completion = await engine.generate(dialogue.ids, params, adapter, messages)
         if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
             raise EngineError(f"{role}: no end after {len(completion.ids)} tokens in the time one request may take")
         if logprobs and len(completion.logprobs or ()) != len(completion.ids):
             raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
-        value, error = _read(completion, reader, whole=place is None)
+        value, error = _read(completion, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
         state: ParseState = "malformed" if error else "free" if reader is _free else "ok"
         self._finish(
@@ -330,13 +332,15 @@ class Acting:
                 cached_tokens=completion.cached_tokens,
                 new_tokens=len(completion.ids),
                 at=at,
-                seconds=time.monotonic() - self._began - at,
+                seconds=time.monotonic() - self._started - at,
             ),
         )
-        cut_by_context = completion.finish_reason == "context" or (completion.finish_reason == "length" and room < most)
+        cut_by_context = completion.finish_reason == "context" or (
+            completion.finish_reason == "length" and room < max_tokens
+        )
         if cut_by_context:
             self._full.add(number)
-        return _Act(completion, error, value, cut_by_context)
+        return _Action(completion, error, value, cut_by_context)
 
     def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         return config.examples or examples
@@ -355,10 +359,10 @@ class Acting:
             raise UserError(f"no model named {model!r} is open; name it under `models`") from None
 
     def _start(self) -> tuple[int, float]:
-        if self._over:
+        if self._closed:
             raise asyncio.CancelledError
         self._events.append(None)
-        return len(self._events) - 1, time.monotonic() - self._began
+        return len(self._events) - 1, time.monotonic() - self._started
 
     def _finish(self, slot: int, event: Event) -> None:
         self._events[slot] = event
@@ -371,12 +375,12 @@ def _free(text: str) -> str:
     return text
 
 
-def _read(completion: Completion, reader: Callable[[str], Any], whole: bool) -> tuple[Any, str]:
+def _read(completion: Completion, reader: Callable[[str], Any], must_end: bool) -> tuple[Any, str]:
     """(what the reader made of it, '') or (None, what is wrong).
 
-    Where the answer must be `whole`, one that was cut off is wrong even where it happens to parse.
+    `must_end`: an answer that was cut off is wrong even where it happens to parse.
     """
-    if whole and completion.finish_reason != "stop":
+    if must_end and completion.finish_reason != "stop":
         return None, f"cut off ({completion.finish_reason}) after {len(completion.ids)} tokens"
     try:
         return reader(completion.text), ""

@@ -1,7 +1,7 @@
 """Tasks with a closed set of answers: what a prompt says of them, and how a model's verdict is read.
 
 Labels come from the task (`Question.labels`), so one system verifies claims, answers exams, and judges evidence. What a
-text out of form comes to is read by `agents/core/prose.py`.
+text out of form comes to is read by `agents/core/label_mentions.py`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.core.dialogues import Acting, Answer
+from agents.core.dialogues import Answer, Dialogues
+from agents.core.label_mentions import ends_in_label_list, label_alone, mentioned_label, normalised_words
 from agents.core.output import Malformed
 from agents.core.prompts.documents import unanimous
-from agents.core.prose import alone, ends_list, key, mentioned_label
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Stance
 
@@ -21,7 +21,7 @@ from ratchet.records import Label, Question, Stance
 class Verdict:
     """What a model said and the label that it came to."""
 
-    said: str
+    text: str
     label: str
     """"" where none can be told."""
     reasons: str
@@ -48,7 +48,7 @@ def labels_text(labels: Sequence[Label]) -> str:
     return "\n".join(f"{label.name}: {label.meaning}" if label.meaning else label.name for label in labels)
 
 
-def ending(labels: Sequence[Label]) -> str:
+def verdict_instructions(labels: Sequence[Label]) -> str:
     """How a text that gives a verdict has to end: what `read_verdict` reads."""
     return f"End with one of these labels, alone on the last line:\n{labels_text(labels)}"
 
@@ -70,12 +70,12 @@ def read_label(text: str, labels: Sequence[Label]) -> str:
 def read_verdict(text: str, labels: Sequence[Label]) -> Verdict:
     """Reasons, then the label alone on the last line. Raises Malformed."""
     lines = text.splitlines()
-    while lines and not key(lines[-1]) and not alone(lines[-1], labels):
+    while lines and not normalised_words(lines[-1]) and not label_alone(lines[-1], labels):
         lines.pop()
-    label = alone(lines[-1], labels) if lines else ""
+    label = label_alone(lines[-1], labels) if lines else ""
     if not label:
         raise Malformed(f"the last line is not one of the labels {names(labels)}")
-    if ends_list(lines, labels):
+    if ends_in_label_list(lines, labels):
         raise Malformed(f"the last lines are a list of labels; end with one of them: {names(labels)}")
     return Verdict(text, label, "\n".join(lines[:-1]).strip())
 
@@ -85,12 +85,12 @@ def mentioned_verdict(text: str, labels: Sequence[Label]) -> Verdict:
     return Verdict(text, mentioned_label(text, labels), text.strip())
 
 
-def label_with(labels: Sequence[Label], stance: Stance) -> str | None:
+def label_of_stance(labels: Sequence[Label], stance: Stance) -> str | None:
     """The first label of that stance; None where the task has none."""
     return next((label.name for label in labels if label.stance == stance), None)
 
 
-def common_answer(verdicts: Mapping[str, Verdict]) -> Answer:
+def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
     """What speakers come to without a judge: the label that all of them give, with their reasons, or no label."""
     candidates = {speaker: verdict.label for speaker, verdict in verdicts.items()}
     label = unanimous(candidates.values())
@@ -98,7 +98,7 @@ def common_answer(verdicts: Mapping[str, Verdict]) -> Answer:
     return Answer(label, explanation="\n\n".join(reasons), candidates=candidates)
 
 
-def concluded(tools: Acting, answer: Answer, role: str) -> Answer:
+def require_label(tools: Dialogues, answer: Answer, role: str) -> Answer:
     """The answer; where it comes to no label it is unparsed, with all that was said on the way.
 
     The label is then the one that the system had in hand, with the reasons for it, if there is one.

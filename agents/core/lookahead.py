@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Draft:
+    """What a model said in a look-ahead, and how much of it is used."""
+
     ids: tuple[int, ...]
     """As sampled, the end-of-turn token included where the model ended its turn."""
     text: str
@@ -22,7 +24,7 @@ class Draft:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """The ids that are used, without the end-of-turn token: with them the next answer is begun."""
+        """The ids that are used, without the end-of-turn token: the next answer starts with them."""
         return self.ids[: self.kept - 1] if self.finished else self.ids[: self.kept]
 
     @property

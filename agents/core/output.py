@@ -7,12 +7,22 @@ from functools import cache
 from typing import Any
 
 import jsonschema
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ratchet.text import read_json
 
 Schema = dict[str, Any] | type[BaseModel]
 FENCE = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
+
+
+def _drop_docstring(schema: dict[str, Any]) -> None:
+    schema.pop("description", None)
+
+
+class JsonObject(BaseModel):
+    """A JSON object that a model writes. Docstrings of its classes are no part of the schema that the engine gets."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_drop_docstring)
 
 
 class Malformed(Exception):

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import Config, parse
+from ratchet.config import Config, MemoryConfig
 from ratchet.records import content_key
-from retrieval.encoders.embedder import Embed, open_embedder
+from retrieval.encoders.dense import Embed, open_embedder
 from retrieval.index import Retriever
-from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory
 from retrieval.sources.source import Source
 
 INDEX = "index"
@@ -21,11 +21,14 @@ INDEX = "index"
 
 
 def no_embedder(texts: Sequence[str]) -> np.ndarray:
+    """The embedder of a run without one. Raises AssertionError."""
     raise AssertionError("this run has no embedder")
 
 
 @dataclass(frozen=True)
-class Reach:
+class Resources:
+    """The sources, the evidence memory and the embedder of a run."""
+
     sources: Mapping[str, Source] = field(default_factory=dict)
     memory: Memory | None = None
     embed: Embed = no_embedder
@@ -40,13 +43,13 @@ class Reach:
                 stack.callback(self.memory.close)
 
 
-def open_reach(config: Config, retriever: Retriever) -> Reach:
+def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, memory and embedder of a config. The embedder's model is loaded by the first text. UserError."""
-    from retrieval.sources.opening import open_sources
+    from retrieval.sources.registry import open_sources
 
     sources = open_sources(config.sources, retriever, config.embedder)
-    memory = Memory(parse(MemoryConfig, config.memory, "memory"), config.folder / "memory")
+    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
-    if config.memory:
+    if config.memory is not None:
         facts["memory"] = memory.digest
-    return Reach(sources, memory, open_embedder(config.embedder), content_key("reach", facts) if facts else "")
+    return Resources(sources, memory, open_embedder(config.embedder), content_key("reach", facts) if facts else "")

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.dialogues import Acting, Answer, OutOfBudget, Setting, Unparsed
-from agents.core.labels import label_with
-from agents.core.resources import INDEX, Reach
+from agents.core.dialogues import Answer, Dialogues, OutOfBudget, RunContext, Unparsed
+from agents.core.labels import label_of_stance
+from agents.core.resources import INDEX, Resources
 from inference.engine import Engine
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Event, Note, Passage, Question, Recall, Search, ToolCall
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
-from retrieval.sources.source import Found, Source, ToolFault, ToolSpec
+from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
 
-__all__ = ["Answer", "OutOfBudget", "Setting", "Tools", "Unparsed"]
+__all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 
 
-class Tools(Acting):
+class Tools(Dialogues):
     """One trajectory's tools and its record. Calls may run at once (asyncio.gather)."""
 
     def __init__(
@@ -34,14 +34,14 @@ class Tools(Acting):
         config: SystemConfig,
         engines: Mapping[str, Engine],
         retriever: Retriever,
-        setting: Setting,
+        context: RunContext,
         seed: int,
         watch: Callable[[Event], None] | None = None,
-        reach: Reach | None = None,
+        resources: Resources | None = None,
         question: Question | None = None,
     ) -> None:
-        super().__init__(config, engines, setting, seed, watch)
-        self._retriever, self._reach, self._question = retriever, reach or Reach(), question
+        super().__init__(config, engines, context, seed, watch)
+        self._retriever, self._resources, self._question = retriever, resources or Resources(), question
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
         """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
@@ -64,12 +64,12 @@ class Tools(Acting):
                 offset=offset,
                 passages=tuple(passages),
                 at=at,
-                seconds=time.monotonic() - self._began - at,
+                seconds=time.monotonic() - self._started - at,
             ),
         )
         return passages
 
-    async def offered(self, sources: Collection[str]) -> dict[str, ToolSpec]:
+    async def tool_specs(self, sources: Collection[str]) -> dict[str, ToolSpec]:
         """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""
         specs: dict[str, ToolSpec] = {}
         for name in sources:
@@ -79,20 +79,22 @@ class Tools(Acting):
                 specs[spec.name] = spec
         return specs
 
-    async def call(self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]) -> Found:
-        """Call a tool of one of these sources. What it refuses (bad arguments) is Found.error, words for a model.
+    async def call(
+        self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]
+    ) -> ToolResult:
+        """Call a tool of one of these sources. What it refuses (bad arguments) is ToolResult.error, words for a model.
 
         Raises SourceError where the service behind it cannot be reached.
         """
         specs = {spec.name: name for name in sources for spec in await self._source(name).tools()}
         slot, at = self._start()
         if tool not in specs:
-            found = Found(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}.")
+            found = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}.")
         else:
             try:
                 found = await self._source(specs[tool]).call(tool, arguments, k)
-            except ToolFault as fault:
-                found = Found(error=str(fault))
+            except ToolError as fault:
+                found = ToolResult(error=str(fault))
         self._finish(
             slot,
             ToolCall(
@@ -104,21 +106,21 @@ class Tools(Acting):
                 passages=found.passages,
                 error=found.error,
                 at=at,
-                seconds=time.monotonic() - self._began - at,
+                seconds=time.monotonic() - self._started - at,
             ),
         )
         return found
 
-    async def recall(self, role: str, entities: Sequence[str], text: str, meaning: bool = False) -> list[Evidence]:
+    async def recall(self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False) -> list[Evidence]:
         """Evidence that other questions of the same scope left under these entities, the most fitting first.
 
-        `meaning`: by what the evidence is about and not by its name alone, against `text`.
+        `by_meaning`: by what the evidence is about and not by its name alone, against `text`.
         """
         slot, at = self._start()
-        memory, asked = self._reach.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id if self._question else ""
         assert memory is not None, "a run always has a memory"
-        embed = self._reach.embed if meaning else None
-        found = await asyncio.to_thread(memory.recall, entities, text, self._setting.scope, asked, embed)
+        embed = self._resources.embed if by_meaning else None
+        found = await asyncio.to_thread(memory.recall, entities, text, self._context.scope, asked, embed)
         self._finish(
             slot,
             Recall(
@@ -126,7 +128,7 @@ class Tools(Acting):
                 entities=tuple(entities),
                 passages=tuple(piece.passage for piece in found),
                 at=at,
-                seconds=time.monotonic() - self._began - at,
+                seconds=time.monotonic() - self._started - at,
             ),
         )
         return found
@@ -136,15 +138,15 @@ class Tools(Acting):
 
         `text`: what it was looked up for, such as the claim.
         """
-        memory, asked = self._reach.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id if self._question else ""
         assert memory is not None, "a run always has a memory"
-        new = await asyncio.to_thread(memory.remember, entities, passages, text, self._setting.scope, asked)
+        new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
         self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}")
         return new
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1, by the config's `embedder`."""
-        return await asyncio.to_thread(self._reach.embed, texts)
+        return await asyncio.to_thread(self._resources.embed, texts)
 
     def note(self, role: str, text: str) -> None:
         """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log."""
@@ -156,8 +158,8 @@ class Tools(Acting):
         labels = self._question.labels if self._question else ()
         if not config.examples or len(labels) < 2:
             return super()._examples(config, examples)
-        named = {"<true>": label_with(labels, "true") or labels[0].name}
-        named["<false>"] = label_with(labels, "false") or labels[1].name
+        named = {"<true>": label_of_stance(labels, "true") or labels[0].name}
+        named["<false>"] = label_of_stance(labels, "false") or labels[1].name
 
         def filled(text: str) -> str:
             for mark, name in named.items():
@@ -168,9 +170,9 @@ class Tools(Acting):
 
     def _source(self, name: str) -> Source:
         try:
-            return self._reach.sources[name]
+            return self._resources.sources[name]
         except KeyError:
-            known = did_you_mean(name, self._reach.sources)
+            known = did_you_mean(name, self._resources.sources)
             raise UserError(
                 f"sources: the system searches {name!r}, which the config has not{known}; offline, for example: "
                 f"sources: {{{name}: {{service: tavily, mode: local}}}}"

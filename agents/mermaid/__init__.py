@@ -1,4 +1,4 @@
-"""MERMAID (seed paper 001, arXiv 2601.22361): verifying claims with an evidence memory that is shared between them.
+"""MERMAID (2026, arXiv 2601.22361): verifying claims with an evidence memory that is shared between them.
 
 The Decomposer takes the claim apart into triplets (subject, relation, object, attributions) and topical keywords. The
 memory is asked for what earlier claims left under the same entities, the subjects and objects. The Executor then works
@@ -35,13 +35,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agents.core.claims import document_text, one_line
-from agents.core.labels import label_with, labels_of, labels_text, task_text
+from agents.core.labels import label_of_stance, labels_of, labels_text, task_text
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
-from agents.mermaid.decompose import DECOMPOSE, Decomposition, entities_of, facts_text, names_in
+from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, facts_text, names_in
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
-from retrieval.sources.source import Found
+from retrieval.sources.source import ToolResult
 
 ROLES = ("decomposer", "executor")
 
@@ -63,6 +63,8 @@ UNCERTAIN = Label(name="UNCERTAIN", meaning="the evidence does not settle it", s
 
 
 class Settings(Section):
+    """The tools, the steps, the evidence memory, and the paper's open questions."""
+
     tools: tuple[str, ...] = Field(("search",), min_length=1)
     """Names under `sources`: all their tools are offered."""
     documents: int = Field(3, gt=0)
@@ -76,7 +78,7 @@ class Settings(Section):
     uncertain: bool = False
 
 
-class Work:
+class Evidence:
     """What the Executor was shown of the world, with one number for each document."""
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class Work:
         self._numbers: dict[str, int] = {}
 
     @property
-    def evidence(self) -> tuple[Passage, ...]:
+    def passages(self) -> tuple[Passage, ...]:
         return tuple((self.recalled | self.found).values())
 
     def shown(self, passages: Sequence[Passage]) -> str:
@@ -99,34 +101,38 @@ class Work:
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Decompose the claim, recall evidence, verify it with tools, and remember what was found."""
     labels = labels_of(question)
-    if settings.uncertain and label_with(labels, "unknown") is None:
+    if settings.uncertain and label_of_stance(labels, "unknown") is None:
         labels = (*labels, UNCERTAIN)
     facts, entities = "", names_in(question.text)
     if settings.decomposer:
         parts = await tools.ask(tools.dialogue("decomposer", DECOMPOSE), task_text(question), Decomposition)
         facts, entities = facts_text(parts), entities_of(parts)
     remembers = settings.memory != "off" and bool(entities)
-    work, turns = Work(), list[Turn]()
+    evidence, turns = Evidence(), list[Turn]()
     if remembers:
-        pieces = await tools.recall("executor", entities, question.text, meaning=settings.memory == "meaning")
-        work.recalled = {piece.passage.id: piece.passage for piece in pieces}
-    if work.recalled:
-        told = f"recalled {len(work.recalled)} document(s)"
-        turns.append(Turn(round=1, speaker="memory", query=", ".join(entities), passages=(*work.recalled,), said=told))
-    opening = opening_text(question, facts, work)
-    answer = await execute(question, tools, settings, labels, opening, work, turns)
-    if remembers and work.found:
-        await tools.remember("executor", entities, list(work.found.values()), question.text)
+        pieces = await tools.recall("executor", entities, question.text, by_meaning=settings.memory == "meaning")
+        evidence.recalled = {piece.passage.id: piece.passage for piece in pieces}
+    if evidence.recalled:
+        summary = f"recalled {len(evidence.recalled)} document(s)"
+        turns.append(
+            Turn(round=1, speaker="memory", query=", ".join(entities), passages=(*evidence.recalled,), said=summary)
+        )
+    first_message = first_message_text(question, facts, evidence)
+    answer = await execute(question, tools, settings, labels, first_message, evidence, turns)
+    if remembers and evidence.found:
+        await tools.remember("executor", entities, list(evidence.found.values()), question.text)
     return answer
 
 
-def opening_text(question: Question, facts: str, work: Work) -> str:
+def first_message_text(question: Question, facts: str, evidence: Evidence) -> str:
+    """The Executor's first message: the claim, its facts and the recalled evidence."""
     parts = [task_text(question)]
     if facts:
         parts.append(f"What it says:\n{facts}")
-    if work.recalled:
-        parts.append(f"Evidence recalled from earlier claims:\n{work.shown(list(work.recalled.values()))}")
+    if evidence.recalled:
+        parts.append(f"Evidence recalled from earlier claims:\n{evidence.shown(list(evidence.recalled.values()))}")
     return "\n\n".join(parts)
 
 
@@ -136,44 +142,44 @@ async def execute(
     settings: Settings,
     labels: Sequence[Label],
     text: str,
-    work: Work,
+    evidence: Evidence,
     turns: list[Turn],
 ) -> Answer:
     """Thought, action, observation, up to the verdict."""
-    specs = await tools.offered(settings.tools)
+    specs = await tools.tool_specs(settings.tools)
     system = EXECUTE.format(form=question.form, tools=tools_text(specs), labels=labels_text(labels))
     dialogue = tools.dialogue("executor", system)
-    made: set[str] = set()
+    calls_made: set[str] = set()
     step = 0
     while True:
         step += 1
         last = step == settings.steps
-        look = settings.look_first and step == 1 and not work.recalled
-        schema = action_schema(specs, labels, last, look)
+        require_call = settings.look_first and step == 1 and not evidence.recalled
+        schema = action_schema(specs, labels, last, require_call)
         said = await tools.ask(dialogue, f"{text}\n\n{LAST}" if last else text, schema)
         thought = said["thought"].strip()
         if "verdict" in said:
             turns.append(Turn(round=step, speaker="executor", said=thought, verdict=said["verdict"]))
             stopped = f"verdict at step {step}" + (", the last of the budget" if last else "")
-            return Answer(said["verdict"], work.evidence, explanation=thought, turns=tuple(turns), stopped=stopped)
+            return Answer(said["verdict"], evidence.passages, explanation=thought, turns=tuple(turns), stopped=stopped)
         tool, arguments = said["action"], said["arguments"]
         call = f"{tool} {json.dumps(arguments, ensure_ascii=False)}"
         passages: tuple[Passage, ...] = ()
-        if settings.repeats == "refuse" and signature(tool, arguments) in made:
+        if settings.repeats == "refuse" and signature(tool, arguments) in calls_made:
             tools.note("executor", f"refused a repeated call: {call}")
             text = REFUSED
         else:
             found = await tools.call("executor", tool, arguments, settings.documents, settings.tools)
             passages = documents_of(found, call, tool)
-            text = observation(found, passages, work)
-            work.found |= {passage.id: passage for passage in passages}
-        made.add(signature(tool, arguments))
+            text = observation_text(found, passages, evidence)
+            evidence.found |= {passage.id: passage for passage in passages}
+        calls_made.add(signature(tool, arguments))
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
-        tools.so_far = Answer("", work.evidence, turns=tuple(turns))
+        tools.so_far = Answer("", evidence.passages, turns=tuple(turns))
 
 
-def documents_of(found: Found, call: str, tool: str) -> tuple[Passage, ...]:
+def documents_of(found: ToolResult, call: str, tool: str) -> tuple[Passage, ...]:
     """What a call found; text that is no document becomes one."""
     if found.error or found.passages or not found.text.strip():
         return found.passages
@@ -181,10 +187,11 @@ def documents_of(found: Found, call: str, tool: str) -> tuple[Passage, ...]:
     return (Passage(id=name, document_id=name, title=tool, text=found.text),)
 
 
-def observation(found: Found, passages: Sequence[Passage], work: Work) -> str:
+def observation_text(found: ToolResult, passages: Sequence[Passage], evidence: Evidence) -> str:
+    """What a call returned, as the Executor reads it."""
     if found.error:
         return f"The call failed: {one_line(found.error, 300)}"
-    return f"Evidence found:\n{work.shown(passages) or 'nothing'}"
+    return f"Evidence found:\n{evidence.shown(passages) or 'nothing'}"
 
 
 def signature(tool: str, arguments: dict[str, Any]) -> str:

@@ -14,19 +14,19 @@ from agents.core.claims import object_schema, one_line
 from ratchet.records import Label
 from retrieval.sources.source import ToolSpec
 
-DEEPEST = 5
+MAX_DEPTH = 5
 """Levels of a tool's arguments that are spelt out."""
-MOST = 8
+MAX_ALTERNATIVES = 8
 """Fields of an object, and alternatives of a value, that are spelt out."""
-LONGEST = 200
+MAX_CHARACTERS = 200
 """Characters of a text among the arguments."""
-BIGGEST = 10**9
+MAX_INTEGER = 10**9
 
 
 def action_schema(
-    specs: Mapping[str, ToolSpec], labels: Sequence[Label], last: bool, look: bool = False
+    specs: Mapping[str, ToolSpec], labels: Sequence[Label], last: bool, require_call: bool = False
 ) -> dict[str, Any]:
-    """`last`: nothing but a verdict. `look`: no verdict yet."""
+    """`last`: nothing but a verdict. `require_call`: no verdict yet."""
     thought = {"type": "string", "maxLength": 600}
     verdict = object_schema(thought=thought, verdict={"enum": [label.name for label in labels]})
     if last:
@@ -35,7 +35,7 @@ def action_schema(
         object_schema(thought=thought, action={"enum": [name]}, arguments=arguments_schema(spec.schema))
         for name, spec in specs.items()
     ]
-    return {"anyOf": calls if look else [*calls, verdict]}
+    return {"anyOf": calls if require_call else [*calls, verdict]}
 
 
 def tools_text(specs: Mapping[str, ToolSpec]) -> str:
@@ -44,8 +44,8 @@ def tools_text(specs: Mapping[str, ToolSpec]) -> str:
     for name, spec in specs.items():
         fields = arguments_schema(spec.schema).get("properties", {})
         given = spec.schema.get("properties", {})
-        told = [f'"{one_line(key)}": {_meaning(given.get(key), part)}' for key, part in fields.items()]
-        lines.append(f"{one_line(name)} {{{', '.join(told)}}}: {one_line(spec.about, 300)}")
+        summary = [f'"{one_line(key)}": {_meaning(given.get(key), part)}' for key, part in fields.items()]
+        lines.append(f"{one_line(name)} {{{', '.join(summary)}}}: {one_line(spec.about, 300)}")
     return "\n".join(lines)
 
 
@@ -62,54 +62,61 @@ def arguments_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     Anybody's server writes these schemas. What is left out (patterns, formats, references to other files, recursion)
     could not be compiled, might run for ever, or would be fetched; the tool itself refuses what does not fit.
     """
-    kept = _kept(schema, schema, 0)
+    kept = _simplified(schema, schema, 0)
     return kept if kept.get("type") == "object" else {"type": "object"}
 
 
-def _kept(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    if not isinstance(schema, Mapping) or depth > DEEPEST:
+def _simplified(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return {}
     if "$ref" in schema:
-        return _kept(_pointed(schema["$ref"], root), root, depth + 1)
+        return _simplified(_resolve_reference(schema["$ref"], root), root, depth + 1)
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(choices, list) and choices and all(isinstance(c, str | int | float | None) for c in choices):
         return {"enum": list(dict.fromkeys(choices))}
     either = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(either, list) and either:
-        return {"anyOf": [_kept(part, root, depth + 1) for part in either[:MOST]]}
+        return {"anyOf": [_simplified(part, root, depth + 1) for part in either[:MAX_ALTERNATIVES]]}
     kind = schema.get("type")
     if isinstance(kind, list) and kind:
         return {
-            "anyOf": [_kept({**schema, "type": one}, root, depth + 1) for one in kind[:MOST] if isinstance(one, str)]
+            "anyOf": [
+                _simplified({**schema, "type": one}, root, depth + 1)
+                for one in kind[:MAX_ALTERNATIVES]
+                if isinstance(one, str)
+            ]
         }
     if kind == "object":
-        return _kept_object(schema, root, depth)
+        return _simplified_object(schema, root, depth)
     if kind == "array":
-        return {"type": "array", "items": _kept(schema.get("items"), root, depth + 1), "maxItems": 10}
+        return {"type": "array", "items": _simplified(schema.get("items"), root, depth + 1), "maxItems": 10}
     if kind == "string":
-        return {"type": "string", "maxLength": min(_whole(schema.get("maxLength"), 0, LONGEST), LONGEST)}
+        return {
+            "type": "string",
+            "maxLength": min(_integer(schema.get("maxLength"), 0, MAX_CHARACTERS), MAX_CHARACTERS),
+        }
     if kind == "integer":
-        least = _whole(schema.get("minimum"), -BIGGEST, -BIGGEST)
-        return {"type": kind, "minimum": least, "maximum": _whole(schema.get("maximum"), least, BIGGEST)}
+        minimum = _integer(schema.get("minimum"), -MAX_INTEGER, -MAX_INTEGER)
+        return {"type": kind, "minimum": minimum, "maximum": _integer(schema.get("maximum"), minimum, MAX_INTEGER)}
     return {"type": kind} if kind in ("boolean", "null", "number") else {}
 
 
-def _kept_object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _simplified_object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         takes_any = schema.get("additionalProperties", True) is not False
         return {"type": "object"} if takes_any else object_schema()
     required = schema.get("required")
     needed = [name for name in required if name in properties] if isinstance(required, list) else []
-    names = dict.fromkeys([*needed, *list(properties)[:MOST]])
-    fields = {name: _kept(properties[name], root, depth + 1) for name in names}
+    names = dict.fromkeys([*needed, *list(properties)[:MAX_ALTERNATIVES]])
+    fields = {name: _simplified(properties[name], root, depth + 1) for name in names}
     for name in needed:
         if fields[name].get("type") == "string" and fields[name]["maxLength"] > 0:
             fields[name]["minLength"] = 1
     return {"type": "object", "properties": fields, "required": needed, "additionalProperties": False}
 
 
-def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
+def _resolve_reference(reference: Any, root: Mapping[str, Any]) -> Any:
     """The part of the same schema that a reference points to."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return {}
@@ -119,6 +126,8 @@ def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
     return part
 
 
-def _whole(value: Any, least: int, otherwise: int) -> int:
-    """A whole number of at least `least`; `otherwise` where the schema says nothing, or nonsense."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= BIGGEST else otherwise
+def _integer(value: Any, minimum: int, default: int) -> int:
+    """A whole number of at least `minimum`; `default` where the schema says nothing, or nonsense."""
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= MAX_INTEGER else default
+    )

@@ -1,6 +1,7 @@
-"""mRAG, the multi-agent RAG of CIIR@LiveRAG 2025 (seed paper 002): a coordinator and eight agents.
+"""mRAG, the multi-agent RAG of CIIR@LiveRAG 2025 (Salemi et al. 2025, arXiv 2506.10844): a coordinator and
+eight agents.
 
-Algorithm 1 is `coordinator.py`, algorithm 2 `searcher.py`; figures 15 to 21 are `schemas.py` (fields) and `paper.py`
+Algorithm 1 is `coordinator.py`, algorithm 2 `coordinator.py`; figures 15 to 21 are `schemas.py` (fields) and `paper.py`
 (words, ours). Budget: 30 calls of agents, a query continued at most 5 times, each conversation within its model's
 context. Price of one question: one model call per coordinator turn, one per agent called, and for the searcher one
 for the query and one for every two documents.

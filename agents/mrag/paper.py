@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.mrag.prompt_style import FoundDocuments, PageJudgement, Refusal, passage_text
 from agents.mrag.schemas import (
     INPUTS,
     OUTPUTS,
@@ -20,8 +21,7 @@ from agents.mrag.schemas import (
     variant,
 )
 from agents.mrag.settings import Settings
-from agents.mrag.style import Found, Refused, Verdict, passage_text
-from agents.mrag.work import Page, Work
+from agents.mrag.state import Page, State
 
 ONLY_JSON = "Write that one JSON object and nothing else."
 
@@ -103,6 +103,8 @@ and write one JSON object with
 
 
 class Paper:
+    """The paper's style of prompts (`style: paper`)."""
+
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
         self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
@@ -122,22 +124,22 @@ class Paper:
     def examples(self, agent: str) -> tuple[()]:
         return ()
 
-    def opening(self, question: str) -> str:
+    def first_message(self, question: str) -> str:
         return _json({"question": question})
 
-    def action(self, offered: tuple[str, ...]) -> type[BaseModel]:
+    def action_schema(self, offered: tuple[str, ...]) -> type[BaseModel]:
         return full_action(offered, self.explanations)
 
-    def read(self, action: Any) -> tuple[str, Fields | None]:
+    def read_action(self, action: Any) -> tuple[str, Fields | None]:
         return action.root.agent, action.root.input
 
-    def give(self, agent: str, given: Fields | None, work: Work) -> str:
+    def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
         values = given.model_dump() if given else {}
         if agent == "answerer":
             return _json(
                 {
                     "question": values["question"],
-                    "supporting information": [passage_text(p) for p in work.documents.values()],
+                    "supporting information": [passage_text(p) for p in state.documents.values()],
                     "plan": values["guidance"],
                     "important information": values["important_information"],
                 }
@@ -148,31 +150,31 @@ class Paper:
             return REVISER.format(inputs=inputs, outputs=self._fields(OUTPUTS[agent]), given=_json(suggestion))
         return _json(values)
 
-    def output(self, agent: str) -> type[Fields]:
+    def output_schema(self, agent: str) -> type[Fields]:
         return variant(OUTPUTS[agent], self.explanations)
 
-    def report(self, agent: str, output: Fields | Found | Refused) -> str:
-        if isinstance(output, Refused):
+    def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
+        if isinstance(output, Refusal):
             return _json({"error": output.error})
-        if isinstance(output, Found):
+        if isinstance(output, FoundDocuments):
             documents = [passage_text(p) for p in output.documents]
             return _json({"found_information": bool(documents), "documents": documents})
         return _json(output.model_dump())
 
-    def results(self, page: Page) -> str:
+    def results_message(self, page: Page) -> str:
         lines = [
             f"Document {i} ID: {number}\nDocument {i} text: {passage_text(passage)}"
             for i, (number, passage) in enumerate(page.passages, 1)
         ]
         return RESULTS.format(query_id=page.query_id, documents="\n".join(lines) or page.remark)
 
-    def review(self, documents: int, last: bool) -> type[BaseModel]:
+    def review_schema(self, documents: int, last: bool) -> type[BaseModel]:
         return variant(Review, self.explanations)
 
-    def verdict(self, review: Any, page: Page) -> Verdict:
+    def read_judgement(self, review: Any, page: Page) -> PageJudgement:
         yes = {judged.doc_id for judged in review.relevance if judged.is_relevant}
         relevant = tuple(passage for number, passage in page.passages if number in yes)
-        return Verdict(relevant, review.end_search, review.new_search_query if review.change_search_query else "")
+        return PageJudgement(relevant, review.end_search, review.new_search_query if review.change_search_query else "")
 
     def _entry(self, agent: str) -> str:
         outputs = f"Output:\n{self._fields(OUTPUTS[agent])}" if agent in OUTPUTS else "It has no output."

@@ -1,4 +1,6 @@
-"""What mRAG's agents take and give (seed paper 002, figures 15 to 21): the field names are the paper's, the words ours.
+"""What mRAG's agents take and give: the field names are the paper's, the words ours.
+
+Source: Salemi et al. 2025, arXiv 2506.10844, figures 15 to 21.
 
 A field's description is also what the prompts say about it, so a prompt and its schema cannot disagree.
 """
@@ -10,11 +12,13 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
+from agents.core.output import JsonObject
+
 M = TypeVar("M", bound=BaseModel)
 
 
-class Fields(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Fields(JsonObject):
+    """The fields of an agent's input or reply."""
 
 
 Question = Annotated[str, Field(description="the question that is to be answered")]
@@ -28,45 +32,61 @@ Information = Annotated[
 
 
 class PlannerInput(Fields):
+    """Input of the planner."""
+
     question: Question
     information: Information
 
 
 class SearcherInput(Fields):
+    """Input of the searcher."""
+
     question: Question
     information: Information
     suggestions: list[str] = Field(description="a list of aspects that are worth searching for")
 
 
 class ReasonerInput(Fields):
+    """Input of the reasoner."""
+
     question: Question
     information: Information
     aspect: str = Field(description="the aspect of the question to reason about")
 
 
 class SummarizerInput(Fields):
+    """Input of the summarizer."""
+
     question: Question
     information: Information
 
 
 class ValidatorInput(Fields):
+    """Input of the validator."""
+
     question: Question
     information: Information
     response: str = Field(description="the response that is to be checked")
 
 
 class AnswererInput(Fields):
+    """Input of the answerer."""
+
     question: Question
     guidance: str = Field(description="how to build the response and what to cover, without giving the answer away")
     important_information: str = Field(description="the facts that matter most and must appear in the response")
 
 
 class ReviserInput(Fields):
+    """Input of the reviser."""
+
     question: Question
     suggestion: str = Field(description="what to change in the response")
 
 
 class FinisherInput(Fields):
+    """Input of the finisher."""
+
     finished: bool = Field(description="whether the work is done: always true")
 
 
@@ -74,23 +94,31 @@ class FinisherInput(Fields):
 
 
 class Plan(Fields):
+    """Reply of the planner."""
+
     plan: list[str] = Field(
         description="a list of the steps, in order, that lead to a correct and well-supported response"
     )
 
 
 class Query(Fields):
+    """Reply of the searcher at its first turn."""
+
     search_query: str = Field(description="a query that should bring up useful documents")
     search_query_explanation: str = Field(description="why this query")
 
 
 class Relevance(Fields):
+    """The searcher's judgement of one document."""
+
     doc_id: int = Field(description="the ID of a document shown in this turn")
     is_relevant: bool = Field(description="true if it is relevant to the query and helps to answer the question")
     is_relevant_explanation: str = Field(description="why it is relevant or not")
 
 
 class Review(Fields):
+    """Reply of the searcher at every later turn."""
+
     query_id: int = Field(description="the ID of the query whose results these are")
     relevance: list[Relevance] = Field(description="a list with one object for each document")
     change_search_query: bool = Field(
@@ -107,14 +135,20 @@ class Review(Fields):
 
 
 class Summary(Fields):
+    """Reply of the summarizer."""
+
     summary: str = Field(description="a short summary that keeps what matters for the question")
 
 
 class Analysis(Fields):
+    """Reply of the reasoner."""
+
     analysis: list[str] = Field(description="the reasoning about this aspect, a list with one step in each string")
 
 
 class Criterion(Fields):
+    """One demand that the validator found."""
+
     criteria: str = Field(description="one demand that the question itself makes, such as being short or detailed")
     criteria_explanation: str = Field(description="how the question makes it")
     is_response_valid: bool = Field(description="true if the response meets it")
@@ -122,6 +156,8 @@ class Criterion(Fields):
 
 
 class Validation(Fields):
+    """Reply of the validator."""
+
     extracted_criteria: list[Criterion] = Field(
         description="a list with one object for each demand, empty if there is none"
     )
@@ -132,6 +168,8 @@ class Validation(Fields):
 
 
 class Response(Fields):
+    """Reply of the answerer and the reviser."""
+
     response: str = Field(description="the response: correct, to the point, and supported by the information given")
 
 
@@ -167,6 +205,8 @@ OUTPUTS: dict[str, type[Fields]] = {
 
 
 class Action(Fields):
+    """Reply of the coordinator: the next agent and its input."""
+
     agent: str = Field(description="the name of the agent that acts next")
     input: Any = Field(None, description="what it is given: an object with the input fields of that agent")
     reason: str = Field("", description="why this agent with this input")
@@ -176,9 +216,12 @@ def _any_of(schema: dict[str, Any]) -> None:
     # Grammars know anyOf; oneOf, which pydantic writes, means the same where one field tells the kinds apart.
     schema["anyOf"] = schema.pop("oneOf", [])
     schema.pop("discriminator", None)
+    schema.pop("description", None)
 
 
 class FullAction(RootModel[Any]):
+    """The base of `full_action`."""
+
     model_config = ConfigDict(frozen=True, json_schema_extra=_any_of)
 
 
@@ -210,15 +253,21 @@ ShortQuery = Annotated[str, Field(max_length=100)]
 
 
 class BriefQuery(Fields):
+    """A query of the brief searcher."""
+
     search_query: ShortQuery
 
 
-class Enough(Fields):
+class EndSearch(Fields):
+    """A judgement that ends the search."""
+
     relevance: list[bool]
     end_search: Literal[True]
 
 
-class GoOn(Fields):
+class ContinueSearch(Fields):
+    """A judgement that continues the search."""
+
     relevance: list[bool]
     end_search: Literal[False]
     new_search_query: ShortQuery
@@ -226,6 +275,8 @@ class GoOn(Fields):
 
 
 class BriefReview(RootModel[Any]):
+    """The base of `brief_review`."""
+
     model_config = ConfigDict(frozen=True, json_schema_extra=_any_of)
 
 
@@ -233,11 +284,12 @@ class BriefReview(RootModel[Any]):
 def brief_review(documents: int, last: bool) -> type[BriefReview]:
     """One boolean for each of so many documents, and whether to end; a query only where the search can go on.
 
-    `root` is Enough or GoOn.
+    `root` is EndSearch or ContinueSearch.
     """
     exact: Any = (Annotated[list[bool], Field(min_length=documents, max_length=documents)], ...)
     kinds = [
-        create_model(kind.__name__, __base__=kind, relevance=exact) for kind in ((Enough,) if last else (Enough, GoOn))
+        create_model(kind.__name__, __base__=kind, relevance=exact)
+        for kind in ((EndSearch,) if last else (EndSearch, ContinueSearch))
     ]
     if last:
         return create_model("BriefReview", __base__=BriefReview, root=(kinds[0], ...))
@@ -252,15 +304,18 @@ class BriefAnswer(Fields):
 
 
 class BriefValidation(Fields):
+    """Reply of the brief validator."""
+
     is_groundedly_supported: bool
     is_correctly_answered: bool
     is_correctly_answered_feedback: str
 
 
-# Leaving the explanations out
+# Variants without explanations
 
 
 def is_explanation(field: str) -> bool:
+    """Whether a field holds a reason, which no code reads."""
     return field == "reason" or field.endswith("_explanation")
 
 

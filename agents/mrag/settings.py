@@ -1,4 +1,5 @@
-"""mRAG's own part of the config; the defaults are the paper's (seed paper 002, appendix D.4)."""
+"""mRAG's own part of the config; the defaults are the paper's (Salemi et al. 2025, arXiv 2506.10844,
+appendix D.4)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ ALWAYS = ("answerer", "finisher")
 
 
 class Settings(Section):
+    """mRAG's budgets, the agents on offer and the style of the prompts."""
+
     max_calls: int = Field(30, gt=0)
     """Calls to agents that the coordinator may make."""
     documents_per_turn: int = Field(2, gt=0)

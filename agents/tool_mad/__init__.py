@@ -1,4 +1,6 @@
-"""Tool-MAD: fact verification by debate between agents with different tools (seed paper 000, arXiv 2601.04742).
+"""Tool-MAD: fact verification by debate between agents with different tools.
+
+Source: Jeong et al. 2026, arXiv 2601.04742.
 
 Two agents, one over a collection of documents ("rag"), one over web search ("search"). In each of at most three rounds
 each writes a query, reads three documents and answers: its reasons, then a label alone on the last line. From round 2
@@ -40,11 +42,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, common_answer, concluded, labels_of, mentioned_verdict, read_verdict
-from agents.core.ragas import F, Said, answer_relevance, statements_of, supported
+from agents.core.labels import Verdict, labels_of, mentioned_verdict, read_verdict, require_label, unanimous_verdict
+from agents.core.ragas import F, Reply, answer_relevance, check_support, extract_statements
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from agents.tool_mad.debate import Agent, Kind, Move, Round, Scores, agents_of, known_sum, mean_scores, passages_of
-from agents.tool_mad.prompts import answer_prompt, judge_prompt, loose_query, query_prompt, read_query
+from agents.tool_mad.debate import (
+    Agent,
+    AgentTurn,
+    Kind,
+    Round,
+    Scores,
+    make_agents,
+    mean_scores,
+    passages_of,
+    sum_known_scores,
+)
+from agents.tool_mad.prompts import answer_prompt, judge_prompt, query_prompt, read_query, read_query_leniently
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
@@ -66,6 +78,8 @@ class Thresholds(Section):
 
 
 class Settings(Section):
+    """The debate's rounds, agents, sources and scores."""
+
     rounds: int = Field(3, gt=0)
     """At most."""
     documents: int = Field(3, gt=0)
@@ -87,33 +101,34 @@ class Settings(Section):
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Let two agents debate until they agree or the judge decides."""
     labels = labels_of(question)
-    agents = agents_of(settings.agents)
+    agents = make_agents(settings.agents)
     history: list[Round] = []
     for number in range(1, settings.rounds + 1):
         # Step by step for both at once, so that which dialogue is which does not depend on who is faster.
         last = history[-1] if history else {}
-        found = await asyncio.gather(*(look(tools, settings, question, agent, last) for agent in agents))
+        found = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
         verdicts = await asyncio.gather(
             *(
                 respond(tools, question, labels, a, passages, last)
                 for a, (_, passages) in zip(agents, found, strict=True)
             )
         )
-        moves = [Move(*here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
+        moves = [AgentTurn(*here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
         if settings.stability:
-            moves = await measure(tools, settings, question, labels, agents, moves)
+            moves = await score_turns(tools, settings, question, labels, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
-        said = common_answer({name: move.verdict for name, move in history[-1].items()})
-        tools.so_far = _answer(history, said.text, said.explanation, history[-1:] if said.text else history)
+        reply = unanimous_verdict({name: move.verdict for name, move in history[-1].items()})
+        tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
         if agreed(agents, history, settings):
             return replace(tools.so_far, stopped=f"consensus in round {number}")
     ruling = await judge(tools, settings, question, labels, agents, history)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
-    return concluded(tools, answer, "judge")
+    return require_label(tools, answer, "judge")
 
 
-async def look(
+async def query_and_search(
     tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round
 ) -> tuple[str, tuple[Passage, ...]]:
     """The agent's query and what that finds; nothing where it has no tool."""
@@ -123,7 +138,7 @@ async def look(
     if settings.query_formulation:
         instructions, text = query_prompt(question, agent, last)
         dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
-        query = await tools.read(dialogue, text, read_query, lambda said: loose_query(said, question.text))
+        query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
     return query, tuple(await tools.search(agent.kind, query, settings.documents, source=source))
 
@@ -131,53 +146,56 @@ async def look(
 async def respond(
     tools: Tools, question: Question, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
 ) -> Verdict:
+    """The agent's reasons and label."""
     instructions, text = answer_prompt(question, labels, agent, passages, last)
     dialogue = tools.dialogue(agent.kind, instructions)
     return await tools.read(
-        dialogue, text, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
+        dialogue, text, lambda reply: read_verdict(reply, labels), lambda reply: mentioned_verdict(reply, labels)
     )
 
 
-async def measure(
+async def score_turns(
     tools: Tools,
     settings: Settings,
     question: Question,
     labels: Sequence[Label],
     agents: Sequence[Agent],
-    moves: Sequence[Move],
-) -> list[Move]:
+    moves: Sequence[AgentTurn],
+) -> list[AgentTurn]:
     """The moves with the faithfulness and the relevance of what was said."""
 
-    async def ask(prompt: str, form: type[F], number: int = 0) -> Said[F]:
+    async def ask(prompt: str, form: type[F], number: int = 0) -> Reply[F]:
         try:
             value = await tools.ask(tools.dialogue("scorer"), prompt, form)
         except (Unparsed, OutOfBudget) as problem:
-            return Said(None, {"error": str(problem)})
-        return Said(value, value.model_dump())
+            return Reply(None, {"error": str(problem)})
+        return Reply(value, value.model_dump())
 
     open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
-    drawing = [statements_of(ask, question, m.verdict.said, m.passages, settings.statements) for m in moves]
-    relating = [
+    extracting = [extract_statements(ask, question, m.verdict.text, m.passages, settings.statements) for m in moves]
+    scoring_relevance = [
         answer_relevance(
             ask,
             tools.embed,
             question,
-            m.verdict.said,
+            m.verdict.text,
             settings.questions,
             settings.noncommittal if m.verdict.label in open_ended else "zero",
         )
         for m in moves
     ]
-    drawn, relevance = await asyncio.gather(asyncio.gather(*drawing), asyncio.gather(*relating))
-    faithfulness = await asyncio.gather(*(supported(ask, d, m.passages) for d, m in zip(drawn, moves, strict=True)))
+    extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
+    faithfulness = await asyncio.gather(
+        *(check_support(ask, d, m.passages) for d, m in zip(extracted, moves, strict=True))
+    )
     scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
         found = {"faithfulness": faithful, "relevance": relevant}
-        for name, measured in found.items():
-            if measured.value is None:
-                tools.note("scorer", f"{agent.name}: {name} unknown: {measured.reason}")
-        scores: Scores = {name: measured.value for name, measured in found.items()}
-        scored.append(Move(move.query, move.passages, move.verdict, scores))
+        for name, measurement in found.items():
+            if measurement.value is None:
+                tools.note("scorer", f"{agent.name}: {name} unknown: {measurement.reason}")
+        scores: Scores = {name: measurement.value for name, measurement in found.items()}
+        scored.append(AgentTurn(move.query, move.passages, move.verdict, scores))
     return scored
 
 
@@ -190,7 +208,7 @@ def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings
         return True
     counted = history if settings.thresholds_of == "accumulated" else history[-1:]
     return all(
-        (total := known_sum(counted, agent.name, name)) is not None and total >= threshold
+        (total := sum_known_scores(counted, agent.name, name)) is not None and total >= threshold
         for agent in agents
         for name, threshold in settings.thresholds.model_dump().items()
         if agent.kind != "none" or name != "faithfulness"
@@ -205,6 +223,7 @@ async def judge(
     agents: Sequence[Agent],
     history: Sequence[Round],
 ) -> Verdict:
+    """The judge's verdict on the whole debate."""
     scores = {}
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
@@ -212,8 +231,8 @@ async def judge(
     return await tools.read(
         tools.dialogue("judge", instructions),
         text,
-        lambda said: read_verdict(said, labels),
-        lambda said: mentioned_verdict(said, labels),
+        lambda reply: read_verdict(reply, labels),
+        lambda reply: mentioned_verdict(reply, labels),
     )
 
 
@@ -229,7 +248,7 @@ def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[R
                 speaker=name,
                 query=move.query,
                 passages=tuple(passage.id for passage in move.passages),
-                said=move.verdict.said,
+                said=move.verdict.text,
                 verdict=move.verdict.label,
                 scores=move.scores,
             )

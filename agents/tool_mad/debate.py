@@ -18,12 +18,14 @@ NAMES = ("faithfulness", "relevance")
 
 @dataclass(frozen=True)
 class Agent:
+    """A debater and its kind of tool."""
+
     name: str
     kind: Kind
 
 
 @dataclass(frozen=True)
-class Move:
+class AgentTurn:
     """What an agent did in a round."""
 
     query: str
@@ -32,11 +34,11 @@ class Move:
     scores: Scores = field(default_factory=dict)
 
 
-Round = dict[str, Move]
+Round = dict[str, AgentTurn]
 """By the agent's name."""
 
 
-def agents_of(pair: Sequence[Kind]) -> list[Agent]:
+def make_agents(pair: Sequence[Kind]) -> list[Agent]:
     """Two agents of one kind are told apart by number."""
     same = len(set(pair)) < len(pair)
     return [Agent(f"{kind} {number}" if same else kind, kind) for number, kind in enumerate(pair, 1)]
@@ -47,9 +49,9 @@ def passages_of(history: Sequence[Round]) -> tuple[Passage, ...]:
     return tuple({p.id: p for moves in history for move in moves.values() for p in move.passages}.values())
 
 
-def known_sum(history: Sequence[Round], agent: str, name: str) -> float | None:
+def sum_known_scores(history: Sequence[Round], agent: str, name: str) -> float | None:
     """None where it is known of no round."""
-    known = _known(history, agent, name)
+    known = _known_scores(history, agent, name)
     return sum(known) if known else None
 
 
@@ -57,10 +59,10 @@ def mean_scores(history: Sequence[Round], agent: str, divide_by: Literal["rounds
     """For the judge: over the rounds in which they are known, or over three, whatever was played."""
     means: Scores = {}
     for name in NAMES:
-        known = _known(history, agent, name)
+        known = _known_scores(history, agent, name)
         means[name] = sum(known) / (3 if divide_by == "three" else len(known)) if known else None
     return means
 
 
-def _known(history: Sequence[Round], agent: str, name: str) -> list[float]:
+def _known_scores(history: Sequence[Round], agent: str, name: str) -> list[float]:
     return [value for moves in history if (value := moves[agent].scores.get(name)) is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.core.labels import ending, task_text
+from agents.core.labels import task_text, verdict_instructions
 from agents.core.output import Malformed
 from agents.core.prompts.documents import documents_text
 from agents.tool_mad.debate import Agent, Round, Scores, passages_of
@@ -43,20 +43,21 @@ def query_prompt(question: Question, agent: Agent, last: Round) -> tuple[str, st
     instructions = QUERY.format(form=question.form, tool=TOOL[agent.kind], again=AGAIN if last else "")
     parts = [task_text(question)]
     if last:
-        parts += [f"Your last query: {_line(last[agent.name].query)}", _other_side(agent, last)]
+        parts += [f"Your last query: {_one_line(last[agent.name].query)}", _other_side_text(agent, last)]
     return instructions, "\n\n".join(parts)
 
 
 def answer_prompt(
     question: Question, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
 ) -> tuple[str, str]:
+    """The prompt for an agent's answer."""
     sources = FROM_MEMORY if agent.kind == "none" else FROM_DOCUMENTS
     instructions = ANSWER.format(form=question.form, sources=sources, other=OTHER if last else "")
     parts = [] if agent.kind == "none" else [f"Documents:\n{documents_text(passages) or '(none were found)'}"]
     parts.append(task_text(question))
     if last:
-        parts.append(_other_side(agent, last))
-    return instructions + ending(labels), "\n\n".join(parts)
+        parts.append(_other_side_text(agent, last))
+    return instructions + verdict_instructions(labels), "\n\n".join(parts)
 
 
 def judge_prompt(
@@ -68,7 +69,7 @@ def judge_prompt(
     if scores:
         parts.append("\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()))
     parts.append(task_text(question))
-    return instructions + ending(labels), "\n\n".join(parts)
+    return instructions + verdict_instructions(labels), "\n\n".join(parts)
 
 
 def debate_text(history: Sequence[Round]) -> str:
@@ -81,8 +82,8 @@ def debate_text(history: Sequence[Round]) -> str:
             lines = [f"Round {n}, agent {name}"]
             if move.query:
                 read = " ".join(f"[{number[passage.id]}]" for passage in move.passages)
-                lines += [f"Query: {_line(move.query)}", f"Found: {read or '(nothing)'}"]
-            parts.append("\n".join([*lines, quoted(move.verdict.said)]))
+                lines += [f"Query: {_one_line(move.query)}", f"Found: {read or '(nothing)'}"]
+            parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
 
@@ -90,12 +91,12 @@ def _scores_text(means: Scores) -> str:
     return ", ".join(f"{name} {'unknown' if mean is None else f'{mean:.2f}'}" for name, mean in means.items())
 
 
-def _other_side(agent: Agent, last: Round) -> str:
-    [said] = [move.verdict.said for name, move in last.items() if name != agent.name]
+def _other_side_text(agent: Agent, last: Round) -> str:
+    [said] = [move.verdict.text for name, move in last.items() if name != agent.name]
     return f"The other side's last answer:\n{quoted(said)}"
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -112,7 +113,7 @@ def read_query(text: str) -> str:
     return found[1].strip()
 
 
-def loose_query(text: str, claim: str) -> str:
+def read_query_leniently(text: str, claim: str) -> str:
     """The first thing in brackets, else the first line, else the claim."""
     found = BRACKETS.search(text)
     lines = [found[1]] if found else text.splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
-from agents.awe.citations import check, claims_of, is_in
+from agents.awe.citations import check_citations, has_quote, split_claims
 from agents.core.prompts.documents import KNOW, READ
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
@@ -113,9 +113,9 @@ async def test_the_paths_run_at_once_and_so_do_the_advocates() -> None:
         running.append((str(messages[0]["content"]), agent.running + 1))
         return await generate(prompt, params, adapter, messages)
 
-    agent.generate = watched  # type: ignore[method-assign]
+    agent.generate = watched  # type: ignore[method-assign, assignment]
     await play(AWE, agent, Shelf(SHELF))
-    assert agent.widest == 2
+    assert agent.max_running == 2
     assert [n for system, n in running if system == ADVOCATE["none"]] == [1, 2]
     assert max(n for system, n in running if system == READ) == 2
     assert running[-1] == (JUDGE, 1)
@@ -266,7 +266,7 @@ async def test_without_citations_nothing_is_checked_or_noted() -> None:
     ],
 )
 def test_claims_are_sentences_with_the_citations_at_their_end(argument: str, claims: list[str]) -> None:
-    assert [str(claim) for claim in claims_of(argument)] == claims
+    assert [str(claim) for claim in split_claims(argument)] == claims
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_claims_are_sentences_with_the_citations_at_their_end(argument: str, cla
     ],
 )
 def test_a_quote_is_two_words_or_more_of_the_document_that_is_cited(number: int, quote: str, found: bool) -> None:
-    assert is_in(number, quote, KNOWN) is found
+    assert has_quote(number, quote, KNOWN) is found
 
 
 def test_one_valid_citation_is_enough_and_only_valid_ones_are_shown() -> None:
-    valid, dropped = check('She built it [3: "no such words"] [1: "Ada Torrin"].', KNOWN)
+    valid, dropped = check_citations('She built it [3: "no such words"] [1: "Ada Torrin"].', KNOWN)
     assert [str(claim) for claim in valid] == ['She built it. [1: "Ada Torrin"]'] and not dropped

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agents.core.prompts.documents import MARK
-from agents.core.registry import known_systems
+from agents.core.system import known_systems
 from inference.engine import Completion, EngineError, Message, SamplingParams
-from inference.scripted import Replies, Said, ScriptedEngine
+from inference.scripted import Replies, ScriptedEngine, ScriptedReply
 from ratchet.records import Passage, Trajectory
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tests.helpers.tiny import tiny_format
@@ -27,7 +27,7 @@ DEBATED = [*[ANSWERED] * 6, *ANSWERS]
 ARGUMENT = ">>> It says so. <<<"
 MORE = "Ada built it. She was an engineer."
 """Of which a look-ahead uses the first sentence."""
-UNSURE = Said((MORE, 0.5))
+UNSURE = ScriptedReply((MORE, 0.5))
 SURE = ["(a) Ada (b) Bo", "Ada.", "Bo.", "True", "False", "Passage 1", "Passage 2"]
 
 

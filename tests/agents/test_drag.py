@@ -9,7 +9,14 @@ import pytest
 
 from agents.core.output import Malformed
 from agents.core.prompts.documents import MARK
-from agents.drag import Action, first_named, nearest, read_loosely, read_objection, read_winner
+from agents.drag import (
+    Action,
+    nearest_query,
+    read_objection,
+    read_objection_leniently,
+    read_winner,
+    read_winner_leniently,
+)
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
@@ -137,7 +144,7 @@ async def test_an_optimisation_replaces_the_query_nearest_to_the_one_it_names() 
     trajectory, agent = await drag(replies, query_rounds=2)
     assert [p.id for p in trajectory.passages] == ["c1", "c2", "c3", "c6"]
     assert "Query: Ada Torrin engineer" not in told(agent, 6)
-    assert nearest({"Who built it?": [], "When was it built?": []}, "when was it") == "When was it built?"
+    assert nearest_query({"Who built it?": [], "When was it built?": []}, "when was it") == "When was it built?"
 
 
 async def test_an_opponent_who_wins_without_an_action_ends_the_stage_with_the_pool_as_it_is() -> None:
@@ -166,7 +173,7 @@ async def test_a_judge_who_names_nobody_is_malformed_and_taken_for_the_opponent(
     ],
 )
 def test_an_action_in_its_form(text: str, action: Action) -> None:
-    assert read_objection(text).action == read_loosely(text).action == action
+    assert read_objection(text).action == read_objection_leniently(text).action == action
     assert read_objection(text).text == text
 
 
@@ -188,7 +195,7 @@ def test_an_action_in_its_form(text: str, action: Action) -> None:
 def test_an_action_that_breaks_its_form_is_read_as_the_published_code_does(text: str, action: Action | None) -> None:
     with pytest.raises(Malformed, match="Query Expansion: new query"):
         read_objection(text)
-    assert read_loosely(text).action == action
+    assert read_objection_leniently(text).action == action
 
 
 def test_the_judge_names_one_side() -> None:
@@ -207,7 +214,7 @@ def test_the_judge_names_one_side() -> None:
 def test_a_judge_who_does_not_is_malformed_and_means_the_first(text: str, winner: str) -> None:
     with pytest.raises(Malformed, match="Proponent or Opponent"):
         read_winner(text)
-    assert first_named(text) == winner
+    assert read_winner_leniently(text) == winner
 
 
 async def test_without_answer_rounds_one_plain_call_reads_the_pool() -> None:
@@ -232,6 +239,6 @@ async def test_an_index_that_finds_nothing_is_said_to_the_sides() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"documents": 0}, {"query_rounds": -1}, {"answer_round": 3}])
-async def test_settings_are_checked(settings: dict[str, int]) -> None:
+async def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(settings))):
         await drag([], **settings)

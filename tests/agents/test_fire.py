@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.resources import Reach
+from agents.core.resources import Resources
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, engine, passage, play, say
@@ -32,8 +32,8 @@ def apart(texts: Any) -> np.ndarray:
 
 async def check(agent: ScriptedEngine, shelf: Shelf | None = None, **settings: Any) -> Trajectory:
     shelf = shelf or Shelf(SHELF)
-    reach = Reach(Everywhere(shelf), None, apart)
-    return await play({"name": "fire", "settings": settings}, agent, shelf, question=CLAIM, reach=reach)
+    resources = Resources(Everywhere(shelf), None, apart)
+    return await play({"name": "fire", "settings": settings}, agent, shelf, question=CLAIM, resources=resources)
 
 
 async def test_it_may_answer_at_once() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference.local.engine import LocalEngine
-from inference.scripted import Reply, Said, ScriptedEngine
+from inference.scripted import Reply, ScriptedEngine, ScriptedReply
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
@@ -22,10 +22,10 @@ from training.rows import build_rows, check_rows
 HARBOUR = Passage(id="c1", document_id="d1", title="Harbour of Velm", text="The harbour has a mole.")
 TORRIN = Passage(id="c2", document_id="d2", title="Ada Torrin", text="Ada Torrin was an engineer.")
 WORLD = {QUESTION.text: [HARBOUR], "The mole is by .": [TORRIN]}
-SURE = Said(("The harbour has a mole.", 0.8), (" And", 0.01))
-UNSURE = Said((" The mole is by", 0.7), (" Bo Kell", 0.39), (".", 0.9), (" He", 0.9))
-AGAIN = Said((" The mole is by Ada Torrin.", 0.1), (" She", 0.9))
-LAST = Said((" So the answer is: Ada Torrin.", 0.9), end=0.1)
+SURE = ScriptedReply(("The harbour has a mole.", 0.8), (" And", 0.01))
+UNSURE = ScriptedReply((" The mole is by", 0.7), (" Bo Kell", 0.39), (".", 0.9), (" He", 0.9))
+AGAIN = ScriptedReply((" The mole is by Ada Torrin.", 0.1), (" She", 0.9))
+LAST = ScriptedReply((" So the answer is: Ada Torrin.", 0.9), end=0.1)
 
 
 async def flare(
@@ -88,7 +88,7 @@ async def test_a_discarded_look_ahead_stays_in_the_log_and_teaches_nothing() -> 
 
 @pytest.mark.parametrize(("probability", "calls"), [(0.8, 1), (0.79, 2)])
 async def test_a_sentence_stays_from_theta_on(probability: float, calls: int) -> None:
-    trajectory, _ = await flare([Said(("It is Ada", 1.0), (" Torrin.", probability)), "It is Bo."])
+    trajectory, _ = await flare([ScriptedReply(("It is Ada", 1.0), (" Torrin.", probability)), "It is Bo."])
     assert len(trajectory.model_calls) == calls
     assert trajectory.answer == ("It is Ada Torrin." if calls == 1 else "It is Bo.")
 
@@ -107,7 +107,7 @@ async def test_a_sentence_stays_from_theta_on(probability: float, calls: int) ->
 async def test_the_query_is_the_sentence_less_its_unlikely_tokens(
     pieces: tuple[tuple[str, float], ...], query: str
 ) -> None:
-    trajectory, _ = await flare([Said(*pieces), "So the answer is: Ada."])
+    trajectory, _ = await flare([ScriptedReply(*pieces), "So the answer is: Ada."])
     assert queries(trajectory) == [QUESTION.text, query]
 
 
@@ -130,19 +130,19 @@ async def test_a_letter_that_lost_some_of_its_bytes_is_no_part_of_the_query() ->
 
 
 async def test_ending_the_turn_is_no_word_to_be_unsure_of() -> None:
-    trajectory, _ = await flare([Said(("It is Ada.", 0.9), end=0.001)])
+    trajectory, _ = await flare([ScriptedReply(("It is Ada.", 0.9), end=0.001)])
     assert (trajectory.answer, len(trajectory.model_calls), len(trajectory.searches)) == ("It is Ada.", 1, 1)
-    empty, _ = await flare([Said(end=0.001)])
+    empty, _ = await flare([ScriptedReply(end=0.001)])
     assert (empty.status, empty.answer, len(empty.model_calls)) == ("finished", "", 1)
 
 
 async def test_at_most_twenty_calls_and_eleven_retrievals() -> None:
-    doubt = Said((" It is Ada.", 0.1), (" Or", 1.0))
+    doubt = ScriptedReply((" It is Ada.", 0.1), (" Or", 1.0))
     trajectory, _ = await flare([doubt] * 20)
     assert (len(trajectory.model_calls), len(trajectory.searches)) == (20, 11)
     assert trajectory.status == "finished" and trajectory.answer == "It is Ada." + " It is Ada." * 9
     assert trajectory.events[-1].kind == "note"
-    sure, _ = await flare([Said((" It is Ada.", 1.0), (" Or", 1.0))] * 10)
+    sure, _ = await flare([ScriptedReply((" It is Ada.", 1.0), (" Or", 1.0))] * 10)
     assert (len(sure.model_calls), len(sure.searches)) == (10, 1)
 
 
@@ -160,7 +160,7 @@ async def test_flashrags_way_is_a_matter_of_settings() -> None:
         "beta": 0.2,
         "iterations": 5,
     }
-    doubt = Said(("The mole is by", 0.3), (" Bo", 0.1), (".", 0.3), (" X", 1.0))
+    doubt = ScriptedReply(("The mole is by", 0.3), (" Bo", 0.1), (".", 0.3), (" X", 1.0))
     trajectory, agent = await flare([doubt, AGAIN, LAST], Shelf({"The mole is by .": [TORRIN]}), **way)
     assert queries(trajectory) == ["The mole is by ."]
     shows = [TORRIN.text in str(call.messages) for call in agent.calls]
@@ -173,13 +173,13 @@ async def test_flashrags_way_is_a_matter_of_settings() -> None:
 @pytest.mark.parametrize("said", ["", "<|im_end|><|im_start|>user\n", "\ufffd" * 9, "{" * 200, ". . . .", "…\n\n" * 40])
 @pytest.mark.parametrize("probability", [0.01, 0.9])
 async def test_garbage_is_an_answer_like_any_other(said: str, probability: float) -> None:
-    trajectory, _ = await flare([Said((said, probability))] * 20)
+    trajectory, _ = await flare([ScriptedReply((said, probability))] * 20)
     assert trajectory.status == "finished" and len(trajectory.model_calls) <= 20
 
 
 async def test_a_full_context_is_said() -> None:
     world = {"It is old.": [passage(1, "word " * 200)]}
-    agent = engine([Said(("It is old.", 0.5), (" X", 1.0))] * 9, max_context=250)
+    agent = engine([ScriptedReply(("It is old.", 0.5), (" X", 1.0))] * 9, max_context=250)
     trajectory = await play({"name": "flare"}, agent, Shelf(world))
     assert trajectory.status == "out_of_budget" and "context" in trajectory.error
 

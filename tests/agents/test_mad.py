@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents.core.prompts.documents import MARK
-from agents.mad import vote
+from agents.mad import majority
 from ratchet.errors import UserError
 from tests.helpers.playing import QUESTION, Shelf, engine, play
 from tests.helpers.snapshots import check_snapshot
@@ -43,7 +43,7 @@ async def test_a_rounds_agents_speak_at_once() -> None:
     agent = engine(lambda *_: f"{MARK} Ada")
     agent.delay = 0.01
     await play({"name": "mad", "settings": {"agents": 5, "rounds": 3}}, agent)
-    assert agent.widest == 5 and len(agent.calls) == 15
+    assert agent.max_running == 5 and len(agent.calls) == 15
 
 
 async def test_who_leaves_the_form_out_is_malformed_and_votes_with_all_it_said() -> None:
@@ -64,7 +64,7 @@ async def test_who_leaves_the_form_out_is_malformed_and_votes_with_all_it_said()
     ],
 )
 def test_a_tie_goes_to_the_earliest_and_silence_has_no_vote(answers: list[str], winner: str) -> None:
-    assert vote(answers) == winner
+    assert majority(answers) == winner
 
 
 @pytest.mark.parametrize("settings", [{"agents": 1}, {"rounds": 0}])

@@ -63,11 +63,11 @@ async def test_the_agents_of_a_round_speak_at_once_and_so_do_the_moderators() ->
     agent = engine(lambda *_: f"{MARK} Ada")
     agent.delay = 0.01
     await play(mad(), agent)
-    assert agent.widest == 3
+    assert agent.max_running == 3
     agent = engine(lambda *_: f"{MARK} Ada")
     agent.delay = 0.01
     await play(mad(agents=4, rounds=1), agent)
-    assert agent.widest == 4 and len(agent.calls) == 5
+    assert agent.max_running == 4 and len(agent.calls) == 5
 
 
 async def test_a_response_without_its_form_is_malformed_and_the_debate_goes_on_with_its_text() -> None:

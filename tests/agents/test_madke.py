@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.core.output import Malformed
-from agents.madke import named_pieces, read_choice
+from agents.madke import read_choice, read_choice_leniently
 from inference.engine import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError
@@ -82,13 +82,13 @@ async def test_in_turn_a_debater_reads_what_was_just_said() -> None:
 
 
 async def test_debaters_of_a_round_speak_at_once() -> None:
-    def speak(_: str, params: SamplingParams, sent: Sequence[Message]) -> str:
+    def respond(_: str, params: SamplingParams, sent: Sequence[Message]) -> str:
         return "[1]" if "Choose" in str(sent[0]["content"]) else "Yes" if "same answer" in str(sent[0]) else YES
 
-    agent = engine(speak)
+    agent = engine(respond)
     agent.delay = 0.01
     await play({"name": "madke", "settings": {"agents": 4}}, agent, POOL, question=CLAIM)
-    assert agent.widest == 4 and len(agent.calls) == 10
+    assert agent.max_running == 4 and len(agent.calls) == 10
 
 
 async def test_without_choosing_everybody_reads_the_whole_pool() -> None:
@@ -150,7 +150,7 @@ def test_a_choice_is_numbers_in_brackets_on_the_last_line(text: str, pieces: tup
 def test_other_choices_are_malformed(text: str, named: tuple[int, ...]) -> None:
     with pytest.raises(Malformed):
         read_choice(text, 10, 3)
-    assert named_pieces(text, 10) == named
+    assert read_choice_leniently(text, 10) == named
 
 
 @pytest.mark.parametrize(

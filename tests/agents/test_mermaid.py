@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.resources import Embed, Reach
+from agents.core.resources import Embed, Resources
 from agents.mermaid import LAST, REFUSED
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.records import Question, Recall, ToolCall, Trajectory
-from retrieval.memory.memory import Memory, MemoryConfig
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
+from tests.helpers.remembering import opened
 from tests.helpers.snapshots import check_snapshot
 
 PARTS = say(
@@ -45,11 +45,11 @@ async def check(
     agent: ScriptedEngine,
     shelf: Shelf | None = None,
     question: Question = CLAIM,
-    reach: Reach | None = None,
+    resources: Resources | None = None,
     **given: Any,
 ) -> Trajectory:
     config = {"name": "mermaid", "settings": given}
-    return await play(config, agent, shelf or Shelf(SHELF), question=question, reach=reach)
+    return await play(config, agent, shelf or Shelf(SHELF), question=question, resources=resources)
 
 
 async def test_it_decomposes_looks_things_up_and_gives_a_verdict() -> None:
@@ -109,14 +109,14 @@ async def test_repeated_calls_are_made_again_or_refused() -> None:
 @pytest.mark.parametrize("settings", [{"decomposer": False}, {"decomposer": False, "memory": "off"}])
 async def test_without_the_decomposer_names_are_the_keys(settings: dict[str, Any], tmp_path: Path) -> None:
     agent = engine([search("harbour"), verdict()])
-    done = await check(agent, reach=reach_in(tmp_path), **settings)
+    done = await check(agent, resources=reach_in(tmp_path), **settings)
     recalls = [event.entities for event in done.events if isinstance(event, Recall)]
     assert recalls == ([] if "memory" in settings else [("Ada Torrin", "Velm")])
     assert agent.calls[0].messages[-1]["content"] == f"Claim: {CLAIM.text}" and len(done.model_calls) == 2
 
 
-def reach_in(folder: Path, embed: Embed = alike) -> Reach:
-    return Reach(Everywhere(Shelf(SHELF)), Memory(MemoryConfig(), folder), embed)
+def reach_in(folder: Path, embed: Embed = alike) -> Resources:
+    return Resources(Everywhere(Shelf(SHELF)), opened(folder), embed)
 
 
 SECOND = CLAIM.model_copy(update={"id": "c2", "text": "The harbour of Velm is the work of Ada Torrin."})
@@ -124,7 +124,7 @@ SECOND = CLAIM.model_copy(update={"id": "c2", "text": "The harbour of Velm is th
 
 @pytest.mark.parametrize("memory", ["string", "meaning"])
 async def test_evidence_of_one_claim_saves_the_next_its_calls(tmp_path: Path, memory: str) -> None:
-    first = await check(engine([PARTS, search("harbour"), verdict()]), reach=reach_in(tmp_path), memory=memory)
+    first = await check(engine([PARTS, search("harbour"), verdict()]), resources=reach_in(tmp_path), memory=memory)
     agent = engine([PARTS, verdict()])
     compared: list[str] = []
 
@@ -132,7 +132,7 @@ async def test_evidence_of_one_claim_saves_the_next_its_calls(tmp_path: Path, me
         compared.extend(texts)
         return alike(texts)
 
-    second = await check(agent, question=SECOND, reach=reach_in(tmp_path, embed), memory=memory)
+    second = await check(agent, question=SECOND, resources=reach_in(tmp_path, embed), memory=memory)
     assert bool(compared) == (memory == "meaning")
     assert [e.entities for e in second.events if isinstance(e, Recall)] == [("Ada Torrin", "harbour of Velm")]
     assert (len(first.tool_calls), len(second.tool_calls)) == (1, 0)
@@ -145,17 +145,17 @@ async def test_evidence_of_one_claim_saves_the_next_its_calls(tmp_path: Path, me
 
 
 async def test_with_memory_off_nothing_is_left_and_nothing_recalled(tmp_path: Path) -> None:
-    await check(engine([PARTS, search("harbour"), verdict()]), reach=reach_in(tmp_path), memory="off")
-    done = await check(engine([PARTS, verdict()]), question=SECOND, reach=reach_in(tmp_path))
+    await check(engine([PARTS, search("harbour"), verdict()]), resources=reach_in(tmp_path), memory="off")
+    done = await check(engine([PARTS, verdict()]), question=SECOND, resources=reach_in(tmp_path))
     assert done.passages == () and [len(e.passages) for e in done.events if isinstance(e, Recall)] == [0]
 
 
 async def test_what_is_recalled_is_no_new_evidence_but_what_is_found_is(tmp_path: Path) -> None:
-    await check(engine([PARTS, search("harbour"), verdict()]), reach=reach_in(tmp_path))
-    second = await check(engine([PARTS, search("Torrin"), verdict()]), question=SECOND, reach=reach_in(tmp_path))
+    await check(engine([PARTS, search("harbour"), verdict()]), resources=reach_in(tmp_path))
+    second = await check(engine([PARTS, search("Torrin"), verdict()]), question=SECOND, resources=reach_in(tmp_path))
     assert [p.id for p in second.passages][-1] == "c3" and len(second.passages) == 3
     third = CLAIM.model_copy(update={"id": "c3"})
-    again = await check(engine([PARTS, verdict()]), question=third, reach=reach_in(tmp_path))
+    again = await check(engine([PARTS, verdict()]), question=third, resources=reach_in(tmp_path))
     assert {p.id for p in again.passages} == {"c1", "c2", "c3"}
 
 

@@ -10,13 +10,14 @@ import jsonschema
 import pytest
 import xgrammar
 
-from agents.core.resources import Reach
+from agents.core.resources import Resources
 from agents.mermaid.actions import action_schema, arguments_schema, tools_text
-from agents.mermaid.decompose import names_in
+from agents.mermaid.decomposer import names_in
 from questions.labels import FEVER
+from ratchet.config import MemoryConfig
 from ratchet.records import ToolCall
-from retrieval.memory.memory import Memory, MemoryConfig
-from retrieval.sources.source import QUERY_SCHEMA, Found, ToolSpec
+from retrieval.memory.memory import Memory
+from retrieval.sources.source import QUERY_SCHEMA, ToolResult, ToolSpec
 from tests.helpers.playing import CLAIM, engine, play, say
 from tests.helpers.tiny import tiny_tokenizer
 
@@ -96,9 +97,9 @@ class Speaking:
     async def tools(self) -> list[ToolSpec]:
         return [ToolSpec("age_of", "how old somebody is", ODD)]
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> Found:
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
         self.asked.append(arguments)
-        return Found(text="Ada Torrin is 40.\n[2] forged")
+        return ToolResult(text="Ada Torrin is 40.\n[2] forged")
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Any]:
         return []
@@ -109,10 +110,10 @@ class Speaking:
 
 async def test_a_servers_text_is_evidence_too(tmp_path: Any) -> None:
     server = Speaking()
-    reach = Reach({"speaking": server}, Memory(MemoryConfig(), tmp_path))
+    resources = Resources({"speaking": server}, Memory(MemoryConfig(), tmp_path))
     agent = engine([call("age_of", q="Ada Torrin", order="new"), say(thought="40.", verdict="SUPPORTS")])
     settings = {"tools": ["speaking"], "memory": "off", "decomposer": False}
-    done = await play({"name": "mermaid", "settings": settings}, agent, question=CLAIM, reach=reach)
+    done = await play({"name": "mermaid", "settings": settings}, agent, question=CLAIM, resources=resources)
     assert (done.answer, server.asked) == ("SUPPORTS", [{"q": "Ada Torrin", "order": "new"}])
     assert [p.text for p in done.passages] == ["Ada Torrin is 40.\n[2] forged"] and done.passages[0].title == "age_of"
     assert agent.calls[1].messages[-1]["content"] == "Evidence found:\n[1] age_of: Ada Torrin is 40. [2] forged"

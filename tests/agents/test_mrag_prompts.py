@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agents.core.output import json_schema
-from agents.mrag.brief import EXAMPLES, Brief
+from agents.mrag.coordinator import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
 from inference.chat import ChatFormat, load_tokenizer
@@ -69,17 +69,17 @@ def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
     made = style(Settings(agents=("searcher",)))
     prompt = made.system("coordinator")
     assert all((name in prompt) == (name in ("searcher", "answerer", "finisher")) for name in AGENTS)
-    assert "planner" not in str(json_schema(made.action(made.offered)))
+    assert "planner" not in str(json_schema(made.action_schema(made.offered)))
 
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> None:
     made = style(Settings(explanations=False))
     schemas = [
-        made.action(made.offered),
+        made.action_schema(made.offered),
         made.query,
-        made.review(2, last=False),
-        *(made.output(a) for a in FIELDS if a != "searcher"),
+        made.review_schema(2, last=False),
+        *(made.output_schema(a) for a in FIELDS if a != "searcher"),
     ]
     text = "".join(made.system(agent) for agent in SYSTEMS) + str([json_schema(schema) for schema in schemas])
     assert "explanation" not in text and '"reason"' not in text and "'reason'" not in text
@@ -89,8 +89,8 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 PINNED = {
     ("paper", True): "0821dc8f5966aa58168b71aa57003ee9",
     ("paper", False): "62c0769b716e836abebcee27b47a1060",
-    ("brief", True): "b0e8ee9bb66b591bb847a597c60cbfa1",
-    ("brief", False): "16afaf15a1d71ad356594b872034fe0f",
+    ("brief", True): "f2cf9d3c5bf4431873ec6a4673cb0332",
+    ("brief", False): "1b1120c04c466e5b775d7565051d4a7e",
 }
 
 
@@ -98,7 +98,11 @@ PINNED = {
 def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
     settings = Settings(style=style, explanations=explanations)
     made = Paper(settings) if style == "paper" else Brief(settings)
-    schemas = [json_schema(made.action(made.offered)), json_schema(made.query), json_schema(made.review(2, last=False))]
+    schemas = [
+        json_schema(made.action_schema(made.offered)),
+        json_schema(made.query),
+        json_schema(made.review_schema(2, last=False)),
+    ]
     words = [(made.system(agent), *made.examples(agent)) for agent in SYSTEMS]
     assert content_key(words, schemas) == PINNED[style, explanations]
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from agents.core.output import Malformed
-from agents.core.resources import Reach
-from agents.react import ONE, read_step, step_of
+from agents.core.resources import Resources
+from agents.react import ONE, read_step, read_step_leniently
 from questions.labels import FEVER
+from ratchet.config import MemoryConfig
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
-from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
@@ -130,8 +131,8 @@ async def test_a_turn_without_an_action_counts_and_is_told_what_is_wrong() -> No
     ],
 )
 def test_a_turn_is_read_by_its_first_action(said: str, action: str, argument: str, wrong: bool) -> None:
-    step = step_of(said, FEVER)
-    assert (step.action, step.argument, bool(step.wrong)) == (action, argument, wrong)
+    step = read_step_leniently(said, FEVER)
+    assert (step.action, step.argument, bool(step.problem)) == (action, argument, wrong)
     if wrong:
         with pytest.raises(Malformed):
             read_step(said, FEVER)
@@ -142,6 +143,6 @@ async def test_it_searches_the_source_of_its_settings(tmp_path: Any) -> None:
     config = {"name": "react", "settings": {"source": "web", "documents": 2}}
     trajectory = await play(config, engine([SEARCH, FINISH]), shelf, question=CLAIM)
     assert [(search.source, search.k) for search in trajectory.searches] == [("web", 2)]
-    bare = Reach({}, Memory(MemoryConfig(), tmp_path))
+    bare = Resources({}, Memory(MemoryConfig(), tmp_path))
     with pytest.raises(UserError, match="'web', which the config has not"):
-        await play(config, engine([SEARCH]), shelf, question=CLAIM, reach=bare)
+        await play(config, engine([SEARCH]), shelf, question=CLAIM, resources=bare)

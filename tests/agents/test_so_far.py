@@ -13,7 +13,7 @@ from inference.engine import Completion, EngineError, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Question, Trajectory
-from rewards.rules import rule_score
+from rewards.reward import rule_score
 from rewards.selection import select
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say

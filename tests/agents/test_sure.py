@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.sure import PROPOSE, RANK, SUMMARIZE, VALIDATE, candidates_of
+from agents.sure import PROPOSE, RANK, SUMMARIZE, VALIDATE, read_candidates_leniently
 from inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
@@ -77,7 +77,7 @@ async def test_summaries_run_at_once_and_so_do_the_four_verifications() -> None:
     agent = scripted()
     agent.delay = 0.01
     await play(SURE, agent, Shelf(SHELF))
-    assert agent.widest == 4
+    assert agent.max_running == 4
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_verdicts_out_of_form_are_counted() -> None:
     ],
 )
 async def test_candidates_out_of_any_text(said: str, candidates: tuple[str, ...]) -> None:
-    assert candidates_of(said) == candidates
+    assert read_candidates_leniently(said) == candidates
     agent = scripted(proposal=said)
     trajectory = await play(SURE, agent, Shelf(SHELF))
     assert trajectory.status == "finished"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 import agents.__main__ as command
-from agents.core.registry import known_systems, load_system
-from ratchet.config import SystemConfig
+from agents.core.system import known_systems, load_system
+from inference.scripted import ScriptedEngine
+from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.snapshots import check_snapshot
@@ -37,18 +39,22 @@ def test_the_papers_settings_are_the_default() -> None:
 
 
 def test_answerer_and_finisher_are_always_offered() -> None:
-    assert load(name="mrag", settings={"agents": ["searcher"]}).settings.offered == ("searcher", "answerer", "finisher")
+    assert load(name="mrag", settings={"agents": ["searcher"]}).settings.offered == (
+        "searcher",
+        "answerer",
+        "finisher",
+    )
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "mrga"}, r"no system 'mrga'.*did you mean 'mrag'"),
-        ({"name": "tools"}, r"no system 'tools'"),
-        ({"name": "mrag.paper"}, r"no system"),
-        ({"name": "../evil"}, r"no system"),
-        ({"name": "mrag", "settings": {"max_cals": 3}}, r"system.settings: max_cals: unknown key.*'max_calls'"),
-        ({"name": "mrag", "settings": {"agents": ["searchr"]}}, r"system.settings: agents.0"),
+        ({"name": "mrga"}, r"no 'mrga' in agents/.*did you mean 'mrag'"),
+        ({"name": "tools"}, r"no 'tools' in agents/"),
+        ({"name": "mrag.paper"}, r"mrag.paper cannot be imported"),
+        ({"name": "../evil"}, r"there is no file"),
+        ({"name": "mrag", "settings": {"max_cals": 3}}, r"system.settings.max_cals: unknown key.*'max_calls'"),
+        ({"name": "mrag", "settings": {"agents": ["searchr"]}}, r"system.settings.agents.0"),
         ({"name": "mrag", "roles": {"seracher": {}}}, r"system.roles.seracher: .*did you mean 'searcher'"),
         ({"name": "vanilla_rag", "roles": {"coordinator": {}}}, r"vanilla_rag has no such role"),
     ],
@@ -134,6 +140,27 @@ def test_the_command_shows_the_work_and_the_answer(
     assert "model calls 6, searches 1, " in out
     order = [out.index(text) for text in ("coordinator", "searcher  ", "answerer  ", "model calls")]
     assert order == sorted(order)
+
+
+def test_without_a_question_each_line_that_is_typed_is_one_and_the_model_is_opened_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[ScriptedEngine] = []
+    original = ScriptedEngine.from_config
+
+    def open_once(model: ModelConfig) -> ScriptedEngine:
+        opened.append(original(model))
+        return opened[-1]
+
+    monkeypatch.setattr(ScriptedEngine, "from_config", open_once)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUESTION.text}\n\n  \n{QUESTION.text}\n"))
+    run_command(tmp_path, monkeypatch, "--sample")
+    out = capsys.readouterr().out
+    assert out.count(f"> {QUESTION.text}\n") == out.count("\nfinished\n") == out.count("model calls 6, searches 1") == 2
+    assert len(opened) == 1
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    run_command(tmp_path, monkeypatch, "--sample")
+    assert capsys.readouterr().out == ""
 
 
 def test_the_command_shows_failures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.core.output import Malformed
-from agents.tool_mad.prompts import loose_query, quoted, read_query
+from agents.tool_mad.prompts import quoted, read_query, read_query_leniently
 
 
 @pytest.mark.parametrize("text", ["[harbour of Velm]", " [ harbour of Velm ]\n"])
@@ -27,7 +27,7 @@ def test_a_query_stands_in_brackets_and_alone(text: str) -> None:
 def test_a_query_out_of_form_is_read_loosely(text: str, query: str) -> None:
     with pytest.raises(Malformed):
         read_query(text)
-    assert loose_query(text, "the claim") == query
+    assert read_query_leniently(text, "the claim") == query
 
 
 def test_every_line_of_a_quotation_is_marked() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agents.core.registry import System
+from agents.core.system import System
 from agents.core.tools import Answer, Tools
-from benchmarks.sampling import Measured, measure, table
+from benchmarks.sampling import RunMeasurement, measure, table
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from index_build.build import build_index
 from inference.chat import load_tokenizer
@@ -77,7 +77,7 @@ def test_every_way_does_the_same_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_all_places_are_used_and_no_more(way: str, tmp_path: Path) -> None:
     engine, gauge, _ = run_way(way, tmp_path)
-    assert engine.widest <= PLACES and max(flying for _, flying in engine.log) == PLACES
+    assert engine.max_running <= PLACES and max(flying for _, flying in engine.log) == PLACES
     assert gauge.idle >= 0 and gauge.flying == 0 and gauge.request_seconds > 0
 
 
@@ -126,7 +126,7 @@ def test_the_whole_measurement_and_its_table(tmp_path: Path) -> None:
         }
     )
     build_index(config.index, load_tokenizer(model["path"]), "tiny")
-    found: list[tuple[Measured, set[str]]] = [measure(config, QUESTIONS, way, tmp_path / way) for way in WAYS]
+    found: list[tuple[RunMeasurement, set[str]]] = [measure(config, QUESTIONS, way, tmp_path / way) for way in WAYS]
     assert found[0][1] == found[1][1] == found[2][1]
     for measured, _ in found:
         assert measured.trajectories == measured.calls == 12 and measured.statuses == {"finished": 12}

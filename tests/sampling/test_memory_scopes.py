@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from evaluation.arms import evaluate, read_arms
-from ratchet.config import load_config
+from ratchet.config import MemoryConfig, load_config
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder, open_run
-from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory
 from sampling.__main__ import main
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index

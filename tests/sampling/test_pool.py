@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.core.registry import load_system
-from agents.core.tools import Setting
+from agents.core.system import load_system
+from agents.core.tools import RunContext
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import SystemConfig
@@ -18,12 +19,12 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
-from sampling.pool import GIVE_UP_AFTER, Job, Task, plan_jobs, run_pool
+from sampling.pool import MAX_FAILURES_IN_A_ROW, Job, Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
 from tests.helpers.tiny import tiny_format
 
 SYSTEM = SystemConfig(name="no_retrieval", settings={"style": "brief"})
-SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
+SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
 QUESTIONS = [Question(id=f"q{i}", text=f"What is {i}?") for i in range(6)]
 
 
@@ -33,6 +34,9 @@ class NoIndex:
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         return []
 
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        return [self.search(query, k, offset) for query in queries]
+
 
 def plan(**changes: Any) -> list[Job]:
     arguments: dict[str, Any] = {
@@ -40,7 +44,7 @@ def plan(**changes: Any) -> list[Job]:
         "samples": 3,
         "seed": 0,
         "system": SYSTEM,
-        "setting": SETTING,
+        "context": SETTING,
         "models": {"answerer": "m"},
         "index": "i",
     }
@@ -61,14 +65,14 @@ def test_keys_change_with_whatever_could_change_the_outcome_and_with_nothing_els
         plan(seed=1),
         plan(index="other"),
         plan(models={"answerer": "other"}),
-        plan(setting=replace(SETTING, temperature=0.8)),
-        plan(setting=replace(SETTING, adapter="somewhere", policy="digest")),
+        plan(context=replace(SETTING, temperature=0.8)),
+        plan(context=replace(SETTING, adapter="somewhere", policy="digest")),
         plan(system=SYSTEM.model_copy(update={"malformed": "give_up"})),
         plan(questions=[q.model_copy(update={"text": q.text + "!"}) for q in QUESTIONS]),
     ]
     for jobs in changed:
         assert not set(base) & {job.key for job in jobs}
-    moved = plan(setting=replace(SETTING, adapter="elsewhere", policy="base"))
+    moved = plan(context=replace(SETTING, adapter="elsewhere", policy="base"))
     assert [job.key for job in moved] == base, "an adapter counts by its content, not its path"
 
 
@@ -91,7 +95,7 @@ def test_a_slow_trajectory_holds_nobody_up(tmp_path: Path) -> None:
 def test_at_most_so_many_run_at_once_and_all_run(tmp_path: Path) -> None:
     engine = ScriptedEngine(tiny_format(), lambda *_: "x", delay=0.005)
     run(plan(), engine, tmp_path, concurrency=4)
-    assert engine.widest == 4
+    assert engine.max_running == 4
     assert len(list(read_segments(tmp_path, Trajectory))) == 18
 
 
@@ -116,4 +120,4 @@ def test_when_everything_fails_the_pool_stops_and_says_why(tmp_path: Path) -> No
     jobs = plan(samples=10)
     with pytest.raises(UserError, match=r"last 20 trajectories failed, .*connection refused"):
         run(jobs, engine, tmp_path, concurrency=1)
-    assert len(list(read_segments(tmp_path, Trajectory))) == GIVE_UP_AFTER
+    assert len(list(read_segments(tmp_path, Trajectory))) == MAX_FAILURES_IN_A_ROW

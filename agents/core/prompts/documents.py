@@ -1,6 +1,6 @@
 """What the question-answering systems of the RAG literature share: two prompts, documents as text, and the answer.
 
-AwE and its baselines (seed paper 003, section 4.2) play these two calls alike, so that what differs between two
+AwE and its baselines (docs/papers/awe.md, section 4.2) play these two calls alike, so that what differs between two
 methods is the method. The words are ours; the answer is read as the published scorers do.
 """
 

@@ -13,7 +13,9 @@ from ratchet.records import Label, Question, Stance
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkedExample:
+    """A task with its right answer."""
+
     asked: str
     """The claim or the question alone."""
     task: str
@@ -23,7 +25,7 @@ class Worked:
 
     @property
     def verdict(self) -> str:
-        """In the form of `agents.core.labels.ending`."""
+        """In the form of `agents.core.labels.verdict_instructions`."""
         return f"{self.reason}\n{self.label}"
 
 
@@ -46,27 +48,27 @@ CHOICES = (
 )
 
 
-def worked_examples(question: Question) -> tuple[Worked, ...]:
+def worked_examples(question: Question) -> tuple[WorkedExample, ...]:
     """One that is true and one that is false, where the labels say so; else two choices with options of their own."""
     labels = labels_of(question)
     if not _is_choice(question):
         stances = {label.stance: label.name for label in reversed(labels)}
         is_claim = question.form == "claim"
         return tuple(
-            Worked(claim, f"Claim: {claim}", reason, stances[stance])
+            WorkedExample(claim, f"Claim: {claim}", reason, stances[stance])
             if is_claim
-            else Worked(asked, f"Question: {asked}", reason, stances[stance])
+            else WorkedExample(asked, f"Question: {asked}", reason, stances[stance])
             for stance, (claim, asked, reason) in FACTS.items()
         )
     choices = []
     for text, options, right, reason in CHOICES:
         shown = [Label(name=label.name, meaning=option) for label, option in zip(labels, options, strict=False)]
         name = shown[min(right, len(shown) - 1)].name
-        choices.append(Worked(text, f"Question: {text}\n{labels_text(shown)}", reason, name))
+        choices.append(WorkedExample(text, f"Question: {text}\n{labels_text(shown)}", reason, name))
     return tuple(choices)
 
 
-def task_of(question: Question, examples: bool) -> str:
+def task_with_options(question: Question, examples: bool) -> str:
     """The question; where it follows examples that are choices, with its options below it as they have them."""
     options = f"\n{labels_text(question.labels)}" if examples and _is_choice(question) else ""
     return task_text(question) + options

@@ -6,7 +6,7 @@ import pytest
 
 from agents import mad_liang, madke, react
 from agents.core.labels import read_verdict
-from agents.core.prompts.few_shot import task_of, worked_examples
+from agents.core.prompts.few_shot import task_with_options, worked_examples
 from questions.labels import AVERITEC, FEVER_TWO, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.records import Label, Question
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
@@ -41,7 +41,7 @@ def test_examples_have_the_tasks_labels_and_are_in_form(question: Question, righ
         verdict = read_verdict(example.verdict, question.labels)
         assert (verdict.label, verdict.reasons) == (example.label, example.reason)
         assert example.task.startswith(f"{question.form.capitalize()}: ")
-    for user, assistant in react.exchanges(question):
+    for user, assistant in react.worked_exchanges(question):
         assert react.read_step(assistant, question.labels).action == ("finish" if "Documents" in user else "search")
     roles = madke.examples_of(question)
     assert [madke.read_choice(choice, 2, 3) for _, choice in roles.pop("selector")] == [(1,), (2,)]
@@ -51,10 +51,17 @@ def test_examples_have_the_tasks_labels_and_are_in_form(question: Question, righ
 
 
 def test_a_choice_lists_its_options_as_the_examples_do() -> None:
-    assert task_of(EXAM, True).splitlines() == ["Question: Which metal rusts?", "A: v", "B: w", "C: x", "D: y", "E: z"]
+    assert task_with_options(EXAM, True).splitlines() == [
+        "Question: Which metal rusts?",
+        "A: v",
+        "B: w",
+        "C: x",
+        "D: y",
+        "E: z",
+    ]
     assert worked_examples(EXAM)[0].task.splitlines()[1:] == ["A: wool", "B: iron", "C: milk", "D: paper"]
-    assert task_of(EXAM, False) == "Question: Which metal rusts?"
-    assert task_of(CLAIM, True) == task_of(CLAIM, False) == f"Claim: {CLAIM.text}"
+    assert task_with_options(EXAM, False) == "Question: Which metal rusts?"
+    assert task_with_options(CLAIM, True) == task_with_options(CLAIM, False) == f"Claim: {CLAIM.text}"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.labels import ending, labels_of, mentioned_verdict, read_label, read_verdict, task_text
+from agents.core.label_mentions import mentioned_label
+from agents.core.labels import labels_of, mentioned_verdict, read_label, read_verdict, task_text, verdict_instructions
 from agents.core.output import Malformed
-from agents.core.prose import mentioned_label
 from questions.labels import AVERITEC, FEVER, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Label
@@ -83,7 +83,7 @@ def test_what_is_out_of_form_is_malformed_and_read_where_it_is_clear(
         read_label(text, labels)
     assert mentioned_label(text, labels) == meant
     verdict = mentioned_verdict(text, labels)
-    assert (verdict.label, verdict.said, verdict.reasons) == (meant, text, text.strip())
+    assert (verdict.label, verdict.text, verdict.reasons) == (meant, text, text.strip())
 
 
 def test_labels_that_differ_by_marks_alone_are_told_apart_or_not_at_all() -> None:
@@ -103,7 +103,12 @@ def test_a_long_text_is_read_in_no_time() -> None:
 
 
 def test_a_prompt_shows_each_label_with_what_it_means() -> None:
-    assert ending(CHOICES).splitlines()[1:] == ["A: Tin", "B: Zinc (raw)", "C: Vitamin C", "D: None of these"]
+    assert verdict_instructions(CHOICES).splitlines()[1:] == [
+        "A: Tin",
+        "B: Zinc (raw)",
+        "C: Vitamin C",
+        "D: None of these",
+    ]
     assert task_text(CLAIM) == f"Claim: {CLAIM.text}" and task_text(QUESTION).startswith("Question: ")
 
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from agents.core.episode import run_episode
 from agents.core.lookahead import Draft
 from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
-from agents.core.registry import System
+from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
 from inference.engine import Completion
-from inference.scripted import Said, ScriptedEngine
+from inference.scripted import ScriptedEngine, ScriptedReply
 from ratchet.config import Section, SystemConfig
 from ratchet.records import ModelCall, Question, Trajectory
 from tests.helpers.playing import QUESTION, SETTING, Shelf, engine
 from tests.helpers.tiny import tiny_format
-from training.rows import LeftOut, build_rows, check_rows
+from training.rows import SkippedConversation, build_rows, check_rows
 
 CHAT = tiny_format()
 
@@ -31,15 +30,15 @@ async def run(solve: Callable[[Tools], Awaitable[Answer]], agent: ScriptedEngine
     return await run_episode(QUESTION, system, {"agent": agent}, Shelf({}), SETTING, key="k", sample=0, seed=7)
 
 
-async def chain(tools: Tools, keep: Callable[[Draft], int] = sentence_tokens, most: int = 64) -> Answer:
+async def chain(tools: Tools, keep: Callable[[Draft], int] = sentence_tokens, max_tokens: int = 64) -> Answer:
     """Sentence by sentence, each in another prompt, until the model ends its turn."""
-    begun: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
     for number in range(5):
-        draft = await tools.draft(tools.dialogue("one"), f"Prompt {number}.", begun, most, keep)
-        begun += draft.used
+        draft = await tools.draft(tools.dialogue("one"), f"Prompt {number}.", prefix, max_tokens, keep)
+        prefix += draft.used
         if draft.finished:
             break
-    return Answer(draft.decode(begun))
+    return Answer(draft.decode(prefix))
 
 
 def labels(trajectory: Trajectory) -> list[str]:
@@ -50,13 +49,13 @@ def labels(trajectory: Trajectory) -> list[str]:
 
 
 async def test_the_next_call_goes_on_from_the_very_tokens_that_were_used() -> None:
-    agent = engine(["Ada built it. She was", Said((" Sh", 1.0), ("e was b", 1.0), ("old.", 1.0))])
+    agent = engine(["Ada built it. She was", ScriptedReply((" Sh", 1.0), ("e was b", 1.0), ("old.", 1.0))])
     trajectory = await run(chain, agent)
     assert trajectory.answer == "Ada built it. She was bold."
     first, second = agent.calls
-    begun = CHAT.encode("Ada built it.")
-    assert second.prompt[-len(begun) :] == begun
-    assert second.prompt[: -len(begun)] == (*CHAT.before_user, *CHAT.encode("Prompt 1."), *CHAT.user_to_assistant)
+    prefix = CHAT.encode("Ada built it.")
+    assert second.prompt[-len(prefix) :] == prefix
+    assert second.prompt[: -len(prefix)] == (*CHAT.before_user, *CHAT.encode("Prompt 1."), *CHAT.user_to_assistant)
     assert second.messages[-1] == {"role": "assistant", "content": "Ada built it."}
     assert first.params.seed != second.params.seed
     # not as an encoder would write the text, but as it was sampled
@@ -90,13 +89,13 @@ async def test_a_draft_of_which_nothing_is_used_teaches_nothing() -> None:
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada built it.")
     rows, left_out = build_rows([trajectory], ["k"], 10_000)
     assert not rows
-    assert left_out == [LeftOut("k", 0, "one", len(trajectory.conversations[0].ids), "no parsed action")]
+    assert left_out == [SkippedConversation("k", 0, "one", len(trajectory.conversations[0].ids), "no parsed action")]
 
 
 async def test_a_sentence_that_the_limit_cut_is_used_as_it_is_and_not_closed() -> None:
     trajectory = await run(chain, engine(["a b c d e f", " g."]))
     assert trajectory.answer == "a b c d e f"
-    cut = await run(lambda tools: chain(tools, most=3), engine(["xyz", "abc", "d"]))
+    cut = await run(lambda tools: chain(tools, max_tokens=3), engine(["xyz", "abc", "d"]))
     assert cut.answer == "xyzabcd"
     assert labels(cut) == ["xyz", "abc", "d<|im_end|>"]
 
@@ -170,7 +169,7 @@ async def test_log_probabilities_come_with_every_token() -> None:
         drafts.append(await tools.draft(tools.dialogue("one"), "Go.", (), 64, sentence_tokens, logprobs=True))
         return Answer("")
 
-    await run(solve, engine([Said(("Ada", 1.0), (" built", 0.5), end=0.25)]))
+    await run(solve, engine([ScriptedReply(("Ada", 1.0), (" built", 0.5), end=0.25)]))
     sure, unsure = len(CHAT.encode("Ada")), len(CHAT.encode(" built"))
     assert drafts[0].logprobs == pytest.approx([*[0.0] * sure, *[-0.693147] * unsure, -1.386294])
 

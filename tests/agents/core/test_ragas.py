@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from agents.core.ragas import (
-    AskedFor,
     F,
-    Measured,
-    Said,
+    GeneratedQuestion,
+    Measurement,
+    Reply,
     Statements,
     answer_relevance,
     faithfulness,
@@ -35,10 +35,10 @@ class Scripted:
         self.questions: Sequence[Any] = [("Who built it?", 0)] * 3
         self.asked: list[tuple[str, dict[str, Any], int]] = []
 
-    async def __call__(self, prompt: str, form: type[F], number: int = 0) -> Said[F]:
+    async def __call__(self, prompt: str, form: type[F], number: int = 0) -> Reply[F]:
         material = json.loads(prompt[prompt.index("\n\n{") :])
         self.asked.append((form.__name__, material, number))
-        if issubclass(form, AskedFor):
+        if issubclass(form, GeneratedQuestion):
             asked = self.questions[number]
             reply: Any = dict(zip(("question", "noncommittal"), asked, strict=True)) if asked else "?"
         else:
@@ -46,9 +46,9 @@ class Scripted:
             reply = {key: self.statements if key == "statements" else self.verdicts}
         text = json.dumps(reply)
         try:
-            return Said(form.model_validate_json(text), {"text": text})
+            return Reply(form.model_validate_json(text), {"text": text})
         except ValidationError:
-            return Said(None, {"text": text})
+            return Reply(None, {"text": text})
 
 
 COSINES = {CLAIM.text: 0.0, "near": 60.0, "same": 0.0, "across": 90.0, "against": 180.0, "Who built it?": 0.0}
@@ -60,7 +60,7 @@ async def embed(texts: Sequence[str]) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-async def faithful(ask: Scripted, answer: str = ANSWER, documents: Sequence[Any] = DOCUMENTS) -> Measured:
+async def faithful(ask: Scripted, answer: str = ANSWER, documents: Sequence[Any] = DOCUMENTS) -> Measurement:
     return await faithfulness(ask, CLAIM, answer, documents)
 
 
@@ -115,7 +115,7 @@ async def test_unreadable_statements_are_unread() -> None:
     assert (found.value, found.reason, found.unparsed) == (None, "no readable list of statements", 1)
 
 
-async def relevance(*questions: Any, answer: str = ANSWER, **settings: Any) -> Measured:
+async def relevance(*questions: Any, answer: str = ANSWER, **settings: Any) -> Measurement:
     ask = Scripted()
     ask.questions = questions
     found = await answer_relevance(ask, embed, CLAIM, answer, samples=len(questions), **settings)

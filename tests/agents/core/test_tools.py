@@ -245,7 +245,7 @@ async def test_concurrent_calls_are_recorded_in_the_order_of_their_beginning() -
     agent.delay = 0.02
     seen: list[str] = []
     trajectory = await run(solve, agent, shelf=Shelf({"q": [passage(1)]}), watch=lambda e: seen.append(e.kind))
-    assert agent.widest == 2
+    assert agent.max_running == 2
     assert [e.kind for e in trajectory.events] == ["model", "model", "search"]
     assert [c.text for c in trajectory.model_calls] == ["S", "F"]
     assert seen == ["search", "model", "model"]

@@ -42,7 +42,7 @@ CLAUSE = re.compile(
     rf"|,\s*and\b{SUBJECT}|^\W*no\s*(?:[,.!:;]|-+\s)",
     re.IGNORECASE,
 )
-"""Where a clause begins anew. An interjection ("No, it ...") denies nothing."""
+"""Where a new clause starts. An interjection ("No, it ...") denies nothing."""
 OPENER = re.compile(
     rf"^\W*(?:and\s+)?(?:although|though|even though|while|since|because|as|given)\b[^,]*,{SUBJECT}", re.IGNORECASE
 )
@@ -133,10 +133,10 @@ def mentioned_label(text: str, labels: Sequence[Label]) -> str:
     denied: set[str] = set()
     undecided = False
     while lines:
-        if ends_list(lines, labels) or _listed(lines, labels):
+        if ends_in_label_list(lines, labels) or _listed(lines, labels):
             return ""
         line = lines.pop()
-        label, after = alone(line, labels), ""
+        label, after = label_alone(line, labels), ""
         if not label:
             names = _names(line, labels)
             label = _verdict(names)
@@ -150,23 +150,27 @@ def mentioned_label(text: str, labels: Sequence[Label]) -> str:
     return ""
 
 
-def key(text: str) -> str:
+def normalised_words(text: str) -> str:
     """Letters and digits in small, whatever stands between them one blank."""
     return re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
-def alone(line: str, labels: Sequence[Label]) -> str:
+def label_alone(line: str, labels: Sequence[Label]) -> str:
     """The label that makes up the line; "" where none does, or where two differ by marks alone."""
     exact = [label.name for label in labels if label.name == line.strip()]
-    said = key(line)
-    alike = [label.name for label in labels if said and said in (key(label.name), key(f"{label.name} {label.meaning}"))]
+    said = normalised_words(line)
+    alike = [
+        label.name
+        for label in labels
+        if said and said in (normalised_words(label.name), normalised_words(f"{label.name} {label.meaning}"))
+    ]
     found = exact or alike
     return found[0] if len(found) == 1 else ""
 
 
-def ends_list(lines: Sequence[str], labels: Sequence[Label]) -> bool:
+def ends_in_label_list(lines: Sequence[str], labels: Sequence[Label]) -> bool:
     """The last line is a label, and so is the one above it, and another one."""
-    found = {alone(line, labels) for line in lines[-2:]}
+    found = {label_alone(line, labels) for line in lines[-2:]}
     return len(found) == 2 and "" not in found
 
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from agents.mrag.schemas import BriefQuery, Fields, Query
-from agents.mrag.work import Page, Work
+from agents.mrag.state import Page, State
 from ratchet.records import Passage
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageJudgement:
     """The searcher's judgement of one page."""
 
     relevant: tuple[Passage, ...]
@@ -24,20 +24,22 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDocuments:
     """What the searcher's call returned."""
 
     documents: tuple[Passage, ...]
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refusal:
     """An agent that could not act, and why."""
 
     error: str
 
 
-class Style(Protocol):
+class PromptStyle(Protocol):
+    """The prompts and schemas of one style."""
+
     query: type[Query] | type[BriefQuery]
     """Schema of the searcher's first turn."""
 
@@ -49,40 +51,41 @@ class Style(Protocol):
         """Worked exchanges that come before an agent's first."""
         ...
 
-    def opening(self, question: str) -> str:
+    def first_message(self, question: str) -> str:
         """The coordinator's first message."""
         ...
 
-    def action(self, offered: tuple[str, ...]) -> type[BaseModel]:
+    def action_schema(self, offered: tuple[str, ...]) -> type[BaseModel]:
         """Schema of the coordinator's turn, when these agents may be called."""
         ...
 
-    def read(self, action: Any) -> tuple[str, Fields | None]:
+    def read_action(self, action: Any) -> tuple[str, Fields | None]:
         """The agent that an action names, and its input where the coordinator writes it."""
         ...
 
-    def give(self, agent: str, given: Fields | None, work: Work) -> str:
+    def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
         """The message with which an agent is called."""
         ...
 
-    def output(self, agent: str) -> type[Fields]:
+    def output_schema(self, agent: str) -> type[Fields]:
         """Schema of what an agent other than the searcher returns."""
         ...
 
-    def report(self, agent: str, output: Fields | Found | Refused) -> str:
+    def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
         """The coordinator's next message: what the called agent returned."""
         ...
 
-    def results(self, page: Page) -> str:
+    def results_message(self, page: Page) -> str:
         """The searcher's message after a retrieval."""
         ...
 
-    def review(self, documents: int, last: bool) -> type[BaseModel]:
+    def review_schema(self, documents: int, last: bool) -> type[BaseModel]:
         """Schema of the searcher's judgement of so many documents; `last` when the search ends with it."""
         ...
 
-    def verdict(self, review: Any, page: Page) -> Verdict: ...
+    def read_judgement(self, review: Any, page: Page) -> PageJudgement: ...
 
 
 def passage_text(passage: Passage) -> str:
+    """A passage with its title, where it has one."""
     return f"{passage.title}: {passage.text}" if passage.title else passage.text

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agents.core.claims import distinct, one_line
+from agents.core.output import JsonObject
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \
@@ -25,23 +26,24 @@ Name = Annotated[str, Field(min_length=1, max_length=80)]
 Short = Annotated[str, Field(max_length=80)]
 
 
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Triplet(JsonObject):
+    """One fact of the claim."""
 
-
-class Triplet(Part):
     subject: Name
     relation: Short
     object: Name
     attributions: list[Short] = Field(max_length=3)
 
 
-class Decomposition(Part):
+class Decomposition(JsonObject):
+    """The Decomposer's reply: the claim's facts and topics."""
+
     triplets: list[Triplet] = Field(min_length=1, max_length=5)
     keywords: list[Short] = Field(max_length=5)
 
 
 def entities_of(parts: Decomposition) -> list[str]:
+    """The subjects and objects of the facts, each once."""
     return distinct(name for triplet in parts.triplets for name in (triplet.subject, triplet.object))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from agents.core.tools import Tools
 from agents.mrag.settings import Settings
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from ratchet.records import Passage
 
 NO_MORE = "There are no more documents for this query."
@@ -26,6 +26,8 @@ class Page:
 
 @dataclass
 class QueryState:
+    """How far a query has been read."""
+
     id: int
     turns: int = 0
     offset: int = 0
@@ -34,7 +36,9 @@ class QueryState:
 
 
 @dataclass
-class Work:
+class State:
+    """What one trajectory has found, written and shown so far."""
+
     question: str
     tools: Tools
     settings: Settings
@@ -47,14 +51,14 @@ class Work:
     _queries: dict[str, QueryState] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _shown: dict[str, set[str]] = field(default_factory=dict)
-    _told: dict[str, int] = field(default_factory=dict)
+    _notes_given: dict[str, int] = field(default_factory=dict)
 
     @property
     def response(self) -> str:
         """The latest."""
         return self.tools.so_far.text
 
-    def keep(self, passage: Passage) -> None:
+    def add_document(self, passage: Passage) -> None:
         """A document supports the response, whatever comes after."""
         self.documents.setdefault(passage.id, passage)
         self.tools.so_far = replace(self.tools.so_far, passages=tuple(self.documents.values()))
@@ -82,11 +86,11 @@ class Work:
         shown = tuple((self._numbers.setdefault(p.id, len(self._numbers) + 1), p) for p in passages)
         return Page(state.id, shown, "" if passages else NO_MORE)
 
-    def news(self, agent: str) -> tuple[list[Passage], list[str]]:
+    def unseen(self, agent: str) -> tuple[list[Passage], list[str]]:
         """Supporting documents and others' notes that this agent has not been given yet; from now on it has."""
         shown = self._shown.setdefault(agent, set())
         documents = [p for p in self.documents.values() if p.id not in shown]
         shown.update(p.id for p in documents)
-        notes = [text for author, text in self.notes[self._told.get(agent, 0) :] if author != agent]
-        self._told[agent] = len(self.notes)
+        notes = [text for author, text in self.notes[self._notes_given.get(agent, 0) :] if author != agent]
+        self._notes_given[agent] = len(self.notes)
         return documents, notes

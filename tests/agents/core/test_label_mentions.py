@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agents.core.prose import mentioned_label
+from agents.core.label_mentions import mentioned_label
 from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
 from ratchet.records import Label
 

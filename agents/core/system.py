@@ -1,0 +1,136 @@
+"""A system: loading it by its name, and running it on one question.
+
+A system is a module `agents/<name>.py`, a folder of that name, or code outside of agents/ (`ratchet.plugins`), with
+
+    class Settings(Section)                    its own part of the config, checked strictly
+    ROLES: tuple[str, ...]                     the roles it plays
+    async def solve(question, tools, settings) -> Answer
+
+so adding one is one file and one config. A system that has an answer before its last action sets `tools.so_far` to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from agents.core.resources import Resources
+from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
+from inference.engine import Engine, EngineError
+from inference.session import session
+from ratchet.config import Section, SystemConfig, parse
+from ratchet.errors import UserError, did_you_mean
+from ratchet.plugins import known_plugins, load_plugin, short_name
+from ratchet.records import Event, Question, Status, Trajectory
+from retrieval.index import Retriever
+from retrieval.sources.source import SourceError
+
+__all__ = ["RunContext", "System", "known_systems", "load_system", "models_of", "run_episode"]
+
+
+@dataclass(frozen=True)
+class System:
+    """A system as a config describes it, ready to run."""
+
+    name: str
+    """What trajectories and tables call it."""
+    config: SystemConfig
+    settings: Section
+    roles: tuple[str, ...]
+    run: Callable[[Question, Tools, Section], Awaitable[Answer]]
+    digest: str = ""
+    """Of its source, where that lies outside agents/."""
+
+    @property
+    def models(self) -> set[str]:
+        """Names of the models that play its roles."""
+        return {self.config.role(role).model for role in self.roles}
+
+    @property
+    def identity(self) -> SystemConfig:
+        """The config as content keys have it: the name of outside code is its stem and digest, not where it lies."""
+        if not self.digest:
+            return self.config
+        return self.config.model_copy(update={"name": f"{short_name(self.config.name)}-{self.digest}"})
+
+    async def solve(self, question: Question, tools: Tools) -> Answer:
+        return await self.run(question, tools, self.settings)
+
+
+def models_of(systems: Iterable[SystemConfig]) -> set[str]:
+    """Names of the models that play any role of these systems."""
+    return {name for config in systems for name in load_system(config).models}
+
+
+def known_systems() -> list[str]:
+    """The names of the systems in agents/, and of those that installed packages declare."""
+    return known_plugins("systems")
+
+
+def load_system(config: SystemConfig, key: str = "system") -> System:
+    """The system of a config, its settings and roles checked. `key`: where the config names it, for errors."""
+    plugin = load_plugin("systems", config.name, ("Settings", "ROLES", "solve"), f"{key}.name")
+    module = plugin.module
+    for role in config.roles:
+        if role not in (*module.ROLES, "default"):
+            raise UserError(
+                f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*module.ROLES, 'default'))}"
+            )
+    settings = parse(module.Settings, config.settings, "", f"{key}.settings")
+    return System(plugin.label, config, settings, tuple(module.ROLES), module.solve, plugin.digest)
+
+
+async def run_episode(
+    question: Question,
+    system: System,
+    engines: Mapping[str, Engine],
+    retriever: Retriever,
+    context: RunContext,
+    *,
+    key: str,
+    sample: int,
+    seed: int,
+    watch: Callable[[Event], None] | None = None,
+    resources: Resources | None = None,
+) -> Trajectory:
+    """Let the system answer, and return the record of it.
+
+    What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
+    (the config is wrong) passes through. Where an action is malformed or a budget is used up, the answer is the one
+    that the system had in hand (`tools.so_far`). A failed trajectory has none: it is sampled again.
+    `watch` is called with each event as it ends.
+    """
+    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question)
+    answer, error = Answer(""), ""
+    status: Status
+    try:
+        with session(question.id):
+            answer = await system.solve(question, tools)
+        status, error = answer.status, answer.error
+    except Unparsed as problem:
+        answer, status, error = tools.so_far, "unparsed", str(problem)
+    except OutOfBudget as problem:
+        answer, status, error = tools.so_far, "out_of_budget", str(problem)
+    except (EngineError, SourceError) as problem:
+        status, error = "failed", str(problem)
+    finally:
+        tools.close()
+    return Trajectory(
+        key=key,
+        question_id=question.id,
+        system=system.name,
+        policy=context.policy,
+        sample=sample,
+        seed=seed,
+        status=status,
+        answer=answer.text,
+        explanation=answer.explanation,
+        error=error,
+        passages=answer.passages,
+        candidates=dict(answer.candidates),
+        turns=answer.turns,
+        stopped=answer.stopped,
+        events=tools.events,
+        conversations=tools.conversations,
+        seconds=tools.seconds,
+    )

@@ -1,0 +1,84 @@
+"""A system outside agents/: its source is part of what identifies its trajectories, and where it lies is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.core.system import RunContext, load_system
+from evaluation.arms import arm_store
+from ratchet.config import SystemConfig
+from ratchet.errors import UserError
+from ratchet.records import Question
+from sampling.pool import plan_jobs
+from tests.helpers.playing import play
+from tests.helpers.reward_cases import make_config
+
+QUESTION = Question(id="q", text="Where is Inari?", answers=("Finland",))
+SOURCE = """\
+from agents.core.tools import Answer
+from ratchet.config import Section
+
+ROLES = ("answerer",)
+
+
+class Settings(Section):
+    answer: str = "{answer}"
+
+
+async def solve(question, tools, settings):
+    return Answer(settings.answer)
+"""
+CONTEXT = RunContext(temperature=0.1, frozen_temperature=0.1, top_p=0.9, adapter=None, policy="base", scope="s")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "parts" / "mine.py"
+    file.parent.mkdir()
+    file.write_text(SOURCE.format(answer="Finland"))
+    return file
+
+
+def key_of(name: str) -> str:
+    system = load_system(SystemConfig(name=name))
+    [job] = plan_jobs([QUESTION], 1, 0, system.identity, CONTEXT, {"answerer": "m"}, "index")
+    return job.key
+
+
+def test_its_source_is_in_the_key_of_a_trajectory_and_its_place_is_not(mine: Path) -> None:
+    first = key_of("parts/mine.py")
+    assert key_of(str(mine)) == key_of("./parts/mine.py") == first
+    mine.write_text(SOURCE.format(answer="Norway"))
+    assert key_of("parts/mine.py") != first
+
+
+def test_a_built_in_system_has_the_key_that_it_had() -> None:
+    config = SystemConfig(name="naive_rag")
+    assert load_system(config).identity is config
+
+
+async def test_it_answers_under_its_own_short_name(mine: Path) -> None:
+    played = await play({"name": "parts/mine.py", "settings": {"answer": "Lapland"}}, {})
+    assert (played.answer, played.status) == ("Lapland", "finished")
+    assert played.system == f"mine-{load_system(SystemConfig(name='parts/mine.py')).digest[:8]}"
+
+
+def test_its_arm_has_a_folder_of_its_own_for_every_version(mine: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, [QUESTION], system={"name": str(mine)})
+    before = arm_store(config, "test", config.system, "base").folder
+    assert before.parent.parent == tmp_path / "run/arms/test" and before.parent.name.startswith("mine-")
+    mine.write_text(SOURCE.format(answer="Norway"))
+    assert arm_store(config, "test", config.system, "base").folder != before
+    assert list(config.swept_systems) == ["mine"]
+
+
+def test_an_error_names_the_config_s_key(mine: Path) -> None:
+    for system, message in (
+        ({"settings": {"anwser": "x"}}, r"system\.settings\.anwser: unknown key \(did you mean 'answer'\?\)"),
+        ({"roles": {"answrer": {}}}, r"system\.roles\.answrer: .*did you mean 'answerer'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_system(SystemConfig.model_validate({"name": "parts/mine.py", **system}))
