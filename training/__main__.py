@@ -19,18 +19,18 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
 from ratchet.subcommands import Subcommand, run_subcommand
 from sampling.store import TrajectoryStore
-from training.prepare import prepare_rows
-from training.rows import check_rows, table_rows
-from training.show import render_row, summary
+from training.rows import check_rows, prepare_rows, table_rows
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m training") -> None:
+    """Run `python -m training`."""
     run_subcommand(
         SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `accelerate launch train.py`."
     )
 
 
 def show(words: Sequence[str], prog: str) -> None:
+    """Print one token row."""
     parser = _parser(prog, "Print one token row, its learnt tokens marked.")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
@@ -40,9 +40,10 @@ def show(words: Sequence[str], prog: str) -> None:
 
 
 def rows(words: Sequence[str], prog: str) -> None:
+    """Build the rows, check them and print the totals."""
     parser = _parser(prog, "Build the token rows, check them against the trajectories and sum them up.")
     arguments = parser.parse_args(words)
-    sum_up(config_of(arguments), arguments.round)
+    print_summary(config_of(arguments), arguments.round)
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -52,6 +53,7 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def show_row(config: Config, number: int, row: int, role: str | None) -> None:
+    """Print row number `row`, or the first row of `role`."""
     folder = RunFolder(config.folder).round(number)
     table = prepare_rows(config, folder)[0].table
     if role is not None:
@@ -67,13 +69,18 @@ def show_row(config: Config, number: int, row: int, role: str | None) -> None:
     model = config.models[config.training.model]
     tokenizer = load_tokenizer(model.path, model.revision)
     decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))  # noqa: E731
+    from training.show import render_row  # here, since it loads torch
+
     print(render_row(shown, conversation, decode, colour=sys.stdout.isatty()))
 
 
-def sum_up(config: Config, number: int) -> None:
+def print_summary(config: Config, number: int) -> None:
+    """Build the rows, check them against the trajectories, and print the totals."""
     folder = RunFolder(config.folder).round(number)
     built, _ = prepare_rows(config, folder)
-    print(summary(built.table, built.left_out))
+    from training.show import summary  # here, since it loads torch
+
+    print(summary(built.table, built.skipped))
     trained = built.table["trajectory"].unique().to_pylist()
     stored = {trajectory.key: trajectory for trajectory in TrajectoryStore(folder.trajectories).read(trained)}
     actions = check_rows(table_rows(built.table), stored)

@@ -19,14 +19,15 @@ SEAL = "complete.json"
 
 
 def seal(folder: Path) -> None:
+    """Write complete.json, which marks a checkpoint as complete."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SEAL)
     write_json(
         folder / SEAL, {str(path.relative_to(folder)): [path.stat().st_size, file_digest(path)] for path in files}
     )
 
 
-def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when it is whole."""
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None when it is complete."""
     try:
         sealed = json.loads((folder / SEAL).read_bytes())
     except (OSError, ValueError):
@@ -44,14 +45,14 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(step), path) for step, path in found if step.isdecimal()), reverse=True)
 
 
-def last_whole(folder: Path) -> tuple[tuple[int, Path] | None, list[str]]:
-    """The newest whole checkpoint, if any, and a message for each newer one that had to be passed over."""
+def last_complete(folder: Path) -> tuple[tuple[int, Path] | None, list[str]]:
+    """The newest complete checkpoint, if any, and a message for each newer one that is skipped."""
     messages: list[str] = []
     for step, path in checkpoints(folder):
-        wrong = damage(path)
+        wrong = find_damage(path)
         if wrong is None:
             return (step, path), messages
-        messages.append(f"{path}: {wrong}; going back to the checkpoint before it")
+        messages.append(f"{path}: {wrong}; resuming from the checkpoint before it")
     return None, messages
 
 

@@ -1,4 +1,5 @@
-"""The model to train: the base model, frozen, with one LoRA adapter for all trainable roles (seed paper 002, D.2)."""
+"""The model to train: the base model, frozen, with one LoRA adapter for all trainable roles (Salemi et al. 2025,
+arXiv 2506.10844, appendix D.2)."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ def compute_type(model: ModelConfig) -> torch.dtype:
 
 
 def on_cpu(model: ModelConfig) -> bool:
+    """Whether the model is trained on the CPU."""
     return model.device == "cpu" or not torch.cuda.is_available()
 
 
@@ -66,8 +68,8 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
         raise UserError(f"training.lora.targets={lora.targets!r}: {error}") from error
 
 
-def take_weights(model: Any, folder: Path) -> None:
-    """Let the PeftModel's adapter begin as the one in `folder`. UserError where it is damaged, or of another shape."""
+def start_from_adapter(model: Any, folder: Path) -> None:
+    """Start the PeftModel's adapter from the one in `folder`. UserError where it is damaged, or of another shape."""
     adapter = read_adapter(folder)
     theirs, weights = adapter.config, load(adapter.weights)
     mine = model.peft_config[model.active_adapter].to_dict()
@@ -88,6 +90,6 @@ def take_weights(model: Any, folder: Path) -> None:
         raise UserError(
             f"{folder}: this adapter has another shape than training.lora: {'; '.join(other[:3])}"
             + (f"; and {len(other) - 3} more" if len(other) > 3 else "")
-            + ". Train it on with the settings that it was made with, or start anew (rounds.start=base)"
+            + ". Continue its training with its own settings, or start from the base model (rounds.start=base)"
         )
     set_peft_model_state_dict(model, weights)

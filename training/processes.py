@@ -1,4 +1,4 @@
-"""Training on several processes: FSDP's settings, the whole adapter out of its shards, and a process that is gone."""
+"""Training on several processes: FSDP's settings, the complete adapter from its shards, and a process that ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 
 from ratchet.errors import UserError
 
-PATIENCE = timedelta(hours=1)
-"""How long processes wait for each other: one makes the rows of a large round while the others wait. A process that
+PROCESS_TIMEOUT = timedelta(hours=1)
+"""How long processes wait for each other: one builds the rows of a large round while the others wait. A process that
 ends is noticed at once; this is for one that hangs."""
 
 
@@ -44,7 +44,7 @@ def keep_float32(accelerator: Any) -> None:
 
 
 def unshard_head(model: Any) -> None:
-    """Under FSDP, let every process have the whole output head until the backward pass ends.
+    """Under FSDP, let every process have the complete output head until the backward pass ends.
 
     FSDP does so when a module runs. TRL multiplies by the head's weight without running the head, and FSDP's backward
     pass in 16 bits fails on weights that it has never put together.
@@ -55,10 +55,10 @@ def unshard_head(model: Any) -> None:
 
 
 def adapter_weights(model: Any) -> dict[str, Any]:
-    """The trained weights of a PeftModel, whole. Under FSDP each process holds a part: all of them have to call it."""
+    """All trained weights of a PeftModel. Under FSDP each process holds a part: all of them have to call it."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.reshard()  # weights that FSDP left whole after an evaluation are rounded to the compute's 16 bits
+            module.reshard()  # weights that FSDP left unsharded after an evaluation are rounded to 16 bits
     return {
         name: weight.full_tensor() if isinstance(weight, DTensor) else weight.detach()
         for name, weight in model.named_parameters()
@@ -66,15 +66,15 @@ def adapter_weights(model: Any) -> dict[str, Any]:
     }
 
 
-def take_leave() -> None:
-    """Of the other processes, when all is done: one that exits within their group may be aborted by torch's threads."""
+def leave_process_group() -> None:
+    """Leave the other processes when all is done: torch's threads may abort a process that exits within the group."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 @contextlib.contextmanager
-def lost_processes() -> Iterator[None]:
-    """Says in words that another process of this training ended, or does not answer."""
+def explain_lost_processes() -> Iterator[None]:
+    """Turn torch's errors into a UserError where another process of this training ended or does not answer."""
     try:
         yield
     except RuntimeError as error:
@@ -83,5 +83,5 @@ def lost_processes() -> Iterator[None]:
         raise UserError(
             f"another process of this training ended or does not answer ({str(error).splitlines()[0][:160]}). Why is "
             "in its own output, here or in the log of its machine: an error, or a kill, as for too much memory. Run "
-            "the same command again: it goes on from the last checkpoint"
+            "the same command again: it resumes from the last checkpoint"
         ) from error

@@ -1,10 +1,11 @@
 """Token rows: what a kept trajectory teaches, as token ids and a loss mask, and their Parquet file.
 
-One row per conversation of a trainable role (seed paper 002, section 3.2: one adapter for all trainable agents, the
-loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that the model itself
-sampled in an action that was parsed; prompts, documents, templates, malformed actions and frozen roles are 0.
+One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
+trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
+the model itself sampled in an action that was parsed; prompts, documents, templates, malformed actions and frozen roles
+are 0.
 
-Rows are never cut: one longer than the limit is left out and counted, for half an action teaches the wrong end.
+Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
-from ratchet.records import Conversation, TokenRow, Trajectory
+from ratchet.records import Conversation, Selection, TokenRow, Trajectory, content_key
+from ratchet.runfolder import RoundFolder
+from sampling.store import TrajectoryStore
 
-FEWEST_QUESTIONS = 10
-"""With fewer questions a held-out loss says nothing and costs data that is missed."""
+MIN_QUESTIONS = 10
+"""With fewer questions a held-out loss says nothing, and training misses the data."""
+ROWS_VERSION = 1
+"""Raise it when the same trajectories would give other rows, so that old rows.parquet files are rebuilt."""
 SCHEMA = pa.schema(
     [
         ("trajectory", pa.string()),
@@ -41,7 +48,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedConversation:
     """A conversation of a trainable role that became no row."""
 
     trajectory: str
@@ -53,8 +60,8 @@ class LeftOut:
 
 def build_rows(
     trajectories: Iterable[Trajectory], kept: Collection[str], max_length: int
-) -> tuple[list[TokenRow], list[LeftOut]]:
-    """Rows of the kept trajectories in the order of `kept`, then of conversations; and what was left out.
+) -> tuple[list[TokenRow], list[SkippedConversation]]:
+    """Rows of the kept trajectories in the order of `kept`, then of conversations; and the skipped conversations.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
     record that is not a failure, which is the one that was scored. Raises UserError when one of `kept` is missing.
@@ -62,10 +69,10 @@ def build_rows(
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
     rows: list[TokenRow] = []
-    left_out: list[LeftOut] = []
+    skipped: list[SkippedConversation] = []
     for key in dict.fromkeys(kept):
         if key not in stored:
-            raise UserError(missing(key))
+            raise UserError(missing_message(key))
         for number, conversation in enumerate(stored[key].conversations):
             if not conversation.trainable:
                 continue
@@ -76,7 +83,7 @@ def build_rows(
             elif len(mask) > max_length:
                 reason = "too long"
             if reason:
-                left_out.append(LeftOut(key, number, conversation.role, len(mask), reason))
+                skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
                 continue
             rows.append(
                 TokenRow(
@@ -88,10 +95,11 @@ def build_rows(
                     retokenised=conversation.retokenised,
                 )
             )
-    return rows, left_out
+    return rows, skipped
 
 
-def missing(key: str) -> str:
+def missing_message(key: str) -> str:
+    """The message for a selected trajectory that is not stored."""
     return (
         f"trajectory {key} was selected but is not among the round's trajectories; they were changed after the "
         "selection: run `python -m rewards` again"
@@ -112,8 +120,8 @@ def loss_mask(conversation: Conversation) -> tuple[int, ...]:
 def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory]) -> int:
     """Assert that the labels are what was sampled, id for id; returns how many actions were compared.
 
-    The spans made the masks, so this looks at the other record of the same fact: the model calls of the trajectory's
-    events. Raises ValueError, which would be a fault of ours.
+    The spans made the masks, so this reads the other record of the same fact: the model calls of the trajectory's
+    events. Raises ValueError, which would be a bug.
     """
     actions = 0
     for row in rows:
@@ -148,6 +156,7 @@ def rows_table(rows: Iterable[TokenRow]) -> pa.Table:
 
 
 def table_rows(table: pa.Table) -> Iterator[TokenRow]:
+    """The rows of an Arrow table."""
     for batch in table.to_batches(max_chunksize=256):
         for row in batch.to_pylist():
             yield TokenRow.model_validate(row)
@@ -167,22 +176,24 @@ def rows_digest(table: pa.Table) -> str:
 
 @dataclass(frozen=True)
 class RowsFile:
+    """A rows file's content."""
+
     table: pa.Table
     digest: str
-    left_out: dict[str, int]
+    skipped: dict[str, int]
     """Reason to number of conversations."""
 
 
-def write_rows(path: Path, table: pa.Table, source: str, left_out: Mapping[str, int]) -> None:
-    """Write atomically. `source` says what the rows were made of; `rows_source` reads it back."""
+def write_rows(path: Path, table: pa.Table, source: str, skipped: Mapping[str, int]) -> None:
+    """Write atomically. `source` is the digest of what the rows were built from; `rows_source` reads it back."""
     sink = pa.BufferOutputStream()
-    metadata = {"source": source, "digest": rows_digest(table), "left_out": json.dumps(dict(left_out))}
+    metadata = {"source": source, "digest": rows_digest(table), "left_out": json.dumps(dict(skipped))}
     pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
 def rows_source(path: Path) -> str | None:
-    """What a rows file was made of; None where there is none, or it is damaged and must be made again."""
+    """The digest of what a rows file was built from; None where there is none, or it is damaged and must be rebuilt."""
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (OSError, pa.ArrowInvalid):
@@ -192,23 +203,102 @@ def rows_source(path: Path) -> str | None:
 
 def read_rows(path: Path) -> RowsFile:
     """The rows, checked against their digest."""
-    way_out = "delete the file, and the next training makes it again"
+    fix = "delete the file, and the next training rebuilds it"
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path}: cannot read the rows ({error}); {way_out}") from error
+        raise UserError(f"{path}: cannot read the rows ({error}); {fix}") from error
     metadata = table.schema.metadata or {}
     table = table.replace_schema_metadata(None)
     digest = metadata.get(b"digest", b"").decode()
     if not table.schema.equals(SCHEMA) or rows_digest(table) != digest:
-        raise UserError(f"{path}: the rows were changed; {way_out}")
+        raise UserError(f"{path}: the rows were changed; {fix}")
     return RowsFile(table, digest, json.loads(metadata[b"left_out"]))
+
+
+def read_kept_selection(folder: RoundFolder) -> Selection:
+    """The round's selection. Raises UserError when there is none, or nothing was kept."""
+    path, selection = folder.selection, folder.read_selection()
+    if selection is None:
+        raise UserError(f"{path}: does not exist; select the round's trajectories first: `python -m rewards`")
+    if not selection.kept:
+        reasons = Counter(choice.reason for choice in selection.questions)
+        shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
+        raise UserError(
+            f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
+            "or easier questions (sampling.samples, questions.train), or keep more (rewards.select, rewards.weights)"
+        )
+    return selection
+
+
+@dataclass(frozen=True)
+class KeptTrajectories:
+    """The trajectories that one experiment kept in a round."""
+
+    name: str
+    """The member's name; empty where the config has none and trains on its own."""
+    folder: RoundFolder
+    selection: Selection
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """Kept trajectory key to question; two members may use the same id for different questions."""
+        prefix = f"{self.name}/" if self.name else ""
+        return {key: prefix + choice.question_id for choice in self.selection.questions for key in choice.kept}
+
+
+def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
+    """What a round trains on: its own selection, or those of the config's members. UserError where one is missing."""
+    folders = {
+        name: RoundFolder(member.folder / folder.path.name) if name else folder
+        for name, member in load_members(config).items()
+    }
+    return [KeptTrajectories(name, one, read_kept_selection(one)) for name, one in folders.items()]
+
+
+def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
+    """The round's rows, built now or read if they were built from the same selections; and kept key to question."""
+    kept = read_kept(config, folder)
+    keys = [key for one in kept for key in one.selection.kept]
+    source = content_key("rows", ROWS_VERSION, keys, config.training.max_length)
+    if rows_source(folder.rows) != source:
+        built = [_build_table(one.folder, one.selection.kept, config.training.max_length) for one in kept]
+        table = pa.concat_tables([table for table, _ in built]).combine_chunks()
+        write_rows(folder.rows, table, source, sum((skipped for _, skipped in built), Counter()))
+    rows = read_rows(folder.rows)
+    if not len(rows.table):
+        raise UserError(
+            f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
+            f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
+            "enough?"
+        )
+    return rows, {key: question for one in kept for key, question in one.questions.items()}
+
+
+def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple[pa.Table, Counter[str]]:
+    """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
+    tables: dict[str, pa.Table] = {}
+    reasons: dict[str, list[str]] = {}
+    for trajectory in TrajectoryStore(folder.trajectories).read(kept):
+        if trajectory.status != "failed":
+            rows, skipped = build_rows([trajectory], [trajectory.key], max_length)
+            check_rows(rows, {trajectory.key: trajectory})
+            tables[trajectory.key] = rows_table(rows)
+            reasons[trajectory.key] = [item.reason for item in skipped]
+    for key in kept:
+        if key not in tables:
+            raise UserError(f"{folder.trajectories}: {missing_message(key)}")
+    ordered = dict.fromkeys(kept)
+    return (
+        pa.concat_tables([tables[key] for key in ordered]).combine_chunks(),
+        Counter(reason for key in ordered for reason in reasons[key]),
+    )
 
 
 def split_rows(
     table: pa.Table, question_of: Mapping[str, str], fraction: float, seed: int
 ) -> tuple[pa.Table, pa.Table]:
-    """(train, dev) rows: a share `fraction` of the questions is held out, whole questions at a time.
+    """(train, dev) rows: a share `fraction` of the questions is held out, with all rows of a question on one side.
 
     Which ones is decided by a hash of seed and question id, so more rows or another order move no question from one
     side to the other needlessly. `question_of` maps trajectory key to question id.
@@ -218,7 +308,17 @@ def split_rows(
         {question_of[key] for key in keys}, key=lambda q: hashlib.sha256(f"{seed}\0{q}".encode()).digest()
     )
     held = set(questions[: max(1, round(fraction * len(questions)))])
-    if fraction == 0 or len(questions) < FEWEST_QUESTIONS:
+    if fraction == 0 or len(questions) < MIN_QUESTIONS:
         held = set()
     is_dev = pa.array([question_of[key] in held for key in keys], type=pa.bool_())
     return table.filter(pc.invert(is_dev)), table.filter(is_dev)
+
+
+def row_lengths(table: pa.Table) -> list[int]:
+    """Tokens of each row."""
+    return list(pc.list_value_length(table["ids"]).to_pylist())
+
+
+def loss_tokens(table: pa.Table) -> int:
+    """The number of tokens with loss."""
+    return int(pc.sum(pc.list_flatten(table["loss_mask"])).as_py() or 0)

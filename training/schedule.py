@@ -1,4 +1,4 @@
-"""What the settings come to with so many rows and processes: steps, batch, warm-up. Without torch, so that a run can
+"""Steps, batch and warm-up, from the settings and the number of rows and processes. Without torch, so that a run can
 check at its start what it trains with at its end."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 
 
-def accumulation(training: TrainingConfig, processes: int) -> int:
+def accumulation_steps(training: TrainingConfig, processes: int) -> int:
     """Micro-batches that make up training.batch_size on each device."""
     at_once = training.micro_batch * processes
     steps, rest = divmod(training.batch_size, at_once)
@@ -19,17 +19,18 @@ def accumulation(training: TrainingConfig, processes: int) -> int:
         other = max(1, round(training.batch_size / at_once)) * at_once
         micro = f"training.micro_batch one of {', '.join(map(str, fitting))}, or " if fitting else ""
         raise UserError(
-            f"training.batch_size={training.batch_size} cannot be made of training.micro_batch={training.micro_batch} "
-            f"rows on {processes} device{'s' * (processes > 1)}: set {micro}training.batch_size={other}"
+            f"training.batch_size={training.batch_size} cannot be divided into "
+            f"training.micro_batch={training.micro_batch} rows on {processes} device{'s' * (processes > 1)}: "
+            f"set {micro}training.batch_size={other}"
         )
     return steps
 
 
 class Schedule(NamedTuple):
-    """What the settings come to with so many rows."""
+    """The optimisation's steps for a number of rows."""
 
     batch: int
-    """Rows a step."""
+    """Rows of one step."""
     accumulation: int
     """Micro-batches that each device adds up before a step."""
     per_epoch: int
@@ -46,7 +47,7 @@ class Schedule(NamedTuple):
 def schedule(rows: int, training: TrainingConfig, processes: int) -> Schedule:
     """A batch is all rows at most, and warm-up a fifth of the steps: else few rows would hardly be learnt from."""
     micro_batches = math.ceil(rows / (training.micro_batch * processes))
-    accumulated = min(accumulation(training, processes), micro_batches)
+    accumulated = min(accumulation_steps(training, processes), micro_batches)
     per_epoch = math.ceil(micro_batches / accumulated)
     passes = math.inf if training.epochs is None else math.ceil(training.epochs * per_epoch)
     steps = int(min(training.max_steps, passes))
@@ -59,16 +60,16 @@ def schedule(rows: int, training: TrainingConfig, processes: int) -> Schedule:
     )
 
 
-def adjustments(rows: int, training: TrainingConfig, made: Schedule) -> list[str]:
-    """What `made` has otherwise than the settings ask, for the user."""
+def describe_adjustments(rows: int, training: TrainingConfig, plan: Schedule) -> list[str]:
+    """Where the schedule differs from what the settings ask for, as lines for the user."""
     said = []
-    if made.batch < training.batch_size:
+    if plan.batch < training.batch_size:
         said.append(
             f"training.batch_size={training.batch_size} is more than the {rows} rows: every step takes all of them"
         )
-    if made.warmup < training.warmup_steps:
+    if plan.warmup < training.warmup_steps:
         said.append(
-            f"training.warmup_steps={training.warmup_steps} is more than a fifth of the {made.steps} steps: "
-            f"{made.warmup} of them warm up"
+            f"training.warmup_steps={training.warmup_steps} is more than a fifth of the {plan.steps} steps: "
+            f"{plan.warmup} of them warm up"
         )
     return said

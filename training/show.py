@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ratchet.records import Conversation, TokenRow
 from ratchet.text import plain_text
-from training.data import loss_tokens, row_lengths
+from training.rows import loss_tokens, row_lengths
 
 AUTHOR = {"template": "\x1b[2m", "system": "\x1b[36m", "user": "\x1b[34m", "assistant": "\x1b[31m"}
 LEARNT = "\x1b[1;30;42m"
@@ -56,8 +56,8 @@ def _runs(mask: Sequence[int], start: int, end: int) -> list[tuple[bool, int, in
     return runs
 
 
-def summary(table: pa.Table, left_out: dict[str, int]) -> str:
-    """Rows, tokens and learnt tokens by role, the lengths, and what was left out."""
+def summary(table: pa.Table, skipped: dict[str, int]) -> str:
+    """Rows, tokens and learnt tokens by role, the lengths, and what was skipped."""
     lengths = row_lengths(table)
     rows, tokens, learnt = Counter[str](), Counter[str](), Counter[str]()
     for role in sorted(set(table["role"].to_pylist())):
@@ -69,7 +69,7 @@ def summary(table: pa.Table, left_out: dict[str, int]) -> str:
     lines.append(f"{'all':<{width}}  {len(table):>7}  {sum(lengths):>10}  {learnt.total():>9}")
     lengths.sort()
     lines.append(f"tokens a row: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
-    lines += [f"left out, {reason}: {count}" for reason, count in sorted(left_out.items())]
+    lines += [f"skipped, {reason}: {count}" for reason, count in sorted(skipped.items())]
     retokenised = sum(table["retokenised"].to_pylist())
     if retokenised:
         lines.append(f"re-tokenised from text: {retokenised}")

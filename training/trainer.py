@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer on token rows, with the paper's optimisation (seed paper 002, appendix D.2).
+"""TRL's SFTTrainer on token rows, with the paper's optimisation (Salemi et al. 2025, arXiv 2506.10844, appendix D.2).
 
 Rows come as token ids and a mask and are trained on as they are: no template, tokenizer, truncation or packing of
 TRL's touches them. The loss of a step is the mean over all loss tokens of its batch, whichever micro-batch or device
@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,23 @@ from datasets import Dataset
 from datasets.table import InMemoryTable
 from safetensors import SafetensorError
 from torch.nn.functional import cross_entropy
+from torch.utils.data import Sampler
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
-from training.data import IGNORED, Collator, EpochSampler, row_lengths, with_blank
+from training.callback import TrainingCallback
 from training.lora import compute_type, on_cpu
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
+from training.rows import row_lengths
 from training.schedule import schedule
-from training.watch import Watch
+
+IGNORED = -100
+"""The label that the loss skips, as everywhere in transformers."""
 
 
-def quiet() -> None:
+def silence_libraries() -> None:
     """One line of progress is enough: no bars or notices of the libraries underneath."""
     datasets.disable_progress_bars()
     transformers.logging.set_verbosity_error()
@@ -46,16 +52,17 @@ def quiet() -> None:
 def trainer_config(
     training: TrainingConfig, model: ModelConfig, folder: Path, rows: int, seed: int, processes: int
 ) -> SFTConfig:
-    dtype, made = compute_type(model), schedule(rows, training, processes)
+    """The settings of transformers' and TRL's trainer for a run of ours."""
+    dtype, plan = compute_type(model), schedule(rows, training, processes)
     try:
         return SFTConfig(
             output_dir=str(folder),
             per_device_train_batch_size=training.micro_batch,
-            gradient_accumulation_steps=made.accumulation,
-            max_steps=made.steps,
+            gradient_accumulation_steps=plan.accumulation,
+            max_steps=plan.steps,
             learning_rate=training.learning_rate,
             lr_scheduler_type="linear",
-            warmup_steps=made.warmup,
+            warmup_steps=plan.warmup,
             optim=training.optimizer,
             weight_decay=training.weight_decay,
             max_grad_norm=training.max_grad_norm,
@@ -70,21 +77,21 @@ def trainer_config(
             max_length=None,
             remove_unused_columns=False,
             dataloader_pin_memory=not on_cpu(model),
-            # `Watch` decides when to evaluate and save, and shows progress.
+            # `TrainingCallback` decides when to evaluate and save, and shows progress.
             eval_strategy="no",
             save_strategy="no",
             save_total_limit=2,
             logging_steps=1,
             logging_nan_inf_filter=False,
             disable_tqdm=True,
-            report_to=report_to(training.wandb, folder),
+            report_to=logging_integrations(training.wandb, folder),
             run_name=str(folder.parent),
         )
     except ValueError as error:
         raise UserError(f"training: {error}") from error
 
 
-def report_to(wandb: str, folder: Path) -> list[str]:
+def logging_integrations(wandb: str, folder: Path) -> list[str]:
     """transformers' own wandb callback, or nothing at all."""
     if wandb == "off":
         return []
@@ -93,6 +100,67 @@ def report_to(wandb: str, folder: Path) -> list[str]:
     os.environ["WANDB_MODE"] = wandb
     os.environ.setdefault("WANDB_DIR", str(folder))
     return ["wandb"]
+
+
+def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[int]:
+    """The order of rows in an epoch: shuffled, cut into batches, and within a batch the longest first.
+
+    A batch is a uniform draw, as if nothing were sorted; its micro-batches hold rows of like length, so little is
+    spent on padding, and devices that work side by side get like loads. The gradient is the batch's, and does not
+    change.
+    """
+    order = list(range(len(lengths)))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    batches = (order[at : at + batch_size] for at in range(0, len(order), batch_size))
+    return [row for batch in batches for row in sorted(batch, key=lambda row: -lengths[row])]
+
+
+class EpochSampler(Sampler[int]):
+    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state.
+
+    `rows_at_once`: rows that all devices take at once. An epoch that is no multiple of it ends with the number of the
+    blank row (`with_blank_row`); accelerate would fill the gap with rows that were trained on already.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, seed: int, epoch: Callable[[], int], rows_at_once: int = 1
+    ) -> None:
+        self.lengths, self.batch_size, self.seed, self.epoch = lengths, batch_size, seed, epoch
+        self.blanks = -len(lengths) % rows_at_once
+
+    def __len__(self) -> int:
+        return len(self.lengths) + self.blanks
+
+    def __iter__(self) -> Iterator[int]:
+        order = epoch_order(self.lengths, self.batch_size, self.seed, self.epoch())
+        return iter(order + [len(self.lengths)] * self.blanks)
+
+
+def with_blank_row(table: pa.Table) -> pa.Table:
+    """The rows and, after the last, one of a single token without loss."""
+    blank = {"trajectory": "", "conversation": 0, "role": "", "ids": [0], "loss_mask": [0], "retokenised": False}
+    return pa.concat_tables([table, pa.Table.from_pylist([blank], schema=table.schema)]).combine_chunks()
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads rows on the right: input_ids, attention_mask and labels, each (rows, longest row) of int64."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        shape = (len(rows), max(len(row["ids"]) for row in rows))
+        ids = torch.full(shape, self.pad_id)
+        attention = torch.zeros(shape, dtype=torch.long)
+        labels = torch.full(shape, IGNORED)
+        for number, row in enumerate(rows):
+            length = len(row["ids"])
+            own = torch.tensor(row["ids"], dtype=torch.long)
+            learnt = torch.tensor(row["loss_mask"], dtype=torch.bool)
+            ids[number, :length] = own
+            attention[number, :length] = 1
+            labels[number, :length] = own.where(learnt, IGNORED)
+        return {"input_ids": ids, "attention_mask": attention, "labels": labels}
 
 
 class RowTrainer(SFTTrainer):
@@ -105,7 +173,7 @@ class RowTrainer(SFTTrainer):
         arguments: SFTConfig,
         train: pa.Table,
         dev: pa.Table,
-        watch: Watch,
+        watch: TrainingCallback,
         resumed: bool,
     ) -> None:
         pad = tokenizer.pad_token_id
@@ -114,7 +182,7 @@ class RowTrainer(SFTTrainer):
             model=model,
             args=arguments,
             data_collator=Collator(pad if pad is not None else tokenizer.eos_token_id or 0),
-            train_dataset=Dataset(InMemoryTable(with_blank(train))),
+            train_dataset=Dataset(InMemoryTable(with_blank_row(train))),
             processing_class=tokenizer,
             callbacks=[watch],
         )
@@ -132,13 +200,13 @@ class RowTrainer(SFTTrainer):
         keep_float32(self.accelerator)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        together = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
+        rows_at_once = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
         batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         micro_batches = math.ceil(len(self.lengths) / self.args.per_device_train_batch_size)
         per_device = math.ceil(micro_batches / self.args.world_size)
         per_epoch = math.ceil(per_device / self.args.gradient_accumulation_steps)
         epoch = lambda: self.state.global_step // per_epoch  # noqa: E731
-        return EpochSampler(self.lengths, batch, self.args.seed, epoch, together)
+        return EpochSampler(self.lengths, batch, self.args.seed, epoch, rows_at_once)
 
     def uses_trl_head(self) -> bool:
         """See `compute_loss`; tests of what GPUs run answer otherwise."""
@@ -224,8 +292,8 @@ class RowTrainer(SFTTrainer):
             SafetensorError,
         ) as error:  # torch and safetensors have their own for a full disk
             raise UserError(
-                f"{self.args.output_dir}: cannot save a checkpoint ({error}). Make room or mend the folder's "
-                "permissions, then run the same command again: it goes on from the checkpoint before"
+                f"{self.args.output_dir}: cannot save a checkpoint ({error}). Make room or fix the folder's "
+                "permissions, then run the same command again: it resumes from the checkpoint before"
             ) from error
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:

@@ -5,8 +5,8 @@ from collections import Counter
 import torch
 
 from tests.helpers.world import sample_trajectory
-from training.data import Collator, EpochSampler, epoch_order
 from training.rows import build_rows, rows_table, split_rows
+from training.trainer import Collator, EpochSampler, epoch_order
 
 TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
 TABLE = rows_table(build_rows(TRAJECTORIES, [t.key for t in TRAJECTORIES], 1000)[0])

@@ -19,17 +19,16 @@ from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
 
-import train
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
-from rounds.stages import Experiment, training
+from rounds.stages import ExperimentRun, training_stage
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
-from training.checkpoints import damage, seal
-from training.data import EpochSampler, with_blank
-from training.processes import lost_processes
-from training.trainer import RowTrainer
-from training.watch import read_log
+from training import recipe
+from training.callback import read_log
+from training.checkpoints import find_damage, seal
+from training.processes import explain_lost_processes
+from training.trainer import EpochSampler, RowTrainer, with_blank_row
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
@@ -44,7 +43,7 @@ SETTINGS: dict[str, Any] = {
 def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     """The round as one process trains it."""
     _, config, folder = make_run(tmp_path_factory.mktemp("alone"), micro_batch=8, **SETTINGS)
-    train.train(config, 1)
+    recipe.train(config, 1)
     return folder
 
 
@@ -85,11 +84,15 @@ def assert_same(folder: RoundFolder, alone: RoundFolder) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_curve_and_the_adapter_of_one(alone: RoundFolder, tmp_path: Path) -> None:
-    path, _, folder = make_run(tmp_path, micro_batch=2, **SETTINGS)
-    status, said = finish(launch("cpu_ddp.yaml", path))
-    assert status == 0, said
+def test_the_stage_that_selftrain_plans_for_two_gpus_gives_the_curve_and_the_adapter_of_one_process(
+    alone: RoundFolder, tmp_path: Path
+) -> None:
+    path, config, folder = make_run(tmp_path, micro_batch=2, **SETTINGS)
+    path.write_text(path.read_text().replace("device: cpu", "device: auto"))
+    stage = training_stage(ExperimentRun(config, ("--config", str(path)), processes=2), 1, None)
+    assert subprocess.run(stage.command, cwd=REPO, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
     assert_same(folder, alone)
+    assert (folder.adapter / "training.json").exists()
     assert (folder.training / "checkpoint-16" / "rng_state_1.pth").exists(), "there was one process alone"
 
 
@@ -97,22 +100,12 @@ def test_two_processes_give_the_curve_and_the_adapter_of_one(alone: RoundFolder,
 def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: Path) -> None:
     few: dict[str, Any] = {"questions": 4, "batch_size": 128, "micro_batch": 1, "warmup_steps": 50, "epochs": 2.0}
     _, config, alone = make_run(tmp_path / "one", **few)
-    train.train(config, 1)
+    recipe.train(config, 1)
     path, _, folder = make_run(tmp_path / "two", **few)
     status, said = finish(launch("cpu_ddp.yaml", path))
     assert status == 0 and said.count("every step takes all of them") == 1, said
     assert "2 steps of 8 rows" in said
     assert_same(folder, alone)
-
-
-@pytest.mark.slow
-def test_the_stage_that_selftrain_plans_for_two_gpus_trains_with_two_processes(tmp_path: Path) -> None:
-    path, config, folder = make_run(tmp_path)
-    path.write_text(path.read_text().replace("device: cpu", "device: auto"))
-    stage = training(Experiment(config, ("--config", str(path)), processes=2), 1, None)
-    assert subprocess.run(stage.command, cwd=REPO, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
-    assert (folder.training / "checkpoint-6" / "rng_state_1.pth").exists(), "there was one process alone"
-    assert (folder.adapter / "training.json").exists()
 
 
 @pytest.mark.slow
@@ -137,7 +130,7 @@ def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_
     saved = torch.load(folder.training / "checkpoint-4" / "pytorch_model_fsdp.bin", weights_only=True)
     assert {name for name in saved if "lora_" not in name} <= {"base_model.model.lm_head.weight"}
     status, said = finish(launch("cpu_fsdp.yaml", path))
-    assert status == 0 and "of 16 were done before, going on" in said, said
+    assert status == 0 and "of 16 were done before; resuming" in said, said
     assert_same(folder, alone)
 
 
@@ -181,7 +174,7 @@ def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "best-8"))):
         shutil.rmtree(done)
     status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
-    assert status == 0 and "4 of 8 were done before, going on" in said, said
+    assert status == 0 and "4 of 8 were done before; resuming" in said, said
     assert_same(folder, alone_in_bf16)
 
 
@@ -194,16 +187,16 @@ def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_al
 
 def test_an_epoch_is_filled_up_with_the_blank_row_and_no_other() -> None:
     for rows, blanks in ((18, 2), (20, 0), (3, 1)):
-        order = list(EpochSampler([5] * rows, 8, 0, lambda: 0, together=4))
+        order = list(EpochSampler([5] * rows, 8, 0, lambda: 0, rows_at_once=4))
         assert sorted(order[:rows]) == list(range(rows)) and order[rows:] == [rows] * blanks
-        assert len(EpochSampler([5] * rows, 8, 0, lambda: 0, together=4)) == len(order)
+        assert len(EpochSampler([5] * rows, 8, 0, lambda: 0, rows_at_once=4)) == len(order)
 
 
 @trl_head_on_cpu
 def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: Path) -> None:
     _, config, folder = make_run(tmp_path)
     trainer, table = make_trainer(config, folder, tmp_path)
-    blank = with_blank(table).slice(len(table)).to_pylist()
+    blank = with_blank_row(table).slice(len(table)).to_pylist()
     row = table.slice(0, 1).to_pylist()
     for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # on a GPU it is TRL's
         nothing = compute(trainer, trainer.model, trainer.data_collator(blank * 2), num_items_in_batch=torch.tensor(7))
@@ -225,14 +218,17 @@ def test_a_checkpoint_in_folders_is_sealed_too(tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "0.distcp").write_bytes(b"weights")
     seal(tmp_path)
-    assert damage(tmp_path) is None
+    assert find_damage(tmp_path) is None
     (tmp_path / "shards" / "0.distcp").write_bytes(b"weight")
-    assert damage(tmp_path) == "shards/0.distcp is damaged"
+    assert find_damage(tmp_path) == "shards/0.distcp is damaged"
 
 
 def test_a_lost_process_is_told_from_other_errors() -> None:
     for error in (DistBackendError("NCCL timed out"), RuntimeError("[gloo/tcp/pair.cc] Connection closed by peer")):
-        with pytest.raises(UserError, match=r"another process of this training.*same command again"), lost_processes():
+        with (
+            pytest.raises(UserError, match=r"another process of this training.*same command again"),
+            explain_lost_processes(),
+        ):
             raise error
-    with pytest.raises(RuntimeError, match="shapes"), lost_processes():
+    with pytest.raises(RuntimeError, match="shapes"), explain_lost_processes():
         raise RuntimeError("shapes cannot be multiplied")

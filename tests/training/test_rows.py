@@ -8,8 +8,16 @@ from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Conversation, Span
 from tests.helpers.world import dialogue, make_run, sample_trajectory, trajectory
-from training.prepare import prepare_rows
-from training.rows import build_rows, check_rows, read_rows, rows_digest, rows_table, table_rows, write_rows
+from training.rows import (
+    build_rows,
+    check_rows,
+    prepare_rows,
+    read_rows,
+    rows_digest,
+    rows_table,
+    table_rows,
+    write_rows,
+)
 
 TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed"), ("third?", "no", "free")]
 
@@ -82,7 +90,7 @@ def test_parquet_gives_back_the_rows(tmp_path_factory, roles) -> None:  # type: 
     write_rows(path, rows_table(rows), "source", {"too long": 1})
     again = read_rows(path)
     assert list(table_rows(again.table)) == rows
-    assert again.digest == rows_digest(rows_table(rows)) and again.left_out == {"too long": 1}
+    assert again.digest == rows_digest(rows_table(rows)) and again.skipped == {"too long": 1}
     assert len(rows) + len(left_out) == len(roles)
 
 

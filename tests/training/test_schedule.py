@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-import train
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from tests.helpers.world import make_run
-from training.data import epoch_order
-from training.schedule import adjustments, schedule
-from training.trainer import trainer_config
-from training.watch import Watch, read_log
+from training import recipe
+from training.callback import TrainingCallback, read_log
+from training.schedule import describe_adjustments, schedule
+from training.trainer import epoch_order, trainer_config
 
 DEFAULTS = TrainingConfig()
 
@@ -26,7 +25,7 @@ DEFAULTS = TrainingConfig()
 def test_few_rows_are_learnt_from_with_the_default_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     defaults = {key: getattr(DEFAULTS, key) for key in ("batch_size", "micro_batch", "warmup_steps", "max_steps")}
     _, config, folder = make_run(tmp_path, questions=4, epochs=1.0, learning_rate=1e-4, **defaults)
-    train.train(config, 1)
+    recipe.train(config, 1)
     said = capsys.readouterr().err
     assert "training.batch_size=128 is more than the 8 rows: every step takes all of them" in said
     assert "training.warmup_steps=50 is more than a fifth of the 1 steps: 0 of them warm up" in said
@@ -44,7 +43,7 @@ def test_the_papers_schedule_stays_as_it_is(tmp_path: Path) -> None:
     for processes in (1, 8):
         paper = schedule(3000, DEFAULTS, processes)
         assert (paper.batch, paper.per_epoch, paper.steps, paper.warmup) == (128, 24, 5000, 50)
-        assert paper.accumulation == 128 // processes and adjustments(3000, DEFAULTS, paper) == []
+        assert paper.accumulation == 128 // processes and describe_adjustments(3000, DEFAULTS, paper) == []
         arguments = trainer_config(DEFAULTS, model, tmp_path, 3000, 0, processes)
         assert (arguments.warmup_steps, arguments.max_steps) == (50, 5000)
 
@@ -54,7 +53,7 @@ def test_warm_up_takes_a_fifth_of_the_steps_at_most(steps: int, warmup: int) -> 
     training = TrainingConfig(max_steps=steps)
     found = schedule(1000, training, 1)
     assert found.warmup == warmup and found.first == (2 if warmup else 1) <= steps
-    said = adjustments(1000, training, found)
+    said = describe_adjustments(1000, training, found)
     assert len(said) == (warmup < 50) and all(f"a fifth of the {steps} steps: {warmup}" in line for line in said)
 
 
@@ -71,7 +70,7 @@ def test_a_batch_of_all_rows_is_one_step_of_the_same_rows(
 def test_the_best_adapter_is_never_the_one_before_the_first_update(tmp_path: Path) -> None:
     """The learning rate of the first warm-up step is 0, so its dev loss is the base model's, here the lowest."""
     _, config, folder = make_run(tmp_path, learning_rate=10.0, warmup_steps=1, max_steps=5, eval_steps=1)
-    train.train(config, 1)
+    recipe.train(config, 1)
     losses = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
     assert losses[1] == losses[0] < min(losses[step] for step in range(2, 6))
     assert json.loads((folder.adapter / "training.json").read_bytes())["step"] >= 2
@@ -80,7 +79,7 @@ def test_the_best_adapter_is_never_the_one_before_the_first_update(tmp_path: Pat
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_dev_loss_that_is_not_finite_is_an_error_and_replaces_no_adapter(tmp_path: Path, loss: float) -> None:
-    watch, state = Watch(tmp_path, 5, has_dev=True), SimpleNamespace(global_step=7)
+    watch, state = TrainingCallback(tmp_path, 5, has_dev=True), SimpleNamespace(global_step=7)
     stand_in: Any = None
     with pytest.raises(UserError, match=rf"the dev loss is {loss} at step 7: lower training\.learning_rate"):
-        watch.on_evaluate(stand_in, state, stand_in, {"eval_loss": loss})  # type: ignore[arg-type]
+        watch.on_evaluate(stand_in, state, stand_in, {"eval_loss": loss})

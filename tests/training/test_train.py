@@ -23,13 +23,13 @@ from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
+from training import recipe
+from training.callback import read_log
+from training.card import RESULTS_BEGIN, RESULTS_END
 from training.checkpoints import BestAdapter
-from training.data import epoch_order, row_lengths
-from training.prepare import prepare_rows
-from training.rows import split_rows
-from training.schedule import accumulation, schedule
-from training.trainer import RowTrainer, report_to
-from training.watch import read_log
+from training.rows import prepare_rows, row_lengths, split_rows
+from training.schedule import accumulation_steps, schedule
+from training.trainer import RowTrainer, epoch_order, logging_integrations
 
 REPO = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "model").symlink_to(model)
     _, config, _ = make_run(folder, max_steps=30, eval_steps=5)
-    train.train(config, 1)
+    recipe.train(config, 1)
     return folder
 
 
@@ -97,7 +97,7 @@ def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path) -> N
     for micro in (1, 4):
         (tmp_path / str(micro)).mkdir()
         _, config, folder = start(tmp_path / str(micro), model, micro_batch=micro)
-        train.train(config, 1)
+        recipe.train(config, 1)
         curves.append(curve(folder))
     assert len(curves[0]) == len(curves[1]) == 10
     for one, four in zip(*curves, strict=True):
@@ -115,6 +115,7 @@ def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
         assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
     command = [sys.executable, "train.py", "--config", str(path)]
@@ -126,7 +127,7 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
-    train.train(config, 1)
+    recipe.train(config, 1)
     _, whole = round_of(finished)
     # The two runs' settings differ in nothing but their folders.
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
@@ -148,8 +149,8 @@ def test_a_damaged_checkpoint_is_passed_over(
     weights = folder.training / "checkpoint-30" / "optimizer.pt"
     weights.write_bytes(weights.read_bytes()[:100])
     made_of = json.loads((folder.training / "training.json").read_text())
-    train.train(config, 1)
-    assert "checkpoint-30: optimizer.pt is damaged; going back" in capsys.readouterr().err
+    recipe.train(config, 1)
+    assert "checkpoint-30: optimizer.pt is damaged; resuming from" in capsys.readouterr().err
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in before]
     assert json.loads((folder.training / "training.json").read_text()) == made_of
 
@@ -158,7 +159,7 @@ def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=5, eval_steps=1, warmup_steps=1)
-    train.train(config, 1)
+    recipe.train(config, 1)
     dev_losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
     best = min(dev_losses, key=lambda step: dev_losses[step])
     facts = json.loads((folder.adapter / "training.json").read_text())
@@ -195,9 +196,14 @@ def test_the_adapter_loads_in_plain_peft_and_changes_the_model(finished: Path) -
 def test_the_model_card_has_valid_front_matter_and_the_facts(finished: Path) -> None:
     config, folder = round_of(finished)
     _, front, body = (folder.adapter / "README.md").read_text().split("---\n", 2)
-    assert yaml.safe_load(front)["base_model"] == config.models["agent"].path
-    assert yaml.safe_load(front)["library_name"] == "peft"
     facts = json.loads((folder.adapter / "training.json").read_text())
+    assert yaml.safe_load(front)["base_model"] == Path(config.models["agent"].path).name
+    assert yaml.safe_load(front)["license"] == "unknown"
+    assert config.models["agent"].path not in body and facts["made_of"]["base model"] in body
+    assert "PeftModel.from_pretrained(" in body and "| training questions, own file | unknown |" in body
+    assert facts["prompt"]["text"] in body and "Which engineer built the harbour of Velm?" in facts["prompt"]["text"]
+    assert RESULTS_BEGIN in body and RESULTS_END in body
+    assert yaml.safe_load(front)["library_name"] == "peft"
     for fact in (
         f"{facts['dev_loss']:.4f}",
         "r=4, alpha=8",
@@ -213,14 +219,14 @@ def test_again_does_nothing_and_other_rows_are_refused(
 ) -> None:
     config, folder = round_of(finished)
     with monkeypatch.context() as patch:
-        patch.setattr(train, "optimise", lambda *a: pytest.fail("trained again"))
-        train.train(config, 1)
+        patch.setattr(recipe, "optimise", lambda *a: pytest.fail("trained again"))
+        recipe.train(config, 1)
     assert "is complete" in capsys.readouterr().err
     selection = folder.selection.read_text()
     try:
         folder.selection.write_text(selection.replace('"t3"\n', '"t2"\n'))
         with pytest.raises(UserError, match=r"trained with other rows\. Move or delete"):
-            train.train(config, 1)
+            recipe.train(config, 1)
     finally:
         folder.selection.write_text(selection)
 
@@ -229,7 +235,7 @@ def test_few_questions_train_without_dev_and_keep_the_last_step(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, questions=3, max_steps=50, epochs=2.0)
-    train.train(config, 1)
+    recipe.train(config, 1)
     said = capsys.readouterr().err
     assert "too few questions" in said and "step 4 of 4" in said
     facts = json.loads((folder.adapter / "training.json").read_text())
@@ -246,12 +252,12 @@ def test_no_kept_trajectories_is_a_clear_error_and_exit_status_2(model: Path, tm
 
 def test_steps_and_batches() -> None:
     settings = TrainingConfig(batch_size=8, micro_batch=2, max_steps=100)
-    assert accumulation(settings, 2) == 2 and schedule(20, settings, 1)[2:4] == (3, 100)
+    assert accumulation_steps(settings, 2) == 2 and schedule(20, settings, 1)[2:4] == (3, 100)
     assert schedule(20, settings.model_copy(update={"epochs": 2.0}), 1)[2:4] == (3, 6)
     with pytest.raises(UserError, match=r"micro_batch one of 1, 2, 4, 8, or training.batch_size=9"):
-        accumulation(settings.model_copy(update={"micro_batch": 3}), 1)
+        accumulation_steps(settings.model_copy(update={"micro_batch": 3}), 1)
     with pytest.raises(UserError, match=r"on 3 devices: set training.batch_size=6"):
-        accumulation(settings, 3)
+        accumulation_steps(settings, 3)
 
 
 def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
@@ -261,28 +267,29 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
     with monkeypatch.context() as patch:
         patch.setattr(RowTrainer, "compute_loss", lambda *a, **k: torch.tensor(float("nan"), requires_grad=True))
         with pytest.raises(UserError, match=r"loss is nan.*learning_rate"):
-            train.train(config, 1)
+            recipe.train(config, 1)
 
     def full(*unused: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(SFTTrainer, "_save_checkpoint", full)
     with pytest.raises(UserError, match=r"cannot save a checkpoint.*No space left.*run the same command again"):
-        train.train(config, 1)
+        recipe.train(config, 1)
 
 
+@pytest.mark.slow
 def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:
     path, _, _ = start(tmp_path, model)
     script = f"""
 import sys, torch
 torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 8)
-import train
+import train, training.recipe
 def optimise(config, folder, train_rows, dev_rows, made, state, start):
     from training.trainer import trainer_config
     used = trainer_config(config.training, config.models["agent"], folder.training, 8, 0, 1)
     print(state.device, state.num_processes, used.device, used.n_gpu)
     sys.exit()
-train.optimise = optimise
+training.recipe.optimise = optimise
 sys.argv = ["train.py", "--config", {str(path)!r}]
 train.main()
 """
@@ -302,9 +309,9 @@ def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp
 
 def test_wandb_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert report_to("off", tmp_path) == []
+    assert logging_integrations("off", tmp_path) == []
     with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
-        report_to("offline", tmp_path)
+        logging_integrations("offline", tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setenv("WANDB_MODE", "")
-    assert report_to("offline", tmp_path) == ["wandb"] and os.environ["WANDB_MODE"] == "offline"
+    assert logging_integrations("offline", tmp_path) == ["wandb"] and os.environ["WANDB_MODE"] == "offline"

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import train
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
-from training.lora import add_lora, load_model, take_weights
-from training.watch import read_log
+from training import recipe
+from training.callback import read_log
+from training.lora import add_lora, load_model, start_from_adapter
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFold
     folder = tmp_path_factory.mktemp("trained")
     tiny_model(folder / "model")
     _, config, round_folder = make_run(folder, max_steps=10, eval_steps=5, learning_rate=0.05)
-    train.train(config, 1)
+    recipe.train(config, 1)
     return config, round_folder
 
 
@@ -47,29 +47,29 @@ def test_the_second_round_goes_on_where_the_first_ended(
 ) -> None:
     config, first = trained
     second = second_round(config, first)
-    train.train(config, 2, first.adapter)
+    recipe.train(config, 2, first.adapter)
     best = json.loads((first.adapter / "training.json").read_bytes())["dev_loss"]
     assert log(first)[0]["dev_loss"] > best == pytest.approx(log(second)[0]["dev_loss"], rel=1e-5)
     made_of = json.loads((second.adapter / "training.json").read_bytes())["made_of"]
     assert len(made_of["starting adapter"]) == 16
-    assert "the adapter that it began with" in (second.adapter / "README.md").read_text()
-    train.train(config, 2, first.adapter)
+    assert "the adapter that it started from" in (second.adapter / "README.md").read_text()
+    recipe.train(config, 2, first.adapter)
     assert "is complete" in capsys.readouterr().err
     with pytest.raises(UserError, match="starting adapter"):
-        train.train(config, 2)  # not the same training without it
+        recipe.train(config, 2)  # not the same training without it
 
 
 def test_a_round_may_begin_anew(trained: tuple[Config, RoundFolder]) -> None:
     config, first = trained
     second = second_round(config, first)
-    train.train(config, 2)
+    recipe.train(config, 2)
     assert log(second)[0]["dev_loss"] == pytest.approx(log(first)[0]["dev_loss"], rel=1e-5)
 
 
 def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=5)
-    take_weights(model, first.adapter)
+    start_from_adapter(model, first.adapter)
     theirs = load_file(first.adapter / "adapter_model.safetensors")
     mine = {name.replace(".default", ""): value for name, value in model.state_dict().items() if "lora_" in name}
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -87,20 +87,20 @@ def test_another_shape_is_refused_by_name(trained: tuple[Config, RoundFolder], l
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora.model_copy(update=lora), seed=1)
     with pytest.raises(UserError, match=said):
-        take_weights(model, first.adapter)
+        start_from_adapter(model, first.adapter)
 
 
 def test_what_is_no_adapter_is_refused(trained: tuple[Config, RoundFolder], tmp_path: Path) -> None:
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=1)
     with pytest.raises(UserError, match=r"adapter_config\.json: cannot read"):
-        take_weights(model, tmp_path)
+        start_from_adapter(model, tmp_path)
     shutil.copytree(first.adapter, tmp_path / "cut")
     weights = load_file(first.adapter / "adapter_model.safetensors")
     name = next(name for name in weights if "lora_A" in name)
     save_file({**weights, name: weights[name][:, :-1].contiguous()}, tmp_path / "cut" / "adapter_model.safetensors")
     with pytest.raises(UserError, match=r"is \(.*\) there, \(.*\) here"):
-        take_weights(model, tmp_path / "cut")
+        start_from_adapter(model, tmp_path / "cut")
     (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(UserError, match="not a safetensors file"):
-        take_weights(model, tmp_path / "cut")
+        start_from_adapter(model, tmp_path / "cut")

@@ -19,7 +19,8 @@ from training.checkpoints import BestAdapter, seal
 from training.processes import adapter_weights
 
 SAVE_SECONDS = 600.0
-"""A kill costs at most so much work: with 128 long rows a step, eval_steps alone can be hours apart."""
+"""The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be
+hours apart."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -29,7 +30,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-class Watch(TrainerCallback):
+class TrainingCallback(TrainerCallback):
     """Callback of one training. Every process has one; only the main one writes."""
 
     def __init__(self, folder: Path, eval_steps: int, has_dev: bool, first: int = 1) -> None:
@@ -103,7 +104,7 @@ class Watch(TrainerCallback):
         if not math.isfinite(loss):
             raise UserError(
                 f"the {which} loss is {loss} at step {step}: lower training.learning_rate or "
-                f"training.max_grad_norm, and delete {self.folder} to begin again"
+                f"training.max_grad_norm, and delete {self.folder} to start again"
             )
 
     def on_evaluate(
