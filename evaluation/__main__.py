@@ -1,28 +1,35 @@
-"""python -m evaluation --config X: base against trained, methods side by side, and tables of what is stored."""
+"""python -m evaluation --config X: compare base, adapter and baselines, and print tables of stored results."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evaluation.results import BASE, TRAINED, Results
-from ratchet.command import add_phase_argument, config_of, config_parser, run_command, wide_console
+from ratchet.command import add_phase_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
+from ratchet.tables import print_table
+
+if TYPE_CHECKING:
+    from rounds.records import StageId
 
 ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
-benchmarks, and print base against trained and methods side by side."""
+benchmarks, and print base against trained and all methods side by side."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run)
+    """Run a command of `python -m evaluation`; `words` default to the process's arguments."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run)
 
 
-def run(words: Sequence[str], prog: str) -> None:
+def _run(words: Sequence[str], prog: str) -> None:
     """Run the arms and score them, or one of the two."""
     parser = _parser(prog, ABOUT)
     add_phase_argument(parser)
@@ -34,18 +41,24 @@ def run(words: Sequence[str], prog: str) -> None:
     _evaluate("run", config, _folder(config, arguments), arguments)
 
 
-def stored(action: str, words: Sequence[str], prog: str) -> None:
-    """Tables of what earlier runs stored."""
-    parser = _parser(prog, f"{STORED[action].capitalize()}. Made from what is stored, without a model.")
+def _stored(action: str, words: Sequence[str], prog: str) -> None:
+    """Print a table of what earlier runs stored."""
+    parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     _evaluate(action, config, _folder(config, arguments), arguments)
 
 
-def thresholds(words: Sequence[str], prog: str) -> None:
-    parser = _parser(prog, "When a debate may end: thresholds by quantile, from what is stored.")
+def _thresholds(words: Sequence[str], prog: str) -> None:
+    """Print thresholds for the scores by which a debate may end."""
+    parser = _parser(
+        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories."
+    )
     parser.add_argument(
-        "--quantile", type=float, default=0.25, help="the share of right answers that may miss them (default 0.25)"
+        "--quantile",
+        type=float,
+        default=0.25,
+        help="the share of correct answers that may stay below a threshold (default 0.25)",
     )
     arguments = parser.parse_args(words)
     config = config_of(arguments)
@@ -54,31 +67,37 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     print_thresholds(config, _folder(config, arguments), arguments.split or "dev", arguments.quantile)
 
 
-def members(words: Sequence[str], prog: str) -> None:
-    parser = config_parser(prog, "One adapter on the tasks of all the config's members, from what is stored.")
-    parser.add_argument("--round", type=int, default=1, help="which round's adapter (default 1)")
+def _members(words: Sequence[str], prog: str) -> None:
+    """Print one adapter's results on the tasks of all members."""
+    parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
+    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
     arguments = parser.parse_args(words)
     from evaluation.tables.members import print_members
 
     print_members(config_of(arguments), arguments.round)
 
 
-def leakage(words: Sequence[str], prog: str) -> None:
-    arguments = config_parser(prog, "What training and evaluation share.").parse_args(words)
+def _leakage(words: Sequence[str], prog: str) -> None:
+    """Print what the config's splits share."""
+    arguments = config_parser(
+        prog, "List the questions and gold documents that training and evaluation share."
+    ).parse_args(words)
     from evaluation.tables.listing import print_leaks
 
     print_leaks(config_of(arguments))
 
 
-def list_all(words: Sequence[str], prog: str) -> None:
+def _list_all(words: Sequence[str], prog: str) -> None:
     argparse.ArgumentParser(prog=prog, description="List the benchmarks that can be read.").parse_args(words)
     from evaluation.tables.listing import list_benchmarks
 
     list_benchmarks()
 
 
-def describe_one(words: Sequence[str], prog: str) -> None:
-    parser = argparse.ArgumentParser(prog=prog, description="What a benchmark needs, and where it is expected.")
+def _describe_one(words: Sequence[str], prog: str) -> None:
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Show which files a benchmark needs, and where they are expected."
+    )
     parser.add_argument("name", help="the benchmark's name")
     arguments = parser.parse_args(words)
     from evaluation.tables.listing import describe
@@ -88,7 +107,7 @@ def describe_one(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
-    parser.add_argument("--round", type=int, default=1, help="which round's adapter (default 1)")
+    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
     )
@@ -102,31 +121,30 @@ def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
 
 
 STORED = {
-    "table": "the tables of a run again",
-    "verdicts": "who said what where questions have labels, and scores by label",
-    "power": "how many questions it takes to see a gain",
-    "agreement": "how far the judge agrees with itself",
+    "table": "print the tables of a stored evaluation",
+    "verdicts": "confusion tables of questions with labels, and scores by label",
+    "power": "how many questions are needed to detect a gain",
+    "agreement": "how well the runs of the judge agree",
 }
 SUBCOMMANDS = {
-    "run": Subcommand("the same as without a command", run),
-    "sweep": Subcommand("checkpoints x systems x question sets", "evaluation.sweep.command:sweep"),
+    "run": Subcommand("sample, score and compare, as without a command", _run),
+    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "evaluation.sweep.command:sweep"),
     "leaderboard": Subcommand(
-        "the runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
+        "compare runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
     ),
-    **{action: Subcommand(about, partial(stored, action)) for action, about in STORED.items()},
-    "thresholds": Subcommand("when a debate may end: thresholds by quantile, from dev", thresholds),
-    "members": Subcommand("one adapter on the tasks of all the config's members", members),
-    "leakage": Subcommand("what training and evaluation share", leakage),
-    "list": Subcommand("the benchmarks that can be read", list_all),
-    "describe": Subcommand("what one of them needs, and where it is expected", describe_one),
+    **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
+    "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
+    "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
+    "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
+    "list": Subcommand("list the benchmarks that can be read", _list_all),
+    "describe": Subcommand("show which files a benchmark needs, and where they are expected", _describe_one),
 }
 
 
 def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
-    from evaluation.arms import evaluate, read_arms, results_path, run_arms, splits_of, stored_arm_scores, tabulate
+    from evaluation.arms import build_results, evaluate, read_arms, results_path, run_arms, splits_of, stored_arm_scores
     from evaluation.measures.agreement import agreement_table
     from evaluation.measures.power import power_table
-    from evaluation.tables.suite import WIDTH
     from evaluation.tables.verdicts import print_verdicts
 
     splits = [arguments.split] if arguments.split else splits_of(config)
@@ -137,19 +155,21 @@ def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argpa
                 f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
                 "or measure the base model alone with --base-only"
             )
-        if arguments.phase == "sample":
-            arms = run_arms(config, folder, splits, adapter)
-            for split in splits:
-                made = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
-                print(f"{split}: trajectories in {config.folder / 'arms' / split}: {made}")
-            return
-        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
+        with _recorded(config, arguments, splits == splits_of(config), adapter):
+            if arguments.phase == "sample":
+                arms = run_arms(config, folder, splits, adapter)
+                for split in splits:
+                    counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
+                    print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
+                return
+            found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
     else:
-        found = tabulate(config, folder, arguments.round, splits)
+        found = build_results(config, folder, arguments.round, splits)
     if action in ("run", "table"):
         _print(found)
         for split in splits:
             print(f"written to {results_path(folder, config, split)}")
+        _complete_card(folder, config)
         return
     if action == "verdicts":
         print_verdicts(found)
@@ -160,11 +180,32 @@ def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argpa
             table = power_table(results)
         else:
             table = agreement_table(stored_arm_scores(read_arms(folder, results.split).values()).values())
-        wide_console(WIDTH).print(table)
+        print_table(table)
+
+
+def _complete_card(folder: RoundFolder, config: Config) -> None:
+    """Put the round's stored results on every question set into the card of the round's adapter."""
+    from evaluation.arms import results_path, splits_of
+    from evaluation.card import complete_card
+    from evaluation.results import read_results
+
+    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    if (folder.adapter / "adapter_config.json").exists():
+        complete_card(folder.adapter, [results for results in stored if results is not None])
+
+
+def _recorded(
+    config: Config, arguments: argparse.Namespace, every_split: bool, adapter: Path | None
+) -> contextlib.AbstractContextManager[None]:
+    """Record the stages of this phase. An evaluation of one split of several is no complete stage."""
+    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
+    scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
+    ids = (*sampling, *scoring) if every_split else ()
+    return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
 
 
 def _print(found: list[Results]) -> None:
-    from evaluation.tables.comparison import print_candidates, print_left_out, print_results
+    from evaluation.results import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
 
     for results in found:
@@ -174,7 +215,7 @@ def _print(found: list[Results]) -> None:
         print_suite(found)
     for results in found:
         print_candidates(results)
-        print_left_out(results)
+        print_null_counts(results)
 
 
 if __name__ == "__main__":

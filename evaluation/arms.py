@@ -1,4 +1,4 @@
-"""Arms: a system with an adapter on a question set. Sampled where something is missing, scored, read back, compared.
+"""Arms, each a system with an adapter on a question set: sampling, scoring, reading and comparing them.
 
     arms/<split>/<system>-<digest>/<policy>/            an arm's trajectories (sampling/store.py), one JSONL segment
     arms/<split>/<system>-<digest>/<policy>/scores/     its scores
@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from agents.core.dialogues import Setting
+from agents.core.dialogues import RunContext
+from agents.core.system import load_system
+from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.measures import Scores
 from evaluation.results import (
@@ -27,28 +29,32 @@ from evaluation.results import (
     PARENT,
     TRAINED,
     Results,
+    best_baseline,
     compare,
     make_arm,
     primary_measure,
-    verdict,
     write_results,
 )
-from questions.guard import check_adapter
+from questions.leakage import check_adapter_leakage
 from questions.load import load_questions, load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import read_record, write_atomic
+from ratchet.plugins import short_name
 from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
+from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.pool import Pass, policy_name, sample
-from sampling.store import TrajectoryStore
+from sampling.store import Manifest, TrajectoryStore
 
 State = Literal["done", "part", "missing"]
 
 
 @dataclass(frozen=True)
 class QuestionSet:
+    """The questions of a split or benchmark, with their digest and the title that tables show."""
+
     name: str
     title: str
     questions: Sequence[Question]
@@ -57,10 +63,10 @@ class QuestionSet:
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """What one arm runs, and where it is kept."""
+    """What one arm runs, and where its trajectories and scores are stored."""
 
     name: str
-    """What tables call it."""
+    """The arm's name in tables."""
     system: SystemConfig
     asked: QuestionSet
     adapter: Path | None
@@ -68,7 +74,8 @@ class ArmPlan:
     """'base', or the adapter's digest."""
     store: TrajectoryStore
     trained_on: Path | None = None
-    """The adapter folder that says which questions were trained on, which must not be asked here; None: not checked."""
+    """The adapter folder that says which questions were trained on, which this arm must not ask; None skips the
+    check."""
     group: int = 0
     """Arms of a lower group are sampled first: those of one adapter together, where a server holds only a few."""
 
@@ -78,72 +85,74 @@ class ArmPlan:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What is on disk of an arm."""
+class ArmStatus:
+    """How much of an arm is on disk."""
 
     state: State
     note: str = ""
     trajectories: Sequence[Trajectory] = ()
     scores: Scores = field(default_factory=dict)
     failed: int = 0
-    """Trajectories that a fault ended: they count in the tables, and are tried again when the arm is run again."""
+    """Trajectories that failed by a fault: tables count them, and the next run of the arm samples them again."""
 
 
 class RoundArms(Record):
     """round-N/evaluation/arms-<split>.json"""
 
     arms: dict[str, str]
-    """Name to its folder below the run folder, in the order of the table."""
+    """By arm name, its folder below the run folder, in the order of the table."""
 
 
 def question_set(config: Config, split: str, asked_by: str = "--split") -> QuestionSet:
-    """Raises UserError where there is no such split, or it cannot be read; it names what asked for it."""
+    """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
     loaded = load_split(split_of(config, split, asked_by), config.seed)
-    return QuestionSet(split, title_of(config, split), loaded.questions, loaded.digest)
+    return QuestionSet(split, _title_of(config, split), loaded.questions, loaded.digest)
 
 
 def arm_store(config: Config, split: str, system: SystemConfig, policy: str) -> TrajectoryStore:
     """Where the arm is kept, whoever asks for it."""
-    digest = content_key(system, config.evaluation.temperature, config.evaluation.top_p)
-    return TrajectoryStore(config.folder / "arms" / split / f"{system.name}-{digest[:8]}" / policy)
+    identity = load_system(system).identity
+    digest = content_key(identity, config.evaluation.temperature, config.evaluation.top_p)
+    return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / policy)
 
 
 def scores_path(store: TrajectoryStore) -> Path:
+    """The folder that holds an arm's scores."""
     return store.folder / "scores"
 
 
 # One arm, or many: what an evaluation, a promotion and a sweep have in common
 
 
-def is_planned(config: Config, arm: ArmPlan) -> bool:
-    """Whether what is planned in the arm's folder are these questions, as often as the config says."""
-    manifest = arm.store.manifest()
+def _is_planned(config: Config, arm: ArmPlan, manifest: Manifest | None) -> bool:
+    """Whether the manifest plans the arm's questions, with as many samples as the config says."""
     wanted = (arm.asked.digest, config.evaluation.samples)
     return manifest is not None and (manifest.questions, manifest.samples) == wanted
 
 
-def look(config: Config, arm: ArmPlan) -> Seen:
-    """How much of an arm is there, without a model. A model or index that is changed in its own folder is not seen."""
-    found = arm.store.load() if is_planned(config, arm) else []
-    keys = arm.store.keys()
+def arm_status(config: Config, arm: ArmPlan) -> ArmStatus:
+    """How much of an arm is on disk, without opening a model. It does not notice a model or index changed in place."""
+    manifest = arm.store.manifest()
+    keys = manifest.keys if manifest else arm.store.keys()  # raises where trajectories lie without a manifest
+    found = arm.store.load(keys) if _is_planned(config, arm, manifest) else []
     if not found or len(found) < len(keys):
-        begun = any(path.stat().st_size for path in arm.store.segments)
-        return Seen("part", "not all sampled") if begun else Seen("missing")
+        started = any(path.stat().st_size for path in arm.store.segments)
+        return ArmStatus("part", "not all sampled") if started else ArmStatus("missing")
     names = config.evaluation.scores
     scores = stored_scores(arm.scores, set(keys))
     if lacking := sum((key, name) not in scores for key in keys for name in names):
-        return Seen("part", f"{lacking} of {len(keys) * len(names)} scores are missing", found, scores)
+        return ArmStatus("part", f"{lacking} of {len(keys) * len(names)} scores are missing", found, scores)
     failed = sum(trajectory.status == "failed" for trajectory in found)
-    return Seen("done", f"{failed} failed" if failed else "", found, scores, failed)
+    return ArmStatus("done", f"{failed} failed" if failed else "", found, scores, failed)
 
 
 def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
-    """Sample what is missing of the arms, in one pool."""
+    """Sample the arms' missing trajectories, in one pool."""
     by_folder = {arm.store.folder: arm for arm in arms}  # two names may mean the same arm
     passes = [
         Pass(
             arm.system,
-            Setting(
+            RunContext(
                 temperature=config.evaluation.temperature,
                 frozen_temperature=config.evaluation.temperature,
                 top_p=config.evaluation.top_p,
@@ -162,14 +171,14 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
 
 
 def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
-    """Raises UserError where an adapter was trained on what it is to be asked; what is worth a warning is printed."""
+    """Raises UserError where an adapter was trained on questions that it would be asked; prints warnings."""
     printed: set[str] = set()
     for arm in arms:
         if arm.trained_on is None:
             continue
         strict = arm.asked.name not in ("train", "dev")
         modes = config.questions.leakage
-        for warning in check_adapter(arm.trained_on, arm.asked.questions, modes, arm.asked.name, strict):
+        for warning in check_adapter_leakage(arm.trained_on, arm.asked.questions, modes, arm.asked.name, strict):
             if warning not in printed:
                 print(warning, file=sys.stderr)
                 printed.add(warning)
@@ -177,11 +186,11 @@ def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
 
 @contextlib.contextmanager
 def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Trajectory]], Scores]]:
-    """Scores one arm after another: what is stored is not computed again, and the judge is opened once at most."""
-    from rewards.scoring import OpenJudge, score_trajectories  # late: making a table again needs no judge
+    """A function that scores one arm: it reuses stored scores, and opens the judge at most once for all arms."""
+    from rewards.scoring import LazyJudge, score_trajectories  # late: rebuilding a table needs no judge
 
     names = config.evaluation.scores
-    with contextlib.closing(OpenJudge(config)) as judge:
+    with contextlib.closing(LazyJudge(config)) as judge:
         yield lambda arm, found: score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
 
 
@@ -189,16 +198,17 @@ def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Traject
 
 
 def results_path(folder: RoundFolder, config: Config, split: str) -> Path:
+    """The file that holds a round's results on a split."""
     return folder.evaluation / ("results.json" if split == config.evaluation.split else f"results-{split}.json")
 
 
 def splits_of(config: Config) -> list[str]:
-    """What is evaluated where nothing else is asked for: the config's split, and its benchmarks."""
+    """The question sets that are evaluated by default: the config's split and its benchmarks."""
     return [config.evaluation.split, *config.evaluation.benchmarks]
 
 
 def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
-    """The split or benchmark of this name. Raises UserError that names what asked for it."""
+    """The split or benchmark of this name. Raises UserError, which starts with `asked_by`."""
     splits = {"train": config.questions.train, "dev": config.questions.dev, "test": config.questions.test}
     for taken in config.evaluation.benchmarks:
         if taken in splits or taken.startswith(".") or "/" in taken:
@@ -209,24 +219,18 @@ def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfi
     return splits[name]
 
 
-def title_of(config: Config, name: str) -> str:
-    """What a table calls a question set."""
+def _title_of(config: Config, name: str) -> str:
+    """A question set's title in tables."""
     split = split_of(config, name)
-    return (split.benchmark or name) + (", shuffled" if split.order == "shuffled" else "")
+    return (short_name(split.benchmark) or name) + (", shuffled" if split.order == "shuffled" else "")
 
 
 def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
-    """On every split: base, the adapter that `adapter` is to be better than, the adapter itself, each if there is one,
-    and the config's baselines on the base model."""
+    """The arms of a round on every split: base, `parent` and `adapter` where they are given, and the config's baselines
+    on the base model. `parent` is the adapter that `adapter` has to improve on."""
     for name in config.evaluation.baselines:
         if name in (BASE, PARENT, TRAINED) or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
-    for name in config.evaluation.skip:
-        if name not in config.evaluation.baselines:
-            raise UserError(
-                f"evaluation.skip.{name}: no such baseline{did_you_mean(name, config.evaluation.baselines)}; base and "
-                "adapter are run on every question set"
-            )
     runs = [(BASE, config.system, None), (PARENT, config.system, parent), (TRAINED, config.system, adapter)]
     runs = [run for run in runs if run[2] is not None or run[0] == BASE]
     runs += [(name, system, None) for name, system in config.evaluation.baselines.items()]
@@ -255,28 +259,28 @@ def run_arms(
     parent: Path | None = None,
     sampled: bool = False,
 ) -> list[ArmPlan]:
-    """Sample what is missing of every arm of the round, and score nothing.
+    """Sample the missing trajectories of every arm of the round, without scoring.
 
-    `sampled`: every arm was run before, and no model is opened. Raises UserError where one was not.
+    `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
     """
     arms = plan(config, splits, adapter, parent)
     if not sampled:
         check_leaks(config, arms)
-    elif unplanned := [arm for arm in arms if not is_planned(config, arm)]:
+    elif unplanned := [arm for arm in arms if not _is_planned(config, arm, arm.store.manifest())]:
         arm = unplanned[0]
         raise UserError(
             f"{arm.store.folder}: {arm.name}/{arm.asked.name}: this arm was not sampled yet; run the same command with "
             "--phase sample first"
         )
     for split in splits:
-        note_arms(config, folder, split, arms)
+        record_arms(config, folder, split, arms)
     if not sampled:
         sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
     return arms
 
 
-def note_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
-    """Write down which arms the round's table of the split is made of."""
+def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
+    """Record which arms the round's table of the split compares."""
     stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
     places = {name: store.folder.relative_to(config.folder).as_posix() for name, store in stores.items()}
     write_atomic(_arms_file(folder, split), RoundArms(arms=places).model_dump_json(indent=1) + "\n")
@@ -287,14 +291,14 @@ def _arms_file(folder: RoundFolder, split: str) -> Path:
 
 
 def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
-    """By name, the arms that the round was last evaluated with on the split; none before."""
+    """By name, the arms of the round's last evaluation on the split; empty before the first one."""
     record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `python -m evaluation` again")
     run = folder.path.parent
     return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
 
 
 def evaluated_splits(folder: RoundFolder) -> list[str]:
-    """Those that the round's arms were run on, or begun to be."""
+    """The question sets that the round's arms were started on."""
     return sorted(path.stem.removeprefix("arms-") for path in folder.evaluation.glob("arms-*.json"))
 
 
@@ -307,10 +311,11 @@ def evaluate(
     parent: Path | None = None,
     sampled: bool = False,
 ) -> list[Results]:
-    """Run, score and compare every arm on every split, all in one pool; what is stored already is not run again.
+    """Sample (in one pool), score and compare every arm on every split; stored results are reused.
 
-    `sampled`: every arm was run (`run_arms`), and no agent's model is to be opened: the judge may need the memory.
+    `sampled`: `run_arms` sampled all arms before, and no agent's model is opened: the judge may need the memory.
     """
+    judge_of(config, config.evaluation.scores)  # a judge that is missing is found out before anything is sampled
     arms = run_arms(config, folder, splits, adapter, parent, sampled)
     results = []
     with open_scoring(config) as score:
@@ -319,16 +324,16 @@ def evaluate(
             for arm in arms:
                 if arm.asked.name == split:
                     scores.update(score(arm, arm_trajectories(arm.store)))
-            results += tabulate(config, folder, number, [split], scores)
+            results += build_results(config, folder, number, [split], scores)
     return results
 
 
-def tabulate(
+def build_results(
     config: Config, folder: RoundFolder, number: int, splits: Sequence[str], fresh: Scores | None = None
 ) -> list[Results]:
-    """Make the results again from the stored trajectories and scores; no model is opened.
+    """Build and write the results from stored trajectories and scores, without opening a model.
 
-    `fresh`: scores that were just made, those among them that are unfinished and so are not stored.
+    `fresh`: the scores of this run, with the unfinished ones, which are not stored.
     """
     results = []
     named = {BASE, PARENT, TRAINED, *config.evaluation.baselines}
@@ -345,9 +350,12 @@ def tabulate(
 
 def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:
     """The arm's trajectories in its order, without their conversations. Raises UserError where some are missing."""
-    found = store.load()
-    if gone := len(store.keys()) - len(found):
-        raise UserError(f"{store.folder}: {gone} trajectories are gone; `python -m evaluation` makes them again")
+    keys = store.keys()
+    found = store.load(keys)
+    if gone := len(keys) - len(found):
+        raise UserError(
+            f"{store.folder}: {gone} trajectories are gone; run `python -m evaluation` to sample them again"
+        )
     return found
 
 
@@ -368,15 +376,18 @@ def _compared(
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     primary = primary_measure(questions, names)
     arms = [
-        make_arm(name, *store.made_by(), questions, found[name], scores, names, weights, resamples, config.seed)
+        make_arm(
+            name, *store.system_and_policy(), questions, found[name], scores, names, weights, resamples, config.seed
+        )
         for name, store in stores.items()
     ]
     base, others = arms[0], arms[1:]
     comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
+    best = best_baseline(arms, primary, resamples, config.seed)
     return Results(
         round=number,
         split=split,
-        title=title_of(config, split),
+        title=_title_of(config, split),
         questions=len(questions),
         samples=config.evaluation.samples,
         seed=config.seed,
@@ -389,5 +400,6 @@ def _compared(
             for name, trajectories in found.items()
             if (shares := complementarity(questions, trajectories)) is not None
         },
-        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary),
+        best_baseline=best,
+        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best),
     )

@@ -1,6 +1,6 @@
-"""The record of an evaluation: arms, their measures with intervals, and paired differences against the base model.
+"""The record of an evaluation and its tables: arms, their measures, and paired differences against the base model.
 
-Values, and verdicts on labels, are kept per question, so that any table can be made again without a model or a
+Values, and verdicts on labels, are kept per question, so that any table can be rebuilt without a model or a
 trajectory.
 """
 
@@ -8,49 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import Field
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
 
-from evaluation.measures.complementarity import Complementarity
-from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, by_question
-from evaluation.measures.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
+from evaluation.headline import COSTS, BaselineComparison, CostPair
+from evaluation.measures.complementarity import Complementarity, complementarity_table
+from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, values_by_question
+from evaluation.measures.statistics import Difference, Estimate, bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
+from ratchet.command import wide_console
 from ratchet.files import read_record, write_atomic
 from ratchet.records import Question, Record, Trajectory
+from ratchet.tables import print_table
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
-"""Measures of a question set as a whole: are they lenient?"""
+"""Measures of a question set as a whole, with whether they are lenient."""
 
-
-class Estimate(Record):
-    """The mean of a measure over questions."""
-
-    mean: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int
-    """Questions that have a value."""
-    nulls: int = 0
-    """Trajectories without a value, left out of the mean."""
-
-
-class Difference(Record):
-    """after - before over the questions that have both; None where there are none."""
-
-    before: float | None = None
-    after: float | None = None
-    mean: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    """Two-sided, paired sign-flip test."""
-    n: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+WIDTH = 118
+# Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.
+CAPTION = "mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test"
+NARROW_CAPTION = """\
+difference: trained - base, with its 95% bootstrap interval over questions (none where all are equal); p: paired
+sign-flip test; the intervals of both means are in a wider terminal and in results.json"""
+SECTIONS = (
+    ("quality", "Answers"),
+    ("retrieval", "What was found"),
+    ("ending", "How it ended, share"),
+    ("cost", "Cost of a question"),
+)
 
 
 class Arm(Record):
@@ -65,11 +55,11 @@ class Arm(Record):
     statuses: dict[str, int]
     measures: dict[str, Estimate]
     kinds: dict[str, dict[str, Estimate]]
-    """The same by question kind; empty when there are fewer than two kinds."""
+    """The measures by question kind; empty when there are fewer than two kinds."""
     values: dict[str, Values]
-    """Question id to measures: the mean over its samples."""
+    """By question id, the mean of each measure over the question's samples."""
     verdicts: Verdicts | None = None
-    """Of questions with labels."""
+    """The verdicts on questions with labels; None where there are none."""
 
 
 class Comparison(Record):
@@ -78,26 +68,30 @@ class Comparison(Record):
     arm: str
     measures: dict[str, Difference]
     kinds: dict[str, Difference]
-    """The primary measure by question kind."""
+    """The difference in the primary measure, by question kind."""
 
 
 class Results(Record):
+    """The evaluation of a round on one question set, as stored in results.json."""
+
     round: int
     split: str
     """The split's name, or the benchmark's in the config."""
     title: str = ""
-    """What the questions are called in a table."""
+    """The question set's title in tables."""
     questions: int
     samples: int
     seed: int
     resamples: int
     primary: str
-    """The measure that the verdict is about, chosen before any result: `primary_measure`."""
+    """The measure of the verdict, chosen before any result by `primary_measure`."""
     arms: tuple[Arm, ...]
     """Base first."""
     comparisons: tuple[Comparison, ...]
     complementarity: dict[str, Complementarity] = Field(default={})
     """By arm, where its system chooses between candidate answers."""
+    best_baseline: BaselineComparison | None = None
+    """The trained arm against the best of the baselines; None where one of the two was not run."""
     verdict: str
 
     def arm(self, name: str) -> Arm | None:
@@ -107,7 +101,7 @@ class Results(Record):
         return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
 
     def shown(self, *groups: str) -> list[str]:
-        """Measures of these groups that some arm has, in display order; what was not asked for only with a value."""
+        """The measures of these groups to show, in display order: those of any arm, optional ones if not empty."""
 
         def has(arm: Arm, name: str, group: str) -> bool:
             if name == "recalled":  # few systems have a memory
@@ -117,7 +111,11 @@ class Results(Record):
                 return name in arm.measures and strict is not None and arm.measures[name].mean != strict.mean
             return name in arm.measures and (arm.measures[name].n > 0 or not (group == "retrieval" or name in MATCHES))
 
-        return [m.name for m in MEASURES if m.group in groups and any(has(arm, m.name, m.group) for arm in self.arms)]
+        names = [measure.name for measure in MEASURES]
+        outside = dict.fromkeys(name for arm in self.arms for name in arm.measures if name not in names)
+        at = names.index("reward")
+        found = [BY_NAME[name] for name in (*names[:at], *outside, *names[at:])]
+        return [m.name for m in found if m.group in groups and any(has(arm, m.name, m.group) for arm in self.arms)]
 
 
 def primary_measure(questions: Sequence[Question], names: Sequence[str]) -> str:
@@ -139,30 +137,28 @@ def make_arm(
     resamples: int,
     seed: int,
 ) -> Arm:
-    values, nulls = by_question(questions, trajectories, scores, names, weights)
+    """Compute an arm's measures and verdicts from its trajectories and scores."""
+    values, nulls = values_by_question(questions, trajectories, scores, names, weights)
     statuses: dict[str, int] = {}
     for trajectory in trajectories:
         statuses[trajectory.status] = statuses.get(trajectory.status, 0) + 1
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
-        made = {}
+        found = {}
         for measure in nulls:
             known = [value for i in ids if (value := values[i][measure]) is not None]
-            left_out = nulls[measure] if with_nulls else 0
-            if known:
-                made[measure] = _estimate(bootstrap_interval(known, resamples, seed), left_out)
-            else:
-                made[measure] = Estimate(mean=None, n=0, nulls=left_out)
-        return made
+            estimate = bootstrap_interval(known, resamples, seed) if known else Estimate(mean=None, n=0)
+            found[measure] = estimate.model_copy(update={"nulls": nulls[measure] if with_nulls else 0})
+        return found
 
     kinds = {
-        kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in by_kind(questions).items()
+        kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in _by_kind(questions).items()
     }
     measures = estimates(list(values), with_nulls=True)
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
         for measure, lenient in MACRO_F1.items():
-            measures[measure] = _estimate(macro_f1_interval(verdicts, resamples, seed, lenient), nulls=0)
+            measures[measure] = macro_f1_interval(verdicts, resamples, seed, lenient)
     return Arm(
         name=name,
         system=system,
@@ -176,13 +172,7 @@ def make_arm(
     )
 
 
-def _estimate(found: Interval | None, nulls: int) -> Estimate:
-    if found is None:
-        return Estimate(mean=None, n=0, nulls=nulls)
-    return Estimate(mean=found.mean, low=found.low, high=found.high, n=found.n, nulls=nulls)
-
-
-def by_kind(questions: Sequence[Question]) -> dict[str, list[str]]:
+def _by_kind(questions: Sequence[Question]) -> dict[str, list[str]]:
     """Question ids by kind, or nothing when the questions are all of one kind."""
     kinds: dict[str, list[str]] = {}
     for question in questions:
@@ -200,16 +190,16 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
     measures = {name: difference(name, everything) for name in base.measures if name in arm.measures}
     if base.verdicts is not None and arm.verdicts is not None:
         for name, lenient in MACRO_F1.items():
-            measures[name] = _difference(macro_f1_difference(base.verdicts, arm.verdicts, resamples, seed, lenient))
+            measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, resamples, seed, lenient)
     return Comparison(
         arm=arm.name,
         measures=measures,
-        kinds={kind: difference(primary, ids) for kind, ids in by_kind(questions).items()},
+        kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
     )
 
 
 def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
-    """Of one measure, over those of the questions on which both have a value."""
+    """The difference in one measure, over the given questions on which both arms have a value."""
     pairs = [
         (before, after)
         for i in ids
@@ -220,47 +210,189 @@ def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], re
     ]
     if not pairs:
         return Difference(n=0)
-    return _difference(paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed))
+    return paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
 
 
-def _difference(found: PairedDifference | None) -> Difference:
-    if found is None:
-        return Difference(n=0)
-    return Difference(
-        before=found.before, after=found.after, mean=found.mean, low=found.low, high=found.high, p=found.p, n=found.n
+def best_baseline(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> BaselineComparison | None:
+    """The trained arm against the baseline with the best mean (of equal ones, that with the fewest model calls) on the
+    same questions; None without a trained arm or a baseline that can be compared with it."""
+    trained = next((arm for arm in arms if arm.name == TRAINED), None)
+    baselines = [arm for arm in arms if arm.name not in (BASE, PARENT, TRAINED)]
+    return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
+
+
+def compare_with_best(
+    trained: Arm, baselines: Sequence[Arm], measure: str, resamples: int, seed: int
+) -> BaselineComparison | None:
+    """The trained arm against the best of the baselines, which is chosen on the questions that both were asked."""
+    ids = list(trained.values)
+    found = [(arm, measure_difference(arm, trained, measure, ids, resamples, seed)) for arm in baselines]
+    found = [(arm, difference) for arm, difference in found if difference.before is not None]
+    if not found:
+        return None
+    sign = -1 if BY_NAME[measure].better == "lower" else 1
+
+    def rank(pair: tuple[Arm, Difference]) -> tuple[float, float]:
+        calls = pair[0].measures.get("calls")
+        return sign * (pair[1].before or 0.0), -(calls.mean or 0.0) if calls else 0.0
+
+    best, difference = max(found, key=rank)
+    return BaselineComparison(
+        name=best.name,
+        system=best.system,
+        candidates=len(found),
+        difference=difference,
+        costs=_compare_costs(best, trained),
     )
 
 
-def verdict(comparison: Comparison | None, primary: str) -> str:
-    """In plain words: is the trained model better?"""
-    return ". ".join(filter(None, verdict_parts(comparison, primary)))
-
-
-def verdict_parts(comparison: Comparison | None, primary: str) -> tuple[str, str]:
-    """(the verdict in a few words, the sentence with its numbers); no words where the numbers allow no verdict.
-
-    Clear means that the interval excludes zero.
-    """
-    if comparison is None:
-        return "", "The base model alone was measured: there is no adapter to compare it with."
-    title = BY_NAME[primary].short
-    difference = comparison.measures.get(primary, Difference(n=0))
-    if difference.before is None or difference.after is None or difference.mean is None:
-        return "", f"{title}: no question has a value in both arms, so base and trained cannot be compared."
-    numbers = f"{title} {difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
-    if difference.low is None or difference.high is None or difference.p is None:
-        return "", f"{numbers} on one question, which tells nothing about others."
-    chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-    numbers = f"{numbers} [{difference.low:.2f}, {difference.high:.2f}], {chance} on {difference.n} questions"
-    if not difference.clear:
-        return "No clear difference", f"{numbers}."
-    return f"The trained model is {'better' if difference.mean > 0 else 'worse'}", f"{numbers}."
+def _compare_costs(baseline: Arm, trained: Arm) -> dict[str, CostPair]:
+    """By measure of cost, the means of two arms over their questions."""
+    pairs = {name: (baseline.measures.get(name), trained.measures.get(name)) for name in COSTS}
+    return {
+        name: CostPair(baseline=a.mean, trained=b.mean, ratio=b.mean / a.mean if a.mean else None)
+        for name, (a, b) in pairs.items()
+        if a is not None and b is not None and a.mean is not None and b.mean is not None
+    }
 
 
 def write_results(path: Path, results: Results) -> None:
+    """Store the results as JSON."""
     write_atomic(path, results.model_dump_json(indent=1) + "\n")
 
 
 def read_results(path: Path) -> Results | None:
     """The stored results, or None when there are none yet."""
-    return read_record(path, Results, "make it again with `python -m evaluation table`")
+    return read_record(path, Results, "rebuild it with `python -m evaluation table`")
+
+
+# Tables for a terminal: base against trained first, then the verdict in one sentence
+
+
+def print_results(results: Results, out: TextIO | None = None) -> None:
+    """Print base against trained by measure and by kind of question, then the verdict."""
+    console = wide_console(WIDTH, out)
+    trained = results.arm(TRAINED)
+    title = (
+        f"Round {results.round}, {results.split} split: {results.questions} questions, {results.samples} sample(s) each"
+    )
+    print_table(_main_table(results, trained, title), out, narrow=_main_table(results, trained, title, intervals=False))
+    if results.arms[0].kinds:
+        print_table(_kind_table(results, trained), out)
+    console.print(f"\n{escape(results.verdict)}", style="bold")
+
+
+def print_candidates(results: Results, out: TextIO | None = None) -> None:
+    """Print the complementarity of base and trained, where their system keeps candidate answers."""
+    for arm in results.arms:
+        if arm.name in (BASE, TRAINED) and arm.name in results.complementarity:
+            title = f"{results.title}: the answers that {arm.system} ({arm.name}) chose between"
+            print_table(complementarity_table(results.complementarity[arm.name], title), out)
+
+
+def print_null_counts(results: Results, out: TextIO | None = None) -> None:
+    """Print how many trajectories of each arm have no value: no mean includes them."""
+    console = wide_console(WIDTH, out)
+    for arm in results.arms:
+        counts = [
+            f"{name} {found.nulls}"
+            for name in results.shown("quality")
+            if (found := arm.measures.get(name)) is not None and found.nulls
+        ]
+        if counts:
+            of = f"{escape(results.title)}, {escape(arm.name)}"
+            console.print(f"  {of}: trajectories without a value, skipped: {', '.join(counts)}")
+
+
+def _main_table(results: Results, trained: Arm | None, title: str, intervals: bool = True) -> Table:
+    """Without `intervals` the narrower table, whose differences alone have theirs."""
+    if intervals:
+        table, shown = Table(title=title, caption=CAPTION), format_estimate
+    else:
+        shown = format_estimate if trained is None else format_mean
+        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0)
+    table.add_column("")
+    for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
+        table.add_column(column, justify="right", no_wrap=True)
+    comparison = results.comparison(TRAINED)
+    for group, heading in SECTIONS:
+        table.add_section()
+        table.add_row(f"[bold]{heading}[/bold]")
+        for name in results.shown(group):
+            cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
+            if trained is not None and comparison is not None:
+                found = comparison.measures.get(name)
+                cells += [
+                    shown(trained.measures.get(name), name),
+                    format_difference(found, name),
+                    format_p_value(found),
+                ]
+            table.add_row(*cells)
+    return table
+
+
+def _kind_table(results: Results, trained: Arm | None) -> Table:
+    primary = results.primary
+    table = Table(title=f"{BY_NAME[primary].title}, by kind of question")
+    for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
+        table.add_column(heading, justify="left" if heading == "kind" else "right")
+    comparison = results.comparison(TRAINED)
+    for kind, measures in results.arms[0].kinds.items():
+        found = measures.get(primary)
+        row = [escape(kind), str(found.n if found else 0), format_estimate(found, primary)]
+        if trained is not None and comparison is not None:
+            row.append(format_estimate(trained.kinds.get(kind, {}).get(primary), primary))
+            row.append(format_difference(comparison.kinds.get(kind), primary))
+        table.add_row(*row)
+    return table
+
+
+def format_number(value: float | None, digits: int, sign: bool = False) -> str:
+    """A number with this many digits, '-' for None."""
+    if value is None:
+        return "-"
+    value = round(value, digits) + 0.0  # no minus sign on a rounded zero
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def format_interval(found: Estimate | Difference, digits: int) -> str:
+    """'[0.310, 0.520]'; empty where there is none, or all values were equal."""
+    if found.low is None or found.high is None or found.low == found.high:
+        return ""
+    return f"[{format_number(found.low, digits)}, {format_number(found.high, digits)}]"
+
+
+def format_mean(found: Estimate | None, name: str) -> str:
+    """The mean with the measure's digits, '-' where there is none."""
+    return format_number(found.mean if found else None, BY_NAME[name].digits)
+
+
+def format_estimate(found: Estimate | None, name: str) -> str:
+    """'0.412 [0.310, 0.520]' as rich markup, '-' where there is no value."""
+    if found is None or found.mean is None:
+        return "-"
+    digits = BY_NAME[name].digits
+    between = format_interval(found, digits)
+    return format_number(found.mean, digits) + (f" [dim]{escape(between)}[/dim]" if between else "")
+
+
+def format_difference(found: Difference | None, name: str) -> str:
+    """'+0.33 [0.24, 0.42]', green where clearly better and red where clearly worse."""
+    if found is None or found.mean is None:
+        return "-"
+    digits = BY_NAME[name].digits
+    text = f"{format_number(found.mean, digits, sign=True)} {escape(format_interval(found, digits))}".rstrip()
+    better = BY_NAME[name].better
+    if not found.clear or not better:
+        return text
+    return f"[{'green' if (found.mean > 0) == (better == 'higher') else 'red'}]{text}[/]"
+
+
+def format_p_value(found: Difference | None) -> str:
+    """The p value of a difference, '-' where there is none."""
+    return "-" if found is None or found.p is None else format_p(found.p)
+
+
+def format_p(p: float) -> str:
+    """A p value with three digits, '<0.001' below that."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,10 +1,11 @@
-"""Does the judge agree with itself? From the verdicts stored behind every score, run against run.
+"""How well the runs of a judge agree, from the verdicts stored with every score.
 
-What is compared: for correctness each nugget's verdict (-1 to 2, ordinal), since all runs judge the same nuggets; for
-faithfulness and precision each trajectory's mean over its claims (interval), since every run draws claims of its own.
+Runs are compared for correctness by each nugget's verdict (-1 to 2, ordinal), since all runs judge the same nuggets,
+and for faithfulness and precision by each trajectory's mean over its claims (interval), since every run extracts its
+own claims.
 Krippendorff's alpha (Content Analysis, chapter 12; Computing Krippendorff's Alpha-Reliability, 2011): 1 is perfect
-agreement, 0 what chance gives; he asks for 0.8, and 0.667 for tentative conclusions. A verdict that is
-missing in a run is left out there and counted.
+agreement, 0 what chance gives; he asks for 0.8, and 0.667 for tentative conclusions. A missing verdict is skipped and
+counted.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ from rich.table import Table
 from ratchet.records import Score
 
 Runs = dict[int, float | None]
-"""Each run's verdict on one thing, None where it is missing."""
+"""By run, its verdict on one unit; None where it is missing."""
 
 
 @dataclass(frozen=True)
 class Agreement:
+    """How far the runs of a judge agree on one score."""
+
     name: str
     runs: int
-    """Most runs of one score."""
+    """The largest number of runs behind one score."""
     units: int
     """Nuggets, or trajectories, with readable verdicts of two runs or more."""
     nulls: int
-    """Verdicts that are missing: unreadable, or of a run that found no claims."""
+    """Missing verdicts: unreadable ones, and those of runs that found no claims."""
     identical: float | None
     """Share of pairs of runs with the same verdict, over the pairs of all units."""
     alpha: float | None
-    """None where all verdicts are equal, or no unit has two: agreement beyond chance cannot be told."""
+    """None where all verdicts are equal, or no unit has two: agreement beyond chance is then undefined."""
     score_sd: float | None
     """How far one trajectory's score moves from run to run: root of the mean variance over runs."""
     run_sd: float | None
@@ -128,6 +131,7 @@ def krippendorff_alpha(units: Iterable[Sequence[float]], ordinal: bool) -> float
 
 
 def agreement_table(scores: Iterable[Score]) -> Table:
+    """The judge's agreement with itself, one row per score name."""
     table = Table(
         title="Agreement of the judge with itself, run against run",
         caption="alpha: Krippendorff's; sd: from run to run, of one trajectory's score and of the mean over all",

@@ -1,10 +1,12 @@
-"""Do the answers that a system chooses between complement each other? AwE, section 4.5: by exact match, how often both
-paths are right, only one, or neither, and what the system then made of it. Of a task with labels: by the label.
+"""How well the candidate answers that a system chooses between complement each other (AwE, section 4.5).
+
+By exact match, or by the label where a task has labels: how often all candidates are right, only some, or none, and
+how often the system's final answer then is.
 
 For any system that keeps its candidates (`Trajectory.candidates`). A question counts once: its trajectories share its
 weight, so counts may be fractions. Strict: a candidate that a trajectory lacks because it did not finish is not right.
-Left out and counted: questions without a reference, and finished trajectories without every candidate, which had
-nothing to choose between.
+Questions without a reference, and finished trajectories without every candidate, which had nothing to choose between,
+are skipped and counted.
 """
 
 from __future__ import annotations
@@ -17,35 +19,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from ratchet.records import Question, Trajectory
-from rewards.endings import counted
+from rewards.reward import strict_value
 from rewards.rules import accuracy, exact_match, references
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The questions on which just these candidates were right."""
+class CorrectSubset:
+    """The questions on which exactly these candidates were right."""
 
     right: tuple[str, ...]
     questions: float
     share: float
     final: float | None
-    """Exact match (strict) of the system's final answer on them; None where there are none."""
+    """Exact match (strict) of the system's final answer on these questions; None where there are none."""
 
 
 @dataclass(frozen=True)
 class Complementarity:
+    """Which candidate answers of a system were right, and the final answer, over questions."""
+
     names: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
-    """All right first, none right last; of more than three candidates, only what occurred."""
+    outcomes: tuple[CorrectSubset, ...]
+    """All right first, none right last; with more than three candidates only the sets that occurred."""
     questions: int
     left_out: int
-    """Trajectories that tell nothing, of those that were given."""
+    """Trajectories that were skipped."""
     final: float
-    """Exact match of the final answer."""
+    """Exact match of the final answer, 0 to 1."""
 
     @property
     def any_right(self) -> float:
-        """What a perfect choice would reach."""
+        """Exact match of a system that always chooses a right candidate."""
         return sum(outcome.share for outcome in self.outcomes if outcome.right)
 
     def alone(self, name: str) -> float:
@@ -54,7 +58,7 @@ class Complementarity:
 
 
 def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> Complementarity | None:
-    """None where no trajectory has two candidates or more and a question to compare them with."""
+    """Compare the candidates of all trajectories; None where there are fewer than two or no usable question."""
     known = {question.id: question for question in questions}
     everything = list(trajectories)
     names = tuple(dict.fromkeys(name for trajectory in everything for name in trajectory.candidates))
@@ -64,9 +68,9 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
         if question is None or _matches(question, "") is None:
             continue
         if trajectory.status != "finished" or set(trajectory.candidates) == set(names):
-            said = trajectory.candidates
-            right = tuple(name for name in names if said.get(name, "").strip() and _matches(question, said[name]))
-            final = counted(_matches(question, trajectory.answer), (), question, trajectory)
+            answers = trajectory.candidates
+            right = tuple(name for name in names if answers.get(name, "").strip() and _matches(question, answers[name]))
+            final = strict_value(_matches(question, trajectory.answer), (), question, trajectory)
             usable[trajectory.question_id].append((right, final or 0.0))
     if len(names) < 2 or not usable:
         return None
@@ -80,7 +84,7 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
     return Complementarity(
         names=names,
         outcomes=tuple(
-            Outcome(right, weights[right], weights[right] / len(usable), _ratio(finals[right], weights[right]))
+            CorrectSubset(right, weights[right], weights[right] / len(usable), _ratio(finals[right], weights[right]))
             for right in order
         ),
         questions=len(usable),
@@ -104,12 +108,13 @@ def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     return found
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+def _ratio(part: float, total: float) -> float | None:
+    return part / total if total else None
 
 
 def complementarity_table(found: Complementarity, title: str = "Complementarity of the candidates") -> Table:
-    left_out = f"; {found.left_out} trajectories left out" if found.left_out else ""
+    """One row per set of candidates that were right together, then each candidate alone."""
+    left_out = f"; {found.left_out} trajectories skipped" if found.left_out else ""
     table = Table(title=escape(title), caption=f"right answers on {found.questions} questions{left_out}")
     table.add_column("right", no_wrap=True)
     for heading in ("questions", "share", "final answer right"):

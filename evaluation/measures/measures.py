@@ -1,11 +1,11 @@
-"""What is measured of one trajectory, and how trajectories become one value a question.
+"""The measures of one trajectory, and how trajectories become one value per question.
 
-A measure is a number, or None where it cannot be told (a null score, a question without a reference, no
-action). None is left out of means and counted, never taken for zero.
+A measure is a number, or None where it is undefined (a null score, a question without a reference, no action). Means
+skip None, which is counted and never taken for zero.
 
 Strict and lenient: everything of group 'quality' is strict. A trajectory that did not finish, or has no answer, counts
-as the worst (0, or 1 of what is better low), so that no failure scores above a wrong answer or is left out of a mean;
-None only where its question cannot be scored (`rewards.endings`). The measures whose names end in `_lenient` look only
+as the worst (0, or 1 of what is better low), so that no failure scores above a wrong answer or is missing from a mean;
+None only where its question cannot be scored (`rewards.reward`). The measures whose names end in `_lenient` look only
 at trajectories that have an answer, however they ended. The gap between the two is what endings cost, so both stand
 beside the parse rate; in tables, of scores that were asked for, where there is a gap.
 
@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, get_args
 
-from evaluation.measures.retrieval import looks_up, retrieval_measures
+from evaluation.measures.retrieval import lookups, retrieval_measures
+from ratchet.errors import UserError
+from ratchet.plugins import is_path, short_name
 from ratchet.records import Question, Recall, Score, Status, Trajectory
-from rewards.endings import answered, counted
+from rewards.reward import has_answer, load_reward, strict_value
 from rewards.rules import (
     accuracy,
     exact_match,
@@ -43,11 +45,11 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Measure:
-    """`macro_f1` is of a question set and has no value of one trajectory: see `evaluation.measures.verdicts`."""
+    """A measure. `macro_f1` has a value for a question set only (`evaluation.measures.verdicts`)."""
 
     name: str
     short: str
-    """What a sentence calls it."""
+    """The measure's name in a sentence."""
     group: Literal["quality", "retrieval", "ending", "cost"]
     better: Literal["higher", "lower", ""] = ""
     """Empty where neither direction is good in itself."""
@@ -55,16 +57,16 @@ class Measure:
     form: Literal["strict", "lenient", "words", ""] = ""
     """Which form of `short` it is, or its unit."""
     heading: str = ""
-    """What the heading of a narrow column calls it, where that is not `short`."""
+    """The measure's name in the heading of a narrow column, where that is not `short`."""
 
     @property
     def title(self) -> str:
-        """What a row of a table calls it."""
+        """The measure's name in a row of a table."""
         return f"{self.short}, {self.form}" if self.form else self.short
 
 
 LENIENT = "_lenient"
-"""How the name ends of a measure of the trajectories with an answer alone."""
+"""The suffix of a measure over only the trajectories with an answer."""
 
 
 def _in_both_forms(
@@ -121,9 +123,27 @@ MEASURES = (
 )
 MATCHES = ("accuracy", "accuracy_lenient", "em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall")
 """Measures that every question with a label, or an answer, has without being asked for."""
-BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+class _Measures(dict[str, Measure]):
+    """The measures by name; one that is not among MEASURES is that of a reward from outside rewards/builtin/."""
+
+    def __missing__(self, name: str) -> Measure:
+        score = name.removesuffix(LENIENT)
+        try:
+            reward = load_reward(score)
+        except UserError:  # results may be shown where their reward's file is not
+            if not is_path(score) and "." not in score:
+                raise KeyError(name) from None
+            strict, lenient = _in_both_forms(score, short_name(score))
+        else:
+            strict, lenient = _in_both_forms(score, reward.title, "judge" if reward.needs_judge else "rule")
+        return lenient if name.endswith(LENIENT) else strict
+
+
+BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
 AGAINST_DOCUMENTS = {"faithfulness", "ragas_faithfulness"}
-"""Scores that an answer has only where documents came with it."""
+"""Scores that need documents returned with the answer."""
 
 
 def measure(
@@ -142,12 +162,12 @@ def measure(
     """
 
     def both(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
-        made = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
-        if not made or (not retrieves and AGAINST_DOCUMENTS & set(made_from)):
+        complete = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
+        if not complete or (not retrieves and AGAINST_DOCUMENTS & set(made_from)):
             strict = None
         else:
-            strict = counted(value, made_from, question, trajectory, worst=worst)
-        return {name: strict, name + LENIENT: value if answered(trajectory) else None}
+            strict = strict_value(value, made_from, question, trajectory, worst=worst)
+        return {name: strict, name + LENIENT: value if has_answer(trajectory) else None}
 
     def score(name: str) -> float | None:
         found = scores.get((trajectory.key, name))
@@ -159,7 +179,7 @@ def measure(
         values |= both(name, (name,), rule(trajectory.answer, expected) if expected else None)
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
         found = rule(trajectory.answer, expected) if expected else None
-        values[name] = counted(found, ("f1",), question, trajectory)
+        values[name] = strict_value(found, ("f1",), question, trajectory)
     for name in names:
         if name not in MATCHES:
             values |= both(name, (name,), score(name))
@@ -167,7 +187,7 @@ def measure(
         needed = [name for name, weight in weights.items() if weight]
         values |= both("reward", needed, reward(trajectory.key, scores, weights))
     if {"correctness", "precision"} <= set(names):
-        found = harmonic(score("correctness"), score("precision"))
+        found = harmonic_mean(score("correctness"), score("precision"))
         values |= both("correctness_f1", ("correctness", "precision"), found)
     if "faithfulness" in names:
         share = unattributed(scores.get((trajectory.key, "faithfulness")))
@@ -177,7 +197,7 @@ def measure(
         values |= both("unattributed_rule", (), share, worst=1.0)
     values |= retrieval_measures(question, trajectory, retrieves)
     calls = trajectory.model_calls
-    values["answer_words"] = float(len(trajectory.answer.split())) if answered(trajectory) else None
+    values["answer_words"] = float(len(trajectory.answer.split())) if has_answer(trajectory) else None
     # Free text parses unless it was cut off.
     values["parse_rate"] = sum(call.parse != "malformed" for call in calls) / len(calls) if calls else None
     values |= {status: float(trajectory.status == status) for status in get_args(Status)}
@@ -194,7 +214,7 @@ def measure(
     return values
 
 
-def harmonic(recall: float | None, precision: float | None) -> float | None:
+def harmonic_mean(recall: float | None, precision: float | None) -> float | None:
     """Harmonic mean; None where either is None."""
     if recall is None or precision is None:
         return None
@@ -206,14 +226,14 @@ def unattributed(faithfulness: Score | None) -> float | None:
     judge runs.
 
     Only a run with a readable verdict on every claim counts; None where there is none, as for an answer without
-    documents, whose claims nobody drew.
+    documents, whose claims were never extracted.
     """
     checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
     shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
     return fmean(shares) if shares else None
 
 
-def by_question(
+def values_by_question(
     questions: Iterable[Question],
     trajectories: Iterable[Trajectory],
     scores: Scores,
@@ -222,14 +242,14 @@ def by_question(
 ) -> tuple[dict[str, Values], dict[str, int]]:
     """(question id -> its values, each the mean over its samples without nulls; measure -> null trajectories).
 
-    Questions without a trajectory are left out. The trajectories are one arm's.
+    Questions without a trajectory are skipped. The trajectories are one arm's.
     """
     samples: dict[str, list[Values]] = {}
     known = {question.id: question for question in questions}
     trajectories = list(trajectories)
     # An arm without an answer at all may have failed before its first search.
-    retrieves = any(t.passages or looks_up(t) for t in trajectories) or not any(
-        t.status == "finished" and answered(t) for t in trajectories
+    retrieves = any(t.passages or lookups(t) for t in trajectories) or not any(
+        t.status == "finished" and has_answer(t) for t in trajectories
     )
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)

@@ -1,13 +1,13 @@
-"""How many questions does it take to see a gain? Planning for the paired tests of `evaluation.measures.statistics`.
+"""How many questions a gain needs to be detected, for the paired tests of `evaluation.measures.statistics`.
 
 By the normal approximation for a paired mean: with differences that spread by `sd` over questions, n questions show a
 mean gain g at two-sided level alpha with probability `power` when g = (z(1 - alpha / 2) + z(power)) * sd / sqrt(n)
 (Cohen, Statistical Power Analysis, 1988; for language systems Card and others, EMNLP 2020). `sd` is that of the
 observed paired differences, each a question's mean over its samples, so a question counts once here too.
 
-It is a plan, not a result: under about 30 questions it is too hopeful, and systems that differ more often than those
-the differences are from spread more. Power at the gain that was seen says nothing beside its p value; ask about gains
-that would matter.
+It is a plan, not a result: under about 30 questions it is optimistically biased, and systems that differ on more
+questions than the measured ones have a larger spread. Power at the observed gain adds nothing to its p value; ask about
+gains that would matter.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def power_table(
     power: float = 0.8,
     alpha: float = 0.05,
 ) -> Table:
-    """Every arm against base: the gain that its questions can show, and how many other gains would take.
+    """Every arm against base: the gain that its questions can detect, and how many questions other gains need.
 
     `measures`: default, the results' primary measure.
     """
@@ -94,6 +94,6 @@ def _distance(power: float, alpha: float) -> float:
 
 def _check(sd: float, power: float, alpha: float) -> None:
     if not sd > 0:
-        raise ValueError(f"sd is {sd}: differences without any spread plan nothing")
+        raise ValueError(f"sd is {sd}: differences without any spread give no plan")
     if not (0 < alpha < 1 and alpha / 2 < power < 1):
         raise ValueError(f"power {power} and alpha {alpha} are probabilities, and power is above alpha / 2")

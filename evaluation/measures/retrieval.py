@@ -31,8 +31,8 @@ from rewards.rules import CLOSED_ANSWERS
 TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 
 
-def looks_up(trajectory: Trajectory) -> list[Search | ToolCall | Recall]:
-    """Everything that it looked up, and what it recalled."""
+def lookups(trajectory: Trajectory) -> list[Search | ToolCall | Recall]:
+    """The trajectory's searches and tool calls, and its recalls from memory that found something."""
     recalled = [event for event in trajectory.events if isinstance(event, Recall) and event.passages]
     return [*trajectory.tool_calls, *recalled]
 
@@ -40,7 +40,7 @@ def looks_up(trajectory: Trajectory) -> list[Search | ToolCall | Recall]:
 def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bool = True) -> dict[str, float | None]:
     """The measures of group 'retrieval', by name. `retrieves`: whether the trajectory's arm looks anything up."""
     failed = trajectory.status == "failed"
-    looks = [] if failed else looks_up(trajectory)
+    looks = [] if failed else lookups(trajectory)
     searched = bool(looks) or (retrieves and trajectory.status != "finished")
     retrieved = {passage.id: passage for look in looks for passage in look.passages}
     found: dict[str, float | None] = {"passages": float(len(retrieved)) if searched else None}
@@ -51,7 +51,7 @@ def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bo
 
 
 def answer_recall(question: Question, passages: Iterable[Passage]) -> float | None:
-    """1.0 when a passage holds a short answer, else 0.0; None for a question without one that can be looked for."""
+    """1.0 when a passage holds a short answer, else 0.0; None for a question without a searchable short answer."""
     if all(normalise_answer(answer) in CLOSED_ANSWERS for answer in question.answers):
         return None
     wanted = [found for answer in question.answers if (found := tokens(answer)) != "  "]
@@ -67,16 +67,16 @@ def tokens(text: str) -> str:
 
 def gold_recall(question: Question, passages: Sequence[Passage]) -> float | None:
     """Share of the gold documents among the passages' documents; None for a question without gold documents."""
-    ids, titles = set(question.gold_ids), {plain_title(title) for title in question.gold_titles}
+    ids, titles = set(question.gold_ids), {normalise_title(title) for title in question.gold_titles}
     shares = []
     if ids:
         shares.append(len(ids & {passage.document_id for passage in passages}) / len(ids))
     if titles:
-        shares.append(len(titles & {plain_title(passage.title) for passage in passages}) / len(titles))
+        shares.append(len(titles & {normalise_title(passage.title) for passage in passages}) / len(titles))
     return max(shares, default=None)
 
 
-def plain_title(title: str) -> str:
+def normalise_title(title: str) -> str:
     """A title without what dumps do to it: HTML escapes, underscores for blanks, quotation marks around it, case."""
     text = unicodedata.normalize("NFC", html.unescape(title)).replace("_", " ")
     return " ".join(text.split()).strip('"').casefold()

@@ -6,45 +6,59 @@ Everything is seeded and vectorised, and works in blocks so that many questions 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ratchet.records import Record
 
 BLOCK = 2_000_000
 """Random draws held at once (16 MB of indices)."""
 
 Rows = NDArray[np.float64]
-"""What each question adds to some sums: a row a question."""
+"""What each question adds to some sums: one row per question."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""For what is no mean over questions: from rows of such sums to a number each, NaN where it cannot be told."""
+"""Computes a statistic that is no mean over questions: from rows of such sums one number per row, NaN if undefined."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A mean over `n` questions and its interval; low and high are None for one question, which shows no spread."""
+class Estimate(Record):
+    """The mean of a measure over questions, with its interval."""
 
-    mean: float
-    low: float | None
-    high: float | None
+    mean: float | None
+    """None where no question has a value."""
+    low: float | None = None
+    """The interval's lower bound; None, as `high`, for a single question, which shows no spread."""
+    high: float | None = None
     n: int
+    """Questions that have a value."""
+    nulls: int = 0
+    """Trajectories without a value, which the mean skips."""
 
 
-@dataclass(frozen=True)
-class PairedDifference:
-    """after - before over the `n` questions that have both."""
+class Difference(Record):
+    """after - before over the questions that have both; None where there are none."""
 
-    before: float
-    after: float
-    mean: float
-    low: float | None
-    high: float | None
-    p: float
-    """Two-sided p value of the sign-flip test."""
+    before: float | None = None
+    """The mean of the first system."""
+    after: float | None = None
+    """The mean of the second system."""
+    mean: float | None = None
+    """The mean difference."""
+    low: float | None = None
+    """The interval's lower bound, as in `Estimate`."""
+    high: float | None = None
+    p: float | None = None
+    """Two-sided p value of the paired sign-flip test; of a statistic that is no mean, of `_swap_p`."""
     n: int
+    """Questions that have both values."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
-def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level: float = 0.95) -> Interval:
+def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level: float = 0.95) -> Estimate:
     """Percentile bootstrap interval of the mean.
 
     Questions are drawn with replacement, and the interval runs between the quantiles of the resampled means
@@ -56,11 +70,11 @@ def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level
     array = _finite(values)
     if len(array) > 1 and np.ptp(array) == 0:  # the means of equal values differ by rounding
         mean = float(array.mean())
-        return Interval(mean, mean, mean, len(array))
+        return Estimate(mean=mean, low=mean, high=mean, n=len(array))
     return stratified_interval([values], resamples, seed, level)
 
 
-def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float = 0.95) -> Interval:
+def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float = 0.95) -> Estimate:
     """The mean of the groups' means, each group weighing alike, and its percentile bootstrap interval.
 
     Questions are drawn with replacement within their group (a benchmark), since the benchmarks themselves are chosen
@@ -71,7 +85,7 @@ def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed:
         raise ValueError("no groups")
     mean, n = float(np.mean([array.mean() for array in arrays])), sum(map(len, arrays))
     if max(map(len, arrays)) == 1:
-        return Interval(mean, None, None, n)
+        return Estimate(mean=mean, n=n)
     rng = np.random.default_rng(seed)
     means = np.zeros(resamples)
     for array in arrays:
@@ -81,7 +95,7 @@ def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed:
             drawn = array[rng.integers(len(array), size=(rows, len(array)))].mean(axis=1)
             means[at : at + rows] += drawn / len(arrays)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, float(low), float(high), n)
+    return Estimate(mean=mean, low=float(low), high=float(high), n=n)
 
 
 def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> float:
@@ -113,7 +127,7 @@ def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> floa
 
 def paired_difference(
     before: Sequence[float], after: Sequence[float], resamples: int, seed: int, level: float = 0.95
-) -> PairedDifference:
+) -> Difference:
     """The mean difference of two systems on the same questions, its percentile bootstrap interval over questions
     (pairs are drawn together: Koehn, EMNLP 2004) and its sign-flip p value.
 
@@ -124,7 +138,7 @@ def paired_difference(
     first, second = _finite(before), _finite(after)
     differences = (second - first).tolist()
     interval = bootstrap_interval(differences, resamples, seed, level)
-    return PairedDifference(
+    return Difference(
         before=float(first.mean()),
         after=float(second.mean()),
         mean=interval.mean,
@@ -135,33 +149,31 @@ def paired_difference(
     )
 
 
-def statistic_interval(
-    rows: Rows, statistic: Statistic, resamples: int, seed: int, level: float = 0.95
-) -> Interval | None:
-    """A statistic of sums over questions (macro-F1, a ratio) and its percentile bootstrap interval; None where it
-    cannot be told. A resample in which it cannot be told is left out."""
+def statistic_interval(rows: Rows, statistic: Statistic, resamples: int, seed: int, level: float = 0.95) -> Estimate:
+    """A statistic of sums over questions (macro-F1, a ratio) and its percentile bootstrap interval; its mean is None
+    where it is undefined. A resample in which it is undefined is skipped."""
     return averaged_interval([(rows, statistic)], resamples, seed, level)
 
 
 def averaged_interval(
     groups: Sequence[tuple[Rows, Statistic]], resamples: int, seed: int, level: float = 0.95
-) -> Interval | None:
+) -> Estimate:
     """The mean of a statistic over question sets, each weighing alike; questions are drawn within their set."""
     if not groups or not all(len(rows) for rows, _ in groups):
-        return None
+        return Estimate(mean=None, n=0)
     mean = float(np.mean([_at(rows, statistic) for rows, statistic in groups]))
     n = sum(len(rows) for rows, _ in groups)
     if np.isnan(mean):
-        return None
+        return Estimate(mean=None, n=0)
     if max(len(rows) for rows, _ in groups) == 1:
-        return Interval(mean, None, None, n)
+        return Estimate(mean=mean, n=n)
     rng = np.random.default_rng(seed)
     found = np.mean([_resampled(rows, statistic, resamples, rng) for rows, statistic in groups], axis=0)
     found = found[~np.isnan(found)]
     if not len(found):
-        return Interval(mean, None, None, n)
+        return Estimate(mean=mean, n=n)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, float(low), float(high), n)
+    return Estimate(mean=mean, low=float(low), high=float(high), n=n)
 
 
 def _at(rows: Rows, statistic: Statistic) -> float:
@@ -180,9 +192,7 @@ def _resampled(rows: Rows, statistic: Statistic, resamples: int, rng: np.random.
     return found
 
 
-def paired_statistic(
-    before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int
-) -> PairedDifference | None:
+def paired_statistic(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> Difference:
     """As `paired_difference`, of a statistic of sums: row i of both belongs to the same question."""
     width = before.shape[1]
     interval = statistic_interval(
@@ -191,20 +201,20 @@ def paired_statistic(
         resamples,
         seed,
     )
-    if interval is None:
-        return None
-    return PairedDifference(
+    if interval.mean is None:
+        return Difference(n=0)
+    return Difference(
         before=_at(before, statistic),
         after=_at(after, statistic),
         mean=interval.mean,
         low=interval.low,
         high=interval.high,
-        p=swap_p(before, after, statistic, resamples, seed),
+        p=_swap_p(before, after, statistic, resamples, seed),
         n=interval.n,
     )
 
 
-def swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> float:
+def _swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> float:
     """Two-sided p value of the randomisation test of no difference: the two results of a question are swapped at
     random (Noreen 1989; for F1 Yeh, COLING 2000). The difference seen is counted in, so that p is never 0."""
     change = after - before
@@ -225,18 +235,18 @@ def swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed
 def holm(p_values: Sequence[float]) -> list[float]:
     """The p values of several tests, in their order, adjusted so that the chance of any false alarm among them stays
     at the level (Holm, Scandinavian Journal of Statistics, 1979): each times the number of tests that are not yet
-    decided, going up from the smallest, and never below the one before. Give it the tests of one table that were all
-    meant to be looked at; a null is no test and is left out before.
+    decided, going up from the smallest, and never below the one before. Pass all tests that one table was meant
+    to show; skip nulls, which are no tests.
 
-    Raises ValueError for what is no probability.
+    Raises ValueError for a value that is no probability.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError("p values lie from 0 to 1: leave nulls out and count them")
     adjusted = [0.0] * len(p_values)
-    least = 0.0
-    for done, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        least = max(least, min(1.0, (len(p_values) - done) * p_values[at]))
-        adjusted[at] = least
+    floor = 0.0
+    for decided, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        floor = max(floor, min(1.0, (len(p_values) - decided) * p_values[at]))
+        adjusted[at] = floor
     return adjusted
 
 

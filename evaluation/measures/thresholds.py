@@ -1,10 +1,12 @@
 """Thresholds for the scores by which a debate may end (Tool-MAD's stability scores), from how they spread on dev.
 
-Seed paper 000 (section III-C, figure 3) reads 0.7 and 0.8 off histograms of correct and wrong answers; relevance is on
-its embedder's scale, so another embedder or scorer needs thresholds of its own. Here a threshold is the score that all
-but a given share of the correct answers reach (`--quantile 0.25`: three of four do), beside how many wrong ones do. An
-answer is one agent's turn in one round, right if its label is the question's. Made from stored trajectories, without a
-model; a run folder keeps its thresholds, so new ones take a new folder.
+Jeong et al. 2026 (arXiv 2601.04742, section III-C, figure 3) read 0.7 and 0.8 off histograms of correct and wrong
+answers; relevance is on its embedder's scale, so another embedder or scorer needs thresholds of its own.
+
+Here a threshold is the score that all but a given share of the correct answers reach (`--quantile 0.25`: three of four
+do); the table also shows how many wrong ones reach it. An answer is one agent's turn in one round, right if its label
+is the question's. The trajectories are stored ones, so no model is needed. A run folder keeps its thresholds: use new
+ones in a new folder.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from agents.core.registry import load_system
+from agents.core.system import load_system
 from evaluation.arms import arm_trajectories, read_arms, split_of
 from questions.load import load_questions
 from ratchet.command import wide_console
@@ -27,25 +29,26 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
+from ratchet.tables import print_table
 
 SHOWN = (0.1, 0.25, 0.5, 0.75, 0.9)
 WIDTH = 120
 CALIBRATE_ON = ("dev", "train")
-"""Thresholds that were chosen on what is reported would be fitted to it."""
+"""The splits on which thresholds may be chosen: on the reported questions they would be fitted to them."""
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScoreDistribution:
     """One score's values, of correct and of wrong turns."""
 
     name: str
     right: tuple[float, ...]
     wrong: tuple[float, ...]
     unknown: int
-    """Turns with a label whose score cannot be told."""
+    """Turns with a label whose score is undefined."""
 
     def threshold(self, quantile: float) -> float | None:
-        """A value that was reached, rounded down to three digits: at least 1 - `quantile` of the correct turns do.
+        """The score that at least 1 - `quantile` of the correct turns reach, rounded down to three digits.
 
         None where no turn is correct.
         """
@@ -54,7 +57,7 @@ class Spread:
         return math.floor(1000 * float(np.quantile(self.right, quantile, method="lower"))) / 1000
 
 
-def spreads(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[Spread]:
+def score_distributions(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[ScoreDistribution]:
     """By score name, over all turns that gave a label, of questions that have one."""
     labels = {question.id: question.label for question in questions if question.label is not None}
     found: dict[str, tuple[list[float], list[float], list[None]]] = {}
@@ -67,17 +70,22 @@ def spreads(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -
                     unknown.append(None)
                 else:
                     (right if turn.verdict == label else wrong).append(value)
-    return [Spread(name, tuple(right), tuple(wrong), len(unknown)) for name, (right, wrong, unknown) in found.items()]
+    return [
+        ScoreDistribution(name, tuple(right), tuple(wrong), len(unknown))
+        for name, (right, wrong, unknown) in found.items()
+    ]
 
 
 def print_thresholds(
     config: Config, folder: RoundFolder, split: str, quantile: float, out: TextIO | None = None
 ) -> None:
-    """Of every arm that ends by thresholds: the spreads, and the thresholds as lines for the config."""
+    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config."""
     if split not in CALIBRATE_ON:
-        raise UserError(f"--split {split}: thresholds are chosen on dev (or train), and never on what is reported")
+        raise UserError(
+            f"--split {split}: thresholds are chosen on dev or train, never on the questions that are reported"
+        )
     if not 0 <= quantile <= 1:
-        raise UserError(f"--quantile {quantile:g}: a share of the correct answers, from 0 to 1")
+        raise UserError(f"--quantile {quantile:g}: give a share of the correct answers, from 0 to 1")
     questions = load_questions(split_of(config, split), config.seed)
     console = wide_console(WIDTH, out)
     shown = False
@@ -85,21 +93,22 @@ def print_thresholds(
         manifest = store.manifest()
         if manifest is None or "thresholds" not in type(load_system(manifest.system).settings).model_fields:
             continue
-        found = spreads(questions, arm_trajectories(store))
+        found = score_distributions(questions, arm_trajectories(store))
         if not found:
             continue
         shown = True
-        console.print(spread_table(f"{split}, {name}", found, quantile))
+        print_table(distribution_table(f"{split}, {name}", found, quantile), out)
         key = "evaluation.baselines." + name if name in config.evaluation.baselines else "system"
         console.print(f"{key}.settings:\n  {thresholds_line(found, quantile)}\n", markup=False)
     if not shown:
         raise UserError(
-            f"no scored answers on {split}: thresholds are those of tool_mad with stability scores; run it first: "
+            f"no scored answers on {split}: only tool_mad with stability scores has thresholds; run it first: "
             f"`python -m evaluation --config ... --split {split}`"
         )
 
 
-def spread_table(title: str, found: Sequence[Spread], quantile: float) -> Table:
+def distribution_table(title: str, found: Sequence[ScoreDistribution], quantile: float) -> Table:
+    """Quantiles of each score for right and wrong answers, with the threshold that `quantile` gives."""
     table = Table(title=escape(title), box=SIMPLE_HEAD)
     for heading in ("score", "answers", "n", *(f"{100 * share:g}%" for share in SHOWN), "threshold", "reach it"):
         table.add_column(heading, justify="left" if heading in ("score", "answers") else "right")
@@ -119,8 +128,8 @@ def spread_table(title: str, found: Sequence[Spread], quantile: float) -> Table:
     return table
 
 
-def thresholds_line(found: Sequence[Spread], quantile: float) -> str:
-    """For a config: YAML."""
+def thresholds_line(found: Sequence[ScoreDistribution], quantile: float) -> str:
+    """The thresholds as a line of YAML for a config."""
     known = [(spread.name, threshold) for spread in found if (threshold := spread.threshold(quantile)) is not None]
     if not known:
         return "# no answer was right: no thresholds"

@@ -1,4 +1,4 @@
-"""Verdicts on question sets with labels: who said what of which claim, and what follows from it.
+"""Verdicts on question sets with labels: the confusion, macro-F1, uncertain verdicts and votes of an arm.
 
 - Confusion: a row a gold label; columns for the labels, for UNCERTAIN, for any other answer, and for each way of
   ending without one, apart (unparsed, out of budget, failed). A question weighs 1: its samples share it.
@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.measures.statistics import (
-    Interval,
-    PairedDifference,
+    Difference,
+    Estimate,
     Rows,
     averaged_interval,
     paired_statistic,
@@ -41,55 +41,57 @@ UNCERTAIN = "UNCERTAIN"
 """The answer of a system that may abstain on a task without a label for that."""
 ENDINGS: tuple[Status, ...] = ("unparsed", "out_of_budget", "failed")
 APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS))
-"""What the confusion's columns after the labels hold."""
+"""The confusion's columns after the labels."""
 BINS = 10
 
 
 class Sample(NamedTuple):
+    """The verdict of one trajectory."""
+
     status: Status
     verdict: int | None
-    """Its column; None where nothing was answered."""
+    """The verdict's column of the confusion; None where there is no answer."""
 
 
-class Asked(Record):
-    """A question and what an arm said of it."""
+class QuestionVerdicts(Record):
+    """A question with the verdicts of an arm's samples."""
 
     gold: int
-    """Its label, by its place."""
+    """The index of the question's label in `Verdicts.labels`."""
     samples: tuple[Sample, ...]
 
 
 class Verdicts(Record):
-    """What one arm said of every question that has a label."""
+    """The verdicts of one arm on every question that has a label."""
 
     labels: tuple[str, ...]
-    """Of all questions of the set."""
+    """The labels of all questions of the set."""
     unknown: tuple[str, ...]
-    """Those of stance "unknown"."""
-    questions: dict[str, Asked]
-    """By id."""
+    """The labels of stance "unknown"."""
+    questions: dict[str, QuestionVerdicts]
+    """By question id."""
     confusion: tuple[tuple[float, ...], ...]
-    """Strict. Rows: gold labels; columns: the labels, then `APART`. Questions, or fractions of them."""
+    """Strict counts of questions, or fractions of them. Rows: gold labels; columns: the labels, then `APART`."""
 
     def column(self, sample: Sample) -> int:
         if sample.status != "finished":
             return len(self.labels) + 2 + ENDINGS.index(sample.status)
         return len(self.labels) + 1 if sample.verdict is None else sample.verdict
 
-    def missing(self, sample: Sample) -> bool:
-        """Whether it counts, strictly, as no verdict at all."""
+    def is_missing(self, sample: Sample) -> bool:
+        """Whether the sample counts, strictly, as no verdict at all."""
         return sample.status != "finished" or sample.verdict is None
 
-    def uncertain(self, sample: Sample) -> bool:
+    def is_uncertain(self, sample: Sample) -> bool:
         at = self.column(sample)
         return at == len(self.labels) or (at < len(self.labels) and self.labels[at] in self.unknown)
 
-    def decided(self, sample: Sample) -> bool:
-        return self.column(sample) < len(self.labels) and not self.uncertain(sample)
+    def is_decided(self, sample: Sample) -> bool:
+        return self.column(sample) < len(self.labels) and not self.is_uncertain(sample)
 
 
 class LabelScore(NamedTuple):
-    """Of one label, strict. None: nothing to divide by."""
+    """The scores of one label, strict; None where there is nothing to divide by."""
 
     name: str
     questions: float
@@ -99,7 +101,7 @@ class LabelScore(NamedTuple):
 
 
 def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory]) -> Verdicts | None:
-    """None where no question has a label, or none was asked."""
+    """Read the verdicts of an arm; None where no question with a label was asked."""
     labelled = {question.id: question for question in questions if question.label is not None}
     every = [label for question in labelled.values() for label in question.labels]
     names = {label.name.casefold(): label.name for label in reversed(every)}
@@ -119,7 +121,7 @@ def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory
     if not samples:
         return None
     asked = {
-        i: Asked(gold=place[(question.label or "").casefold()], samples=tuple(samples[i]))
+        i: QuestionVerdicts(gold=place[(question.label or "").casefold()], samples=tuple(samples[i]))
         for i, question in labelled.items()
         if i in samples
     }
@@ -138,7 +140,7 @@ def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory
 
 def label_scores(found: Verdicts) -> list[LabelScore]:
     """Precision, recall and F1 of every label, as macro-F1 counts them."""
-    sums = np.sum(list(macro_f1_rows(found).values()), axis=0).reshape(3, -1)
+    sums = np.sum(list(_macro_f1_rows(found).values()), axis=0).reshape(3, -1)
     scores = []
     for name, right, said, gold in zip(found.labels, *sums.tolist(), strict=True):
         scores.append(
@@ -163,7 +165,7 @@ def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(f1.sum(axis=1, where=gold > 0) / np.maximum(1, (gold > 0).sum(axis=1)))
 
 
-def macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
+def _macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
     """What each question adds to the sums of `macro_f1`; lenient: without the questions that got no answer."""
     width, rows = len(found.labels), {}
     for i, one in found.questions.items():
@@ -172,7 +174,7 @@ def macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[n
             row = np.zeros((3, width))
             for sample in counted:
                 column = sample.verdict if lenient else found.column(sample)
-                if not lenient and found.missing(sample):
+                if not lenient and found.is_missing(sample):
                     row[1, np.arange(width) != one.gold] += 1 / len(counted)
                 elif column is not None and column < width:
                     row[1, column] += 1 / len(counted)
@@ -182,24 +184,25 @@ def macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[n
     return rows
 
 
-def macro_f1_interval(found: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Interval | None:
+def macro_f1_interval(found: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Estimate:
+    """An arm's macro-F1 over one question set, with its interval."""
     return average_macro_f1([found], resamples, seed, lenient)
 
 
-def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Interval | None:
+def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Estimate:
     """The mean over question sets of an arm's macro-F1."""
-    groups = [(_stacked(list(macro_f1_rows(found, lenient).values())), macro_f1) for found in sets]
+    groups = [(_stacked(list(_macro_f1_rows(found, lenient).values())), macro_f1) for found in sets]
     return averaged_interval(groups, resamples, seed)
 
 
 def macro_f1_difference(
     before: Verdicts, after: Verdicts, resamples: int, seed: int, lenient: bool = False
-) -> PairedDifference | None:
-    """Over the questions that both have."""
-    first, second = macro_f1_rows(before, lenient), macro_f1_rows(after, lenient)
+) -> Difference:
+    """The difference in macro-F1 over the questions that both arms have."""
+    first, second = _macro_f1_rows(before, lenient), _macro_f1_rows(after, lenient)
     both = [i for i in first if i in second]
     if not both:
-        return None
+        return Difference(n=0)
     rows = [_stacked([found[i] for i in both]) for found in (first, second)]
     return paired_statistic(rows[0], rows[1], macro_f1, resamples, seed)
 
@@ -213,41 +216,41 @@ def _stacked(rows: Sequence[NDArray[np.float64]]) -> Rows:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    share: Interval
-    """Of the verdicts, how many are uncertain; what ended without a verdict counts below the line."""
-    coverage: Interval
-    """How many are decided."""
-    accuracy: Interval | None
-    """Of the decided: one minus the risk at this coverage."""
-    other_uncertain: Interval | None
+    """An arm's uncertain verdicts: how many, and whether they fall on hard questions. Each is a share, 0 to 1."""
+
+    share: Estimate
+    """The share of all trajectories whose verdict is uncertain, those without a verdict included in the total."""
+    coverage: Estimate
+    """The share whose verdict is decided."""
+    accuracy: Estimate
+    """Accuracy of the decided verdicts: one minus the risk at this coverage."""
+    other_uncertain: Estimate
     """Another arm's accuracy (strict) where this one is uncertain."""
-    other_decided: Interval | None
-    """... and where this one is decided."""
-    gap: Interval | None
-    """The first less the second: below zero where being uncertain falls on hard questions."""
+    other_decided: Estimate
+    """Another arm's accuracy where this one is decided."""
+    gap: Estimate
+    """other_uncertain - other_decided: below zero where uncertain verdicts fall on hard questions."""
 
 
 def uncertainty(found: Verdicts, other: Mapping[str, float], resamples: int, seed: int) -> Uncertainty | None:
-    """`other`: another arm's accuracy by question. None where nothing is uncertain."""
+    """Measure the uncertain verdicts; None where there are none. `other` is another arm's accuracy by question."""
     rows, paired = [], []
     for i, one in found.questions.items():
-        unsure = fmean(found.uncertain(s) for s in one.samples)
-        decided = fmean(found.decided(s) for s in one.samples)
-        right = fmean(found.decided(s) and s.verdict == one.gold for s in one.samples)
+        unsure = fmean(found.is_uncertain(s) for s in one.samples)
+        decided = fmean(found.is_decided(s) for s in one.samples)
+        right = fmean(found.is_decided(s) and s.verdict == one.gold for s in one.samples)
         rows.append((1.0, unsure, decided, right))
         if i in other:
             paired.append((unsure, decided, unsure * other[i], decided * other[i]))
     if not any(row[1] for row in rows):
         return None
 
-    def ratio(table: Sequence[tuple[float, ...]], above: int, below: int) -> Interval | None:
+    def ratio(table: Sequence[tuple[float, ...]], above: int, below: int) -> Estimate:
         return statistic_interval(np.array(table), lambda s: _ratio(s[:, above], s[:, below]), resamples, seed)
 
-    share, coverage = ratio(rows, 1, 0), ratio(rows, 2, 0)
-    assert share is not None and coverage is not None, "the line is the number of questions"
     return Uncertainty(
-        share=share,
-        coverage=coverage,
+        share=ratio(rows, 1, 0),
+        coverage=ratio(rows, 2, 0),
         accuracy=ratio(rows, 3, 2),
         other_uncertain=ratio(paired, 2, 0),
         other_decided=ratio(paired, 3, 1),
@@ -264,33 +267,35 @@ def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np
 # Votes of several samples
 
 
-class Bin(NamedTuple):
+class _Bin(NamedTuple):
     low: float
     high: float
     questions: int
     share: float
     """Mean share of the winning label."""
     right: float
-    """How often it is the gold label."""
+    """The share of questions where the winning label is the gold one."""
 
 
 @dataclass(frozen=True)
-class Votes:
+class VoteCalibration:
+    """How right the most frequent label of several samples is, by its share of them."""
+
     questions: int
     left_out: int
-    """Questions of one sample, which is no vote."""
+    """Skipped questions: those with one sample, which is no vote."""
     unanswered: int
-    """Questions that no sample gave a label: they are wrong, and in no bin."""
+    """Questions without a label from any sample: they count as wrong, and are in no bin."""
     accuracy: float
-    """Of the most frequent label; on a tie, the task's first."""
+    """Accuracy of the most frequent label; on a tie, of the task's first."""
     ece: float
     """Expected calibration error: mean distance between share and accuracy, by bin."""
-    bins: tuple[Bin, ...]
-    """Those that hold a question."""
+    bins: tuple[_Bin, ...]
+    """The bins that hold a question."""
 
 
-def votes(found: Verdicts) -> Votes | None:
-    """None where questions have one sample, or none has a label."""
+def vote_calibration(found: Verdicts) -> VoteCalibration | None:
+    """Compare each question's most frequent label with its gold label; None where no question has a vote."""
     by_bin: dict[int, list[tuple[float, bool]]] = {}
     left_out = unanswered = 0
     for one in found.questions.values():
@@ -307,11 +312,11 @@ def votes(found: Verdicts) -> Votes | None:
     if not by_bin:
         return None
     bins = tuple(
-        Bin(at / BINS, (at + 1) / BINS, len(rows), fmean(r[0] for r in rows), fmean(r[1] for r in rows))
+        _Bin(at / BINS, (at + 1) / BINS, len(rows), fmean(r[0] for r in rows), fmean(r[1] for r in rows))
         for at, rows in sorted(by_bin.items())
     )
     total = sum(one.questions for one in bins)
-    return Votes(
+    return VoteCalibration(
         questions=total,
         left_out=left_out,
         unanswered=unanswered,

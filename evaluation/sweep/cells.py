@@ -8,29 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arms import ArmPlan, QuestionSet, Seen, arm_store, look, question_set, splits_of
+from evaluation.arms import ArmPlan, ArmStatus, QuestionSet, arm_status, arm_store, question_set, splits_of
 from evaluation.results import primary_measure
-from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
-from evaluation.sweep.settings import SweepConfig, check_names, sweep_of
-from questions.leakage import normalised
-from ratchet.config import Config, SystemConfig
+from evaluation.sweep.checkpoints import Checkpoint, check_name, find_checkpoints
+from questions.leakage import normalise_words
+from ratchet.config import Config, SweepConfig, SystemConfig
 from ratchet.errors import UserError
 
 Stage = Literal["dev", "test"]
 
 
 @dataclass(frozen=True)
-class SweptSet(QuestionSet):
+class SweepQuestionSet(QuestionSet):
+    """A question set of the sweep, with its stage."""
+
     stage: Stage
     measure: str
-    """What is compared on it."""
+    """The measure that is compared on this set."""
 
 
 @dataclass(frozen=True)
 class Cell:
+    """One checkpoint with one system on one question set."""
+
     checkpoint: Checkpoint
     system_name: str
-    asked: SweptSet
+    asked: SweepQuestionSet
     arm: ArmPlan
 
     @property
@@ -44,19 +47,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sweep:
+    """The plan of a sweep: its checkpoints, systems and question sets."""
+
     config: Config
     settings: SweepConfig
     checkpoints: Sequence[Checkpoint]
     systems: dict[str, SystemConfig]
-    dev: Sequence[SweptSet]
-    test: Sequence[SweptSet]
+    dev: Sequence[SweepQuestionSet]
+    test: Sequence[SweepQuestionSet]
 
     @property
     def folder(self) -> Path:
         return self.config.folder / "sweep"
 
     def cells(self) -> list[Cell]:
-        """Those that choose. Cells of one checkpoint are next to each other: a server loads few adapters at a time."""
+        """The cells on dev. Those of one checkpoint are next to each other: a server loads few adapters at a time."""
         return [
             self.cell(checkpoint.name, name, asked)
             for checkpoint in self.checkpoints
@@ -64,10 +69,10 @@ class Sweep:
             for asked in self.sets_of(name, self.dev)
         ]
 
-    def sets_of(self, system: str, sets: Sequence[SweptSet]) -> list[SweptSet]:
+    def sets_of(self, system: str, sets: Sequence[SweepQuestionSet]) -> list[SweepQuestionSet]:
         return [asked for asked in sets if asked.name not in self.settings.skip.get(system, ())]
 
-    def cell(self, checkpoint: str, system: str, asked: SweptSet) -> Cell:
+    def cell(self, checkpoint: str, system: str, asked: SweepQuestionSet) -> Cell:
         group, found = next((n, one) for n, one in enumerate(self.checkpoints) if one.name == checkpoint)
         arm = ArmPlan(
             f"{checkpoint}/{system}/{asked.name}",
@@ -82,29 +87,28 @@ class Sweep:
         return Cell(found, system, asked, arm)
 
     def base_of(self, cell: Cell) -> Cell:
-        """What the cell's differences are against; itself for that one."""
+        """The cell that this one is compared with; for that one itself."""
         base = self.settings.base
         return self.cell(base.checkpoint, base.system or cell.system_name, cell.asked)
 
-    def look(self, cell: Cell) -> Seen:
-        """How much of a cell is there, without a model."""
-        return look(self.config, cell.arm)
+    def status(self, cell: Cell) -> ArmStatus:
+        """How much of a cell is on disk, without opening a model."""
+        return arm_status(self.config, cell.arm)
 
 
 def plan_sweep(config: Config) -> Sweep:
     """The sweep of a config. Raises UserError that names the key."""
-    settings = sweep_of(config)
-    systems = settings.systems or {config.system.name: config.system}
+    settings, systems = config.sweep, config.swept_systems
     test = settings.test
     if test is None:
         test = tuple(name for name in splits_of(config) if name not in settings.dev)
     for name, left_out in settings.skip.items():
         if unknown := [one for one in left_out if one not in (*settings.dev, *test)]:
-            raise UserError(f"sweep.skip.{name}: {', '.join(unknown)} is neither under dev nor under test")
+            raise UserError(f"sweep.skip.{name}: {', '.join(unknown)} is under neither dev nor test")
         if set(settings.dev) <= set(left_out):
             raise UserError(f"sweep.skip.{name}: leaves no dev set to choose a checkpoint on")
     if (base := settings.base.system) and settings.skip.get(base):
-        raise UserError(f"sweep.skip.{base}: differences are against this system, so it runs on every set")
+        raise UserError(f"sweep.skip.{base}: differences are against this system, so it has to run on every set")
     checkpoints = find_checkpoints(config, settings, len(systems))
     dev_sets = [_question_set(config, settings, name, "dev") for name in settings.dev]
     test_sets = [_question_set(config, settings, name, "test") for name in test]
@@ -113,18 +117,18 @@ def plan_sweep(config: Config) -> Sweep:
     return Sweep(config, settings, checkpoints, systems, dev_sets, test_sets)
 
 
-def _question_set(config: Config, settings: SweepConfig, name: str, stage: Stage) -> SweptSet:
-    check_names(f"sweep.{stage}", [name])
+def _question_set(config: Config, settings: SweepConfig, name: str, stage: Stage) -> SweepQuestionSet:
+    check_name(f"sweep.{stage}", name)
     asked = question_set(config, name, f"sweep.{stage}:")
     measure = settings.measure or primary_measure(asked.questions, config.evaluation.scores)
-    return SweptSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
+    return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
 
 
-def _check_apart(config: Config, dev: Sequence[SweptSet], test: SweptSet) -> None:
-    """What chose a checkpoint says nothing new about it."""
+def _check_apart(config: Config, dev: Sequence[SweepQuestionSet], test: SweepQuestionSet) -> None:
+    """Warn or raise UserError where test has questions of dev, whose numbers are optimistically biased."""
     mode = config.questions.leakage.questions
-    known = {normalised(question.text) for asked in dev for question in asked.questions}
-    both = sum(normalised(question.text) in known for question in test.questions)
+    known = {normalise_words(question.text) for asked in dev for question in asked.questions}
+    both = sum(normalise_words(question.text) in known for question in test.questions)
     if not both or mode == "off":
         return
     message = f"{both} of the {len(test.questions)} questions of {test.name} are in the sweep's dev sets as well"

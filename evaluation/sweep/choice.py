@@ -1,4 +1,4 @@
-"""Choosing a checkpoint on dev, and looking at test once."""
+"""Choosing a checkpoint on dev, and recording its single evaluation on test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.measures.measures import BY_NAME
-from evaluation.sweep.cells import Sweep, SweptSet
-from evaluation.sweep.records import Choice, Look, TestRecord
+from evaluation.sweep.cells import Sweep, SweepQuestionSet
+from evaluation.sweep.records import Choice, TestEvaluation, TestRecord
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_atomic
 
@@ -45,20 +45,22 @@ def _sentence(
     title = BY_NAME[measure].short
     text = f"{system}: best on dev is {best}, {title} {means[best]:.3f}"
     if runner_up is None or optimism is None:
-        return f"{text}; there was nothing to choose from."
+        return f"{text}; it is the only checkpoint."
     gap = abs(means[best] - means[runner_up])
-    ahead = f"{gap:.3f} ahead of {runner_up}" if gap >= 0.0005 else f"level with {runner_up}, which comes later"
+    ahead = (
+        f"{gap:.3f} ahead of {runner_up}" if gap >= 0.0005 else f"level with {runner_up}, which is later in the sweep"
+    )
     return (
-        f"{text}, {ahead}. The best of {len(means)} looks better on the questions that chose it than it is, here by "
-        f"{optimism:.3f} or more (bootstrap): only the test sets tell how good it is."
+        f"{text}, {ahead}. The best of {len(means)} is optimistically biased on the questions that chose it, here by "
+        f"{optimism:.3f} or more (bootstrap): rely on the test sets for its quality."
     )
 
 
 def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resamples: int, seed: int) -> float:
     """How far the best checkpoint of a resample of the questions is, on that resample, above its mean on all of them.
 
-    That is the bootstrap's picture of how far the best one here is above its mean on all questions there could be
-    (Efron 1983, of error rates), and rather too small: resamples keep the differences that chance made.
+    This is the bootstrap's estimate of how far the best one here is above its mean over all possible questions (Efron
+    1983, for error rates). It is rather too small: resamples keep the differences that are due to chance.
     """
     rng = np.random.default_rng(seed)
     sets = [sign * np.array(values, dtype=np.float64) for values in zip(*columns, strict=True)]  # checkpoint x question
@@ -75,42 +77,43 @@ def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resampl
 # The test sets
 
 
-def test_record(folder: Path) -> TestRecord:
-    way_out = "it says what was tested: restore it, do not delete it"
-    return read_record(_path(folder), TestRecord, way_out) or TestRecord()
+def read_test_record(folder: Path) -> TestRecord:
+    """The sweep's test.json; an empty record where there is none."""
+    fix = "it records what was tested: restore it, do not delete it"
+    return read_record(_path(folder), TestRecord, fix) or TestRecord()
 
 
 def _path(folder: Path) -> Path:
     return folder / "test.json"
 
 
-def looks_at(record: TestRecord, asked: SweptSet, system: str) -> list[Look]:
-    """Of these questions, whatever the set was called then."""
+def evaluations_of(record: TestRecord, asked: SweepQuestionSet, system: str) -> list[TestEvaluation]:
+    """The system's recorded evaluations on these questions, whatever the set was called then."""
     return [look for look in record.looks if (look.digest, look.system) == (asked.digest, system)]
 
 
-def enter_looks(sweep: Sweep, choices: Sequence[Choice], again: bool) -> None:
-    """Write down that these choices are measured on the test sets. Raises UserError where another one was already.
+def record_evaluations(sweep: Sweep, choices: Sequence[Choice], again: bool) -> None:
+    """Record that these choices are measured on the test sets. Raises UserError where another one was before.
 
-    Going on with the same choice is no new look.
+    Resuming with the same choice adds no record.
     """
-    record = test_record(sweep.folder)
-    new: list[Look] = []
+    record = read_test_record(sweep.folder)
+    new: list[TestEvaluation] = []
     for choice in choices:
         for asked in sweep.sets_of(choice.system, sweep.test):
-            before = looks_at(record, asked, choice.system)
+            before = evaluations_of(record, asked, choice.system)
             if before and before[-1].policy == choice.policy:
                 continue
             if before and not again:
                 last = before[-1]
                 raise UserError(
-                    f"{_path(sweep.folder)}: {asked.name} was already looked at on {last.at}, with {last.checkpoint} "
-                    f"for {choice.system}; dev now chooses {choice.checkpoint}. A test set that is asked again and "
-                    "again chooses too, and its numbers then promise too much. Report the first result, take a fresh "
-                    "test set, or say --again, and every table will say how often it was looked at."
+                    f"{_path(sweep.folder)}: {asked.name} was already measured on {last.at}, with {last.checkpoint} "
+                    f"for {choice.system}; dev now chooses {choice.checkpoint}. Measuring several choices on one "
+                    "test set is choosing on it: its numbers are then optimistically biased. Report the first result, "
+                    "use a fresh test set, or add --again; every table then says how often the set was measured."
                 )
             new.append(
-                Look(
+                TestEvaluation(
                     split=asked.name,
                     digest=asked.digest,
                     system=choice.system,
@@ -120,5 +123,5 @@ def enter_looks(sweep: Sweep, choices: Sequence[Choice], again: bool) -> None:
                 )
             )
     if new:
-        whole = TestRecord(looks=(*record.looks, *new))
-        write_atomic(_path(sweep.folder), whole.model_dump_json(indent=1) + "\n")
+        record = TestRecord(looks=(*record.looks, *new))
+        write_atomic(_path(sweep.folder), record.model_dump_json(indent=1) + "\n")

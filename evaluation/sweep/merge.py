@@ -1,4 +1,4 @@
-"""One result out of all cells that are on disk, without a model: numbers, differences, choices, curves."""
+"""The results of all finished cells, built without a model: numbers, differences, choices and curves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from evaluation.arms import Seen
-from evaluation.measures.measures import Values, by_question
-from evaluation.measures.statistics import holm, stratified_interval
-from evaluation.results import Arm, Difference, Estimate, make_arm, measure_difference
-from evaluation.sweep.cells import Cell, Stage, Sweep, SweptSet
-from evaluation.sweep.choice import choose, looks_at, test_record
+from evaluation.arms import ArmStatus
+from evaluation.headline import BaselineComparison
+from evaluation.measures.measures import Values, values_by_question
+from evaluation.measures.statistics import Difference, holm, stratified_interval
+from evaluation.results import Arm, compare_with_best, make_arm, measure_difference
+from evaluation.sweep.cells import Cell, Stage, Sweep, SweepQuestionSet
+from evaluation.sweep.choice import choose, evaluations_of, read_test_record
 from evaluation.sweep.records import (
     Average,
     CellResult,
@@ -23,8 +24,9 @@ from evaluation.sweep.records import (
     SweepResults,
     TestRecord,
 )
-from evaluation.sweep.settings import Price
 from ratchet.config import SystemConfig
+from ratchet.config.sweep import Price
+from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Trajectory
 
@@ -33,7 +35,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class _Merged:
-    """A cell that is done."""
+    """A finished cell."""
 
     cell: Cell
     arm: Arm
@@ -41,23 +43,23 @@ class _Merged:
 
 
 def merge(sweep: Sweep) -> SweepResults:
-    """Everything that is known of a sweep. Cells that are not finished are named, and nothing is made of them."""
-    looked = test_record(sweep.folder)
-    cells = [*sweep.cells(), *tested_cells(sweep, looked)]
+    """Build the sweep's results from its finished cells; the others are named as missing."""
+    record = read_test_record(sweep.folder)
+    cells = [*sweep.cells(), *tested_cells(sweep, record)]
     found: dict[str, _Merged] = {}
     missing: list[str] = []
     with Progress("merge", len(cells)) as progress:
         for cell in cells:
-            seen = sweep.look(cell)
-            if seen.state == "done":
-                found[cell.name] = _merged(sweep, cell, seen)
+            status = sweep.status(cell)
+            if status.state == "done":
+                found[cell.name] = _merged(sweep, cell, status)
             else:
-                missing.append(f"{cell.name}: {seen.note or 'not begun'}")
+                missing.append(f"{cell.name}: {status.note or 'not started'}")
             progress.advance()
     choices, undecided = _choices(
         sweep, {name: _values(one.arm.values, one.cell.asked.measure) for name, one in found.items()}
     )
-    results = [*_compared(sweep, looked, found, "dev"), *_compared(sweep, looked, found, "test")]
+    results = [*_compared(sweep, record, found, "dev"), *_compared(sweep, record, found, "test")]
     config = sweep.config
     return SweepResults(
         run=config.folder.name,
@@ -76,38 +78,38 @@ def merge(sweep: Sweep) -> SweepResults:
             )
             for one in sweep.checkpoints
         ),
-        systems={name: system.name for name, system in sweep.systems.items()},
-        sets=tuple(_set_facts(sweep, looked, asked) for asked in (*sweep.dev, *sweep.test)),
+        systems={name: short_name(system.name) for name, system in sweep.systems.items()},
+        sets=tuple(_set_facts(sweep, record, asked) for asked in (*sweep.dev, *sweep.test)),
         cells=tuple(results),
         missing=tuple(missing),
         averages=tuple(_averages(sweep, found)),
         choices=tuple(choices),
         undecided=tuple(undecided),
-        notes=tuple(_notes(sweep, looked, choices, found)),
+        notes=tuple(_notes(sweep, record, choices, found)),
         curves=tuple(_curves(sweep, found)),
     )
 
 
 def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
-    """What dev chooses, and why a system has no choice yet."""
+    """The choices on dev, and for each system without one the reason."""
     known: dict[str, dict[str, float]] = {}
     weights = {str(name): weight for name, weight in sweep.config.rewards.weights.items()}
     for cell in sweep.cells():
-        seen = sweep.look(cell)
-        if seen.state == "done":
+        status = sweep.status(cell)
+        if status.state == "done":
             names = sweep.config.evaluation.scores
-            values, _ = by_question(cell.asked.questions, seen.trajectories, seen.scores, names, weights)
+            values, _ = values_by_question(cell.asked.questions, status.trajectories, status.scores, names, weights)
             known[cell.name] = _values(values, cell.asked.measure)
     return _choices(sweep, known)
 
 
-def tested_cells(sweep: Sweep, looked: TestRecord) -> list[Cell]:
-    """The cells of the test sets: what was looked at last, and what it is compared with."""
+def tested_cells(sweep: Sweep, record: TestRecord) -> list[Cell]:
+    """The cells of the test sets: those measured last, and their bases."""
     cells: dict[str, Cell] = {}
     by_policy = {one.policy: one.name for one in sweep.checkpoints}
     for name in sweep.systems:
         for asked in sweep.sets_of(name, sweep.test):
-            looks = looks_at(looked, asked, name)
+            looks = evaluations_of(record, asked, name)
             if not looks or looks[-1].policy not in by_policy:
                 continue
             cell = sweep.cell(by_policy[looks[-1].policy], name, asked)
@@ -116,25 +118,25 @@ def tested_cells(sweep: Sweep, looked: TestRecord) -> list[Cell]:
     return list(cells.values())
 
 
-def _merged(sweep: Sweep, cell: Cell, seen: Seen) -> _Merged:
+def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
     evaluation = sweep.config.evaluation
     arm = make_arm(
         cell.name,
-        cell.system.name,
+        short_name(cell.system.name),
         cell.checkpoint.policy,
         cell.asked.questions,
-        seen.trajectories,
-        seen.scores,
+        status.trajectories,
+        status.scores,
         evaluation.scores,
         {str(name): weight for name, weight in sweep.config.rewards.weights.items()},
         evaluation.resamples,
         sweep.config.seed,
     )
-    return _Merged(cell, arm, _price(sweep, cell, seen.trajectories))
+    return _Merged(cell, arm, _price(sweep, cell, status.trajectories))
 
 
 def _price(sweep: Sweep, cell: Cell, trajectories: Sequence[Trajectory]) -> float | None:
-    """Of a question, on average; a question's samples are all paid for."""
+    """The mean price of a question, which is that of all its samples."""
     prices = sweep.settings.prices
     if not prices or not trajectories:
         return None
@@ -143,7 +145,7 @@ def _price(sweep: Sweep, cell: Cell, trajectories: Sequence[Trajectory]) -> floa
 
 
 def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[str, Price]) -> float:
-    """Of the calls to models that have a price."""
+    """The price of the trajectory's calls to models that have one."""
     total = 0.0
     for call in trajectory.model_calls:
         price = prices.get(system.role(call.role).model)
@@ -154,7 +156,7 @@ def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[
     return total / MILLION
 
 
-def _compared(sweep: Sweep, looked: TestRecord, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
+def _compared(sweep: Sweep, record: TestRecord, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
     """The stage's cells, each against its base, with Holm's correction over all of the stage's differences."""
     results = []
     for merged in found.values():
@@ -162,7 +164,7 @@ def _compared(sweep: Sweep, looked: TestRecord, found: dict[str, _Merged], stage
         if cell.asked.stage != stage:
             continue
         base = found.get(sweep.base_of(cell).name)
-        looks = looks_at(looked, cell.asked, cell.system_name) if stage == "test" else []
+        looks = evaluations_of(record, cell.asked, cell.system_name) if stage == "test" else []
         difference: Difference | None = None
         if base is not None and base is not merged:
             config = sweep.config
@@ -174,17 +176,19 @@ def _compared(sweep: Sweep, looked: TestRecord, found: dict[str, _Merged], stage
                 config.evaluation.resamples,
                 config.seed,
             )
+        tested = any(look.policy == cell.checkpoint.policy for look in looks[-1:])
         results.append(
             CellResult(
                 checkpoint=cell.checkpoint.name,
                 system=cell.system_name,
                 split=cell.asked.name,
                 stage=stage,
-                tested=any(look.policy == cell.checkpoint.policy for look in looks[-1:]),
+                tested=tested,
                 arm=merged.arm,
                 price=merged.price,
                 base=None if difference is None or base is None else base.cell.name,
                 difference=difference,
+                best_untrained=_against_untrained(sweep, merged, base, found) if tested else None,
             )
         )
     raw = [one.difference.p for one in results if one.difference is not None and one.difference.p is not None]
@@ -197,24 +201,37 @@ def _compared(sweep: Sweep, looked: TestRecord, found: dict[str, _Merged], stage
     ]
 
 
+def _against_untrained(
+    sweep: Sweep, merged: _Merged, base: _Merged | None, found: dict[str, _Merged]
+) -> BaselineComparison | None:
+    cell = merged.cell
+    untrained = [
+        one for one in found.values() if one.cell.asked.name == cell.asked.name and one.cell.checkpoint.adapter is None
+    ]
+    if cell.checkpoint.adapter is None or untrained == [base]:
+        return None
+    resamples, seed = sweep.config.evaluation.resamples, sweep.config.seed
+    return compare_with_best(merged.arm, [one.arm for one in untrained], cell.asked.measure, resamples, seed)
+
+
 def _values(by_id: Mapping[str, Values], measure: str) -> dict[str, float]:
     return {i: value for i, values in by_id.items() if (value := values.get(measure)) is not None}
 
 
 def _choices(sweep: Sweep, found: Mapping[str, dict[str, float]]) -> tuple[list[Choice], list[str]]:
-    """`found`: by cell, its measure by question."""
+    """The choices and the reasons for none; `found` has by cell its measure by question."""
     choices, undecided = [], []
     for name in sweep.systems:
         sets = sweep.sets_of(name, sweep.dev)
         wanted = [(one, [sweep.cell(one.name, name, asked) for asked in sets]) for one in sweep.checkpoints]
         lacking = [cell.name for _, cells in wanted for cell in cells if cell.name not in found]
         if lacking:
-            undecided.append(f"{name}: no checkpoint can be chosen before these cells are done: {', '.join(lacking)}")
+            undecided.append(f"{name}: finish these cells before choosing a checkpoint: {', '.join(lacking)}")
             continue
         columns: dict[str, list[list[float]]] = {one.name: [] for one in sweep.checkpoints}
         for at, asked in enumerate(sets):
             known = {one.name: found[cells[at].name] for one, cells in wanted}
-            # Means over other questions would choose by the questions, so only those count that every checkpoint has.
+            # Only questions count that every checkpoint has: other questions would give means that cannot be compared.
             both = [q.id for q in asked.questions if all(q.id in values for values in known.values())]
             for checkpoint, values in known.items():
                 columns[checkpoint].append([values[i] for i in both])
@@ -228,7 +245,7 @@ def _choices(sweep: Sweep, found: Mapping[str, dict[str, float]]) -> tuple[list[
 
 
 def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
-    """Over the sets of a stage, where there are several and all of them are done."""
+    """The means over the sets of a stage, where it has several and all are finished."""
     averages = []
     for stage, sets in (("dev", sweep.dev), ("test", sweep.test)):
         for checkpoint in sweep.checkpoints:
@@ -240,14 +257,13 @@ def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
                 ]
                 if len(wanted) < 2 or len(groups) < len(wanted) or not all(groups):
                     continue
-                one = stratified_interval(groups, sweep.config.evaluation.resamples, sweep.config.seed)
-                estimate = Estimate(mean=one.mean, low=one.low, high=one.high, n=one.n)
+                estimate = stratified_interval(groups, sweep.config.evaluation.resamples, sweep.config.seed)
                 averages.append(Average(checkpoint=checkpoint.name, system=name, stage=stage, estimate=estimate))
     return averages
 
 
-def _set_facts(sweep: Sweep, looked: TestRecord, asked: SweptSet) -> SetFacts:
-    looks = max((len(looks_at(looked, asked, name)) for name in sweep.systems), default=0)
+def _set_facts(sweep: Sweep, record: TestRecord, asked: SweepQuestionSet) -> SetFacts:
+    looks = max((len(evaluations_of(record, asked, name)) for name in sweep.systems), default=0)
     return SetFacts(
         name=asked.name,
         title=asked.title,
@@ -259,29 +275,31 @@ def _set_facts(sweep: Sweep, looked: TestRecord, asked: SweptSet) -> SetFacts:
     )
 
 
-def _notes(sweep: Sweep, looked: TestRecord, choices: Sequence[Choice], found: dict[str, _Merged]) -> list[str]:
+def _notes(sweep: Sweep, record: TestRecord, choices: Sequence[Choice], found: dict[str, _Merged]) -> list[str]:
     notes = []
     for asked in sweep.test:
-        facts = _set_facts(sweep, looked, asked)
+        facts = _set_facts(sweep, record, asked)
         if facts.looks > 1:
             notes.append(
-                f"The test set {asked.name} was looked at {facts.looks} times, with another checkpoint each: its "
-                "numbers have been chosen from, and promise too much."
+                f"The test set {asked.name} was measured {facts.looks} times, with another checkpoint each, so its "
+                "numbers are optimistically biased."
             )
     for choice in choices:
         for asked in sweep.sets_of(choice.system, sweep.test):
-            looks = looks_at(looked, asked, choice.system)
+            looks = evaluations_of(record, asked, choice.system)
             if looks and looks[-1].policy != choice.policy:
                 notes.append(
-                    f"{asked.name} was tested with {looks[-1].checkpoint} for {choice.system}; dev has come to prefer "
-                    f"{choice.checkpoint} since."
+                    f"{asked.name} was tested with {looks[-1].checkpoint} for {choice.system}; dev now "
+                    f"chooses {choice.checkpoint}."
                 )
     policies = {one.policy for one in sweep.checkpoints}
-    if gone := sorted({look.checkpoint for look in looked.looks if look.policy not in policies}):
-        notes.append(f"Tested before, and no checkpoint of this sweep any more: {', '.join(gone)}.")
+    if gone := sorted({look.checkpoint for look in record.looks if look.policy not in policies}):
+        notes.append(f"Tested before, but no longer a checkpoint of this sweep: {', '.join(gone)}.")
     if failed := {name: n for name, one in found.items() if (n := one.arm.statuses.get("failed", 0))}:
         cells = ", ".join(f"{name} {n}" for name, n in failed.items())
-        notes.append(f"Trajectories that a fault ended (they count as wrong; run the sweep again to retry): {cells}.")
+        notes.append(
+            f"Trajectories that failed by a fault (they count as wrong; run the sweep again to retry): {cells}."
+        )
     return notes
 
 

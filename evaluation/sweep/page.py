@@ -1,53 +1,32 @@
 """sweep.html: the tables and the learning curves, as one file that needs no network and runs no script.
 
-Jinja escapes every value, and the page's own policy allows no script and no request. It looks like a run's report: the
-style is that room's file.
+Jinja escapes every value, and the page's own policy allows no script and no request. The page uses the style sheet
+and the plot style of a run's report.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from evaluation.measures.measures import BY_NAME
-from evaluation.sweep.records import Curve, Point, SweepResults
-from evaluation.sweep.table import COSTS, STAGES, caption, heading, rows_of
+from evaluation.sweep.records import Curve, SweepResults
+from evaluation.sweep.table import COSTS, STAGES, caption, heading, rows_of, untrained_sentences
+
+if TYPE_CHECKING:
+    from ratchet.plotting import Plot
 
 HERE = Path(__file__).parent
-STYLE = HERE.parents[1] / "report"
+REPORT = HERE.parents[1] / "report"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 280, 46, 16, 14, 40
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A point of a curve, in pixels."""
-
-    x: float
-    y: float
-    low: float
-    high: float
-    label: str
-    """On the axis; empty for a checkpoint within a round."""
-    title: str
-    step: bool
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Drawing:
-    title: str
-    caption: str
-    marks: tuple[Mark, ...]
-    line: str
-    ticks: tuple[tuple[float, str], ...]
 
 
 def render(results: SweepResults) -> str:
+    """The page as text."""
     environment = Environment(
-        loader=FileSystemLoader([HERE, STYLE]),
+        loader=FileSystemLoader([HERE, REPORT]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -66,61 +45,57 @@ def render(results: SweepResults) -> str:
         averages=[
             (one.stage, one.system, one.checkpoint, BY_NAME["f1"].digits, one.estimate) for one in results.averages
         ],
+        untrained=untrained_sentences(results),
         costs=list(COSTS.values()),
         priced=any(cell.price is not None for cell in results.cells),
-        drawings=[_drawing(curve, chosen) for curve in results.curves],
-        box=(WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),
+        plots=[_draw(curve, chosen, number) for number, curve in enumerate(results.curves)],
         policy=POLICY,
     )
 
 
-def _drawing(curve: Curve, chosen: set[tuple[str, str]]) -> Drawing:
-    """The curve in a box: checkpoints along the rounds, the measure upwards from 0 or what is below it."""
-    bounds = [value for point in curve.points for value in _bounds(point)]
-    low, high = min(0.0, *bounds), max(0.0, *bounds) or 1.0
-    last = max(point.place for point in curve.points) or 1.0
+def _draw(curve: Curve, chosen: set[tuple[str, str]], number: int) -> Plot:
+    """The curve as SVG: checkpoints along the rounds, the measure upwards from 0 or from its lowest bound below 0.
 
-    def x(place: float) -> float:
-        return round(LEFT + 20 + (WIDTH - LEFT - RIGHT - 40) * place / last, 1)
-
-    def y(value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low), 1)
+    The page does not escape SVG, so no name of the sweep may enter it.
+    """
+    from ratchet.plotting import INK, TRAINED_COLOUR, Plot, new_figure, plot_style, svg_of
 
     measure = BY_NAME[curve.measure]
-    marks = []
-    for point in curve.points:
-        mean = point.estimate.mean
-        if mean is None:
-            continue
-        bottom, top = min(_bounds(point)), max(_bounds(point))
-        where = "base model" if point.round == 0 else f"round {point.round}"
-        if point.step is not None:
-            where += f", step {point.step}"
-        numbers = f"{mean:.{measure.digits}f} [{bottom:.{measure.digits}f}, {top:.{measure.digits}f}]"
-        label = "base" if point.round == 0 else "" if point.step is not None else str(point.round)
-        marks.append(
-            Mark(
-                x(point.place),
-                y(mean),
-                y(bottom),
-                y(top),
-                label,
-                f"{where}: {numbers}",
-                point.step is not None,
-                (curve.system, point.checkpoint) in chosen,
-            )
-        )
-    step = (high - low) / 4
-    return Drawing(
+    known = [(point, mean) for point in curve.points if (mean := point.estimate.mean) is not None]
+    with plot_style():
+        figure, axes = new_figure()
+        axes.plot([point.place for point, _ in known], [mean for _, mean in known], color=TRAINED_COLOUR, linewidth=2)
+        tooltips, bottom = [], 0.0
+        for at, (point, mean) in enumerate(known):
+            low = mean if point.estimate.low is None else point.estimate.low
+            high = mean if point.estimate.high is None else point.estimate.high
+            bottom = min(bottom, low)
+            axes.vlines(point.place, low, high, color=TRAINED_COLOUR, linewidth=1.2, alpha=0.6)
+            size = 9 if point.step is None else 5
+            axes.plot([point.place], [mean], "o", color=TRAINED_COLOUR, markersize=size, gid=f"point-{at}")
+            if (curve.system, point.checkpoint) in chosen:
+                axes.plot(
+                    [point.place],
+                    [mean],
+                    "o",
+                    markersize=16,
+                    markerfacecolor="none",
+                    markeredgecolor=INK,
+                    clip_on=False,
+                )
+            where = "base model" if point.round == 0 else f"round {point.round}"
+            where += "" if point.step is None else f", step {point.step}"
+            tooltips.append(f"{where}: {mean:.{measure.digits}f} [{low:.{measure.digits}f}, {high:.{measure.digits}f}]")
+        rounds = [point for point, _ in known if point.step is None]
+        labels = ["base" if point.round == 0 else str(point.round) for point in rounds]
+        axes.set(xlabel="round", xticks=[point.place for point in rounds], xticklabels=labels)
+        axes.set_ylim(bottom=bottom)
+        svg = svg_of(figure, f"{measure.title} by round", f"curve-{number}")
+    for at, tooltip in enumerate(tooltips):
+        svg = svg.replace(f'<g id="point-{at}">', f"<g><title>{tooltip}</title>")
+    return Plot(
         title=f"{measure.title} on {curve.split}",
         caption=f"{curve.run}, {curve.system}: over rounds, with the checkpoints within each round's training as small "
         "dots. Bars: 95% intervals. Ringed: chosen on dev.",
-        marks=tuple(marks),
-        line=" ".join(f"{mark.x},{mark.y}" for mark in marks),
-        ticks=tuple((y(low + i * step), f"{low + i * step:.2f}") for i in range(5)),
+        svg=svg,
     )
-
-
-def _bounds(point: Point) -> list[float]:
-    found = point.estimate
-    return [value for value in (found.low, found.mean, found.high) if value is not None] or [0.0]

@@ -1,12 +1,16 @@
-"""What a sweep writes down: sweep.json, with all that its tables, page and curves show, and test.json."""
+"""The files of a sweep: sweep.json, with everything that its tables, page and curves show, and test.json."""
 
 from __future__ import annotations
 
-from evaluation.results import Arm, Difference, Estimate
+from evaluation.headline import BaselineComparison
+from evaluation.measures.statistics import Difference, Estimate
+from evaluation.results import Arm
 from ratchet.records import Record
 
 
 class CheckpointFacts(Record):
+    """A checkpoint of the sweep."""
+
     name: str
     policy: str
     """'base', or the adapter's digest."""
@@ -17,16 +21,18 @@ class CheckpointFacts(Record):
 
 
 class SetFacts(Record):
+    """A question set of the sweep."""
+
     name: str
     title: str
     stage: str
-    """dev: chooses. test: measures what was chosen."""
+    """'dev', which chooses, or 'test', which measures the choices."""
     questions: int
     digest: str
     measure: str
-    """What is compared on it."""
+    """The measure that is compared on this set."""
     looks: int = 0
-    """test: how many choices were measured on it. With more than one its numbers have been chosen from."""
+    """How many choices were measured on a test set. With more than one its numbers are optimistically biased."""
 
 
 class CellResult(Record):
@@ -34,21 +40,24 @@ class CellResult(Record):
 
     checkpoint: str
     system: str
-    """Its name in the sweep."""
+    """The system's name in the sweep."""
     split: str
     """The question set's name."""
     stage: str
     tested: bool = False
-    """test: it is what was chosen, and not only what that is compared with."""
+    """Whether a test cell is a choice, and not only the base of one."""
     arm: Arm
     price: float | None = None
-    """Of a question, where the config has prices."""
+    """The price of a question, in the currency of the config's prices; None where it has none."""
     base: str | None = None
-    """The cell that it is compared with; None for that one itself, and where it is missing."""
+    """The cell that this one is compared with; None for that one itself, and where it is missing."""
     difference: Difference | None = None
-    """Of the question set's measure."""
+    """The difference from the base in the question set's measure."""
     p_holm: float | None = None
-    """Holm's over all differences of the stage."""
+    """The p value with Holm's correction over all differences of the stage."""
+    best_untrained: BaselineComparison | None = None
+    """A tested choice against the best system that was tested with the base model; None where that is its base alone,
+    or the choice is the base model."""
 
 
 class Average(Record):
@@ -67,45 +76,47 @@ class Choice(Record):
     checkpoint: str
     policy: str
     mean: float
-    """On dev, over its question sets."""
+    """The mean over the dev sets."""
     runner_up: str | None
     margin: float | None
-    """To the runner-up."""
+    """The distance in mean to the runner-up."""
     optimism: float | None
-    """How much too good the best of so many looks on the questions that chose it, by bootstrap."""
+    """The optimistic bias of the best mean on the questions that chose it, by bootstrap."""
     sentence: str
 
 
-class Look(Record):
-    """One choice measured on one test set. Written before it is measured, so that no look is forgotten."""
+class TestEvaluation(Record):
+    """One choice measured on one test set. It is recorded before the measurement, so that none is lost."""
 
     split: str
     digest: str
-    """Of the test set's questions."""
+    """The digest of the test set's questions."""
     system: str
     checkpoint: str
     policy: str
     at: str
-    """UTC, ISO 8601."""
+    """The time of the record: UTC, ISO 8601."""
 
 
 class TestRecord(Record):
     """sweep/test.json"""
 
-    looks: tuple[Look, ...] = ()
+    looks: tuple[TestEvaluation, ...] = ()
 
 
 class Point(Record):
+    """A checkpoint on a learning curve."""
+
     checkpoint: str
     round: int
     step: int | None
     place: float
-    """In rounds; the base model is at 0."""
+    """The position in rounds; the base model is at 0."""
     estimate: Estimate
 
 
 class Curve(Record):
-    """A measure over the checkpoints of one run, in the order they came about."""
+    """A measure over the checkpoints of one run, in the order of their training."""
 
     run: str
     system: str
@@ -115,6 +126,8 @@ class Curve(Record):
 
 
 class SweepResults(Record):
+    """sweep.json: the results of all finished cells."""
+
     run: str
     samples: int
     seed: int
@@ -122,17 +135,17 @@ class SweepResults(Record):
     scores: tuple[str, ...]
     checkpoints: tuple[CheckpointFacts, ...]
     systems: dict[str, str]
-    """Name to the file in agents/."""
+    """By name in the sweep, the system's module in agents/."""
     sets: tuple[SetFacts, ...]
     cells: tuple[CellResult, ...]
     missing: tuple[str, ...]
-    """Cells that are not finished, with what they lack."""
+    """The cells that are not finished, with what each lacks."""
     averages: tuple[Average, ...]
     choices: tuple[Choice, ...]
     undecided: tuple[str, ...]
-    """Why a system has no choice yet."""
+    """The systems without a choice, each with the reason."""
     notes: tuple[str, ...]
-    """What a reader has to know before trusting the numbers."""
+    """Warnings about the numbers."""
     curves: tuple[Curve, ...]
 
     def set(self, name: str) -> SetFacts:

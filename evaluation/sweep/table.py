@@ -1,7 +1,9 @@
-"""A sweep as tables for a terminal; the rows are the page's too."""
+"""A sweep as tables for a terminal, whose rows the page shows too, and as sweep.csv."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -9,12 +11,13 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.headline import baseline_sentence
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import Difference, Estimate
+from evaluation.measures.statistics import Difference, Estimate
+from evaluation.results import format_interval, format_mean, format_number, format_p
 from evaluation.sweep.records import CellResult, SweepResults
-from evaluation.tables.comparison import interval, mean, number, p_text
-from evaluation.tables.suite import print_wide
 from ratchet.command import wide_console
+from ratchet.tables import print_table
 
 WIDTH = 150
 COSTS = {
@@ -28,10 +31,19 @@ STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: ev
 CAPTION = """\
 mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against {base};
 p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one trajectory"""
+HEADINGS = (
+    *("stage", "set", "questions_digest", "system", "checkpoint", "policy", "run", "round", "step"),
+    *("measure", "compared", "mean", "low", "high", "n", "nulls"),
+    *("base", "difference", "difference_low", "difference_high", "p", "p_holm"),
+)
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a text starts with that a spreadsheet would run as a formula, and what it skips before one."""
 
 
 @dataclass(frozen=True)
 class Row:
+    """A cell's row, as text."""
+
     system: str
     checkpoint: str
     n: int
@@ -44,11 +56,11 @@ class Row:
     price: str
     chosen: bool
     tone: str
-    """'good' or 'bad' where p is below 0.05 after Holm's correction."""
+    """'good' or 'bad' where p is below 0.05 after Holm's correction, else empty."""
 
 
 def rows_of(results: SweepResults, stage: str) -> dict[str, list[Row]]:
-    """By question set, those that have a finished cell: system by system."""
+    """By question set with a finished cell, its rows, system by system."""
     chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
     rows: dict[str, list[Row]] = {}
     for asked in results.sets:
@@ -71,12 +83,12 @@ def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
         system=cell.system,
         checkpoint=cell.checkpoint,
         n=found.n,
-        mean=number(found.mean, digits),
-        interval=interval(found, digits),
-        difference=number(difference.mean, digits, sign=True) if cell.difference else "",
-        difference_interval=interval(difference, digits),
-        p="" if cell.p_holm is None else p_text(cell.p_holm),
-        costs=tuple(mean(cell.arm.measures.get(name), name) for name in COSTS),
+        mean=format_number(found.mean, digits),
+        interval=format_interval(found, digits),
+        difference=format_number(difference.mean, digits, sign=True) if cell.difference else "",
+        difference_interval=format_interval(difference, digits),
+        p="" if cell.p_holm is None else format_p(cell.p_holm),
+        costs=tuple(format_mean(cell.arm.measures.get(name), name) for name in COSTS),
         price="" if cell.price is None else f"{cell.price:.4g}",
         chosen=chosen,
         tone=tone,
@@ -84,6 +96,7 @@ def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
 
 
 def caption(results: SweepResults, stage: str) -> str:
+    """What the numbers of a stage's table mean, with the base and the number of tests."""
     of_stage = [cell for cell in results.cells if cell.stage == stage]
     bases = sorted({"/".join(cell.base.split("/")[:2]) for cell in of_stage if cell.base})
     tests = sum(cell.p_holm is not None for cell in of_stage)
@@ -92,22 +105,34 @@ def caption(results: SweepResults, stage: str) -> str:
 
 
 def heading(results: SweepResults, name: str) -> str:
+    """A question set's heading: its title, measure and number of questions."""
     asked = results.set(name)
     return f"{asked.title}: {BY_NAME[asked.measure].title}, {asked.questions} questions"
 
 
+def untrained_sentences(results: SweepResults) -> list[str]:
+    """For each tested choice, how it compares with the best untrained system on the test set."""
+    return [
+        f"{cell.split}, {cell.system}, {cell.checkpoint}: {baseline_sentence(cell.best_untrained, measure)}"
+        for cell in results.cells
+        if cell.best_untrained is not None and (measure := results.set(cell.split).measure)
+    ]
+
+
 def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
+    """Print the tables of both stages, then the choices, notes and missing cells."""
     console = wide_console(WIDTH, out)
     for stage, title in STAGES.items():
         rows = rows_of(results, stage)
         if rows:
-            print_wide(_table(results, stage, title, rows), out)
+            print_table(_table(results, stage, title, rows), out)
     for average in results.averages:
-        found = f"{number(average.estimate.mean, 3)} {interval(average.estimate, 3)}"
+        found = f"{format_number(average.estimate.mean, 3)} {format_interval(average.estimate, 3)}"
         console.print(
             f"mean over the {average.stage} sets, {average.system}, {average.checkpoint}: {found}", markup=False
         )
-    for line in (*(choice.sentence for choice in results.choices), *results.undecided, *results.notes):
+    sentences = (*(choice.sentence for choice in results.choices), *untrained_sentences(results))
+    for line in (*sentences, *results.undecided, *results.notes):
         console.print(line, markup=False)
     if results.missing:
         console.print(f"{len(results.missing)} cell(s) are missing:", style="bold")
@@ -139,3 +164,44 @@ def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[R
                 *([row.price] if priced else []),
             )
     return table
+
+
+# sweep.csv
+
+
+def to_csv(results: SweepResults) -> str:
+    """One row per cell and measure, for a spreadsheet (RFC 4180)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(HEADINGS)
+    facts = {one.name: one for one in results.checkpoints}
+    for cell in results.cells:
+        checkpoint, asked = facts[cell.checkpoint], results.set(cell.split)
+        place = (checkpoint.round or None, checkpoint.step)
+        of_cell = [cell.stage, cell.split, asked.digest, cell.system, cell.checkpoint, checkpoint.policy]
+        head = [*map(escape_formula, of_cell), escape_formula(checkpoint.run), *place]
+        for name, found in cell.arm.measures.items():
+            compared = name == asked.measure
+            difference = cell.difference if compared and cell.difference is not None else Difference(n=0)
+            writer.writerow(
+                [
+                    *head,
+                    *(name, "yes" if compared else "", found.mean, found.low, found.high, found.n, found.nulls),
+                    *(
+                        escape_formula(cell.base or "") if compared else "",
+                        difference.mean,
+                        difference.low,
+                        difference.high,
+                    ),
+                    *(difference.p, cell.p_holm if compared else None),
+                ]
+            )
+        if cell.price is not None:
+            blank = [None] * (len(HEADINGS) - len(head) - 3)
+            writer.writerow([*head, "price", "", cell.price, *blank])
+    return out.getvalue()
+
+
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
+    return f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text

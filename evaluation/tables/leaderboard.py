@@ -2,8 +2,8 @@
 
 Runs side by side on question sets that are the same in all of them, word for word (by digest). A folder of runs stands
 for all of its runs. What a run shows is what it chose itself without these questions: the checkpoint that its sweep
-tested, else the adapter of its last evaluated round, else its base model. Choosing by these numbers is left to nobody,
-so they promise nothing they cannot keep; only the order of the runs is made from them.
+tested, else the adapter of its last evaluated round, else its base model. No choice is made by these numbers,
+so they are not optimistically biased; only the order of the runs follows from them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,29 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, TRAINED, Arm, Estimate, measure_difference, read_results
+from evaluation.measures.statistics import Estimate
+from evaluation.results import (
+    BASE,
+    TRAINED,
+    Arm,
+    format_difference,
+    format_estimate,
+    format_mean,
+    measure_difference,
+    read_results,
+)
 from evaluation.sweep.records import SweepResults
-from evaluation.tables.comparison import difference as shown_difference
-from evaluation.tables.comparison import estimate as shown_estimate
-from evaluation.tables.comparison import mean as shown_mean
-from evaluation.tables.suite import print_wide
 from ratchet.command import wide_console
 from ratchet.errors import UserError
 from ratchet.files import read_record
 from ratchet.runfolder import RunFolder
+from ratchet.tables import print_table
 
 WIDTH = 150
 COSTS = {"calls": "calls", "searches": "searches", "prompt_tokens": "tokens in", "new_tokens": "tokens out"}
 CAPTION = """\
-mean [95% bootstrap interval over questions]; to the first: paired by question, with its interval, which is too kind to
-the first run: it is first by these very numbers"""
+mean [95% bootstrap interval over questions]; to the first: paired by question, with its interval, which
+is biased in favour of the first run, since these numbers made it the first"""
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,10 @@ class Entry:
     digest: str
     measure: str
     what: str
-    """Which adapter it is."""
+    """The name of the checkpoint or round whose adapter this is."""
     arm: Arm
     base: Estimate | None
-    """Its base model's."""
+    """The estimate of the run's base model."""
     questions: int
     resamples: int
     seed: int
@@ -64,6 +71,7 @@ class Entry:
 
 
 def leaderboard(arguments: Sequence[str], prog: str = "python -m evaluation leaderboard") -> None:
+    """Run `python -m evaluation leaderboard`."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=(__doc__ or "").partition("\n\n")[2],
@@ -71,11 +79,11 @@ def leaderboard(arguments: Sequence[str], prog: str = "python -m evaluation lead
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder, or a folder of run folders")
     options = parser.parse_args(arguments)
-    print_leaderboard(find_runs(options.runs))
+    print_leaderboard(_find_runs(options.runs))
 
 
-def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """Raises UserError for what holds no run."""
+def _find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The run folders among or below `folders`. Raises UserError for a folder without a run."""
     found: list[Path] = []
     for folder in folders:
         runs = [folder] if _is_run(folder) else sorted(child for child in folder.glob("*") if _is_run(child))
@@ -90,14 +98,14 @@ def _is_run(folder: Path) -> bool:
 
 
 def entries(run: Path) -> list[Entry]:
-    """One for every question set that a run was evaluated on; of a sweep, for every system."""
+    """The entries of a run: one per question set, and for a sweep one per system and set."""
     swept = list(_of_sweep(run))
     known = {(one.digest, one.measure) for one in swept}
     return [*swept, *(one for one in _of_rounds(run) if (one.digest, one.measure) not in known)]
 
 
 def _of_rounds(run: Path) -> Iterator[Entry]:
-    """A later round's results come after an earlier one's."""
+    """The entries of the last evaluated round with an adapter, by question set."""
     digests = _digests(run)
     trained: dict[str, Entry] = {}
     for folder in RunFolder(run).rounds():
@@ -125,19 +133,21 @@ def _of_rounds(run: Path) -> Iterator[Entry]:
 
 
 def _digests(run: Path) -> dict[str, str]:
-    """By question set, the digest of its questions, as the run's manifest has it."""
+    """By question set, the digest of its questions in the run's manifest."""
     path = run / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
         facts = manifest["questions"].items()  # early runs kept the file's digest alone: not which rows were chosen
         return {name: of_set["digest"] for name, of_set in facts if isinstance(of_set, dict)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: cannot be read ({error!r}); leave this run out, or restore the file") from error
+        raise UserError(
+            f"{path}: cannot be read ({error!r}); restore the file, or remove this run from the command"
+        ) from error
 
 
 def _of_sweep(run: Path) -> Iterator[Entry]:
-    way_out = "make it again with `python -m evaluation sweep merge`"
-    results = read_record(run / "sweep" / "sweep.json", SweepResults, way_out)
+    fix = "rebuild it with `python -m evaluation sweep merge`"
+    results = read_record(run / "sweep" / "sweep.json", SweepResults, fix)
     if results is None:
         return
     arms = {f"{cell.checkpoint}/{cell.system}/{cell.split}": cell.arm for cell in results.cells}
@@ -163,7 +173,7 @@ def _of_sweep(run: Path) -> Iterator[Entry]:
 
 
 def print_leaderboard(runs: Sequence[Path], out: TextIO | None = None) -> None:
-    """A table for every question set that two entries share; what stands alone is named, with the reason."""
+    """Print a table for every question set that two entries share, and name the other entries."""
     console = wide_console(WIDTH, out)
     groups: dict[tuple[str, str], list[Entry]] = {}
     for run in runs:
@@ -176,14 +186,14 @@ def print_leaderboard(runs: Sequence[Path], out: TextIO | None = None) -> None:
             groups.setdefault((entry.digest, entry.measure), []).append(entry)
     for group in groups.values():
         if len(group) > 1:
-            print_wide(_table(sorted(group, key=lambda entry: -entry.mean)), out)
+            print_table(_table(sorted(group, key=lambda entry: -entry.mean)), out)
     alone = [group[0] for group in groups.values() if len(group) == 1]
     if alone:
         console.print(
             "Not comparable: no other run was measured on the same questions by the same measure", style="bold"
         )
     for entry in alone:
-        mean = shown_estimate(entry.arm.measures.get(entry.measure), entry.measure)
+        mean = format_estimate(entry.arm.measures.get(entry.measure), entry.measure)
         measure = BY_NAME[entry.measure].title
         console.print(
             f"  {escape(entry.run)}, {escape(entry.title)} ({entry.questions} questions, digest {entry.digest[:8]}), "
@@ -204,15 +214,15 @@ def _table(group: Sequence[Entry]) -> Table:
         found = entry.arm.measures[entry.measure]
         ids = list(first.arm.values)
         gap = measure_difference(first.arm, entry.arm, entry.measure, ids, first.resamples, first.seed)
-        looks = f" (looked at {entry.looks} times)" if entry.looks > 1 else ""
+        looks = f" (measured {entry.looks} times)" if entry.looks > 1 else ""
         table.add_row(
             escape(entry.run),
             escape(entry.arm.system),
             escape(entry.what) + looks,
             str(found.n),
-            shown_estimate(found, entry.measure),
-            "" if entry is first else shown_difference(gap, entry.measure),
-            shown_estimate(entry.base, entry.measure),
-            *(shown_mean(entry.arm.measures.get(name), name) for name in COSTS),
+            format_estimate(found, entry.measure),
+            "" if entry is first else format_difference(gap, entry.measure),
+            format_estimate(entry.base, entry.measure),
+            *(format_mean(entry.arm.measures.get(name), name) for name in COSTS),
         )
     return table

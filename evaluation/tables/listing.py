@@ -1,4 +1,4 @@
-"""What the commands `list`, `describe` and `leakage` of `python -m evaluation` print."""
+"""The commands `list`, `describe` and `leakage` of `python -m evaluation`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from questions.benchmark import Benchmark, known_benchmarks, load_benchmark
-from questions.guard import overlaps
+from questions.leakage import leakage_between_splits
 from questions.load import load_split
 from ratchet.command import wide_console
 from ratchet.config import Config, SplitConfig
 from ratchet.errors import UserError
+from ratchet.tables import print_table
 
 WIDTH = 160
-"""Of a table that does not go to a terminal."""
+"""The width in columns of a table that is not printed to a terminal."""
 
 
 def list_benchmarks() -> None:
-    """Every benchmark in one table, and which of its splits are here."""
+    """Print all benchmarks, with the splits whose files are here."""
     table = Table(box=SIMPLE_HEAD)
     for heading in ("name", "benchmark", "gold passages", "splits", "here, in data/<name>"):
         table.add_column(heading)
@@ -30,12 +31,14 @@ def list_benchmarks() -> None:
         splits = ", ".join(f"[bold]{split}[/]" if split == one.default_split else split for split in one.splits)
         table.add_row(name, escape(one.title), escape(one.gold), splits, ", ".join(here) or "-")
     console = wide_console(WIDTH)
-    console.print(table)
-    console.print("Bold: the split that is usually scored. `python -m evaluation describe NAME` says what one needs.")
+    print_table(table, wraps=True)
+    console.print(
+        "Bold: the split that is usually scored. `python -m evaluation describe NAME` shows which files one needs."
+    )
 
 
 def describe(name: str) -> None:
-    """What a benchmark is, where its files are expected, how to name it in a config, and what is here. No texts."""
+    """Print a benchmark's description, expected files, config entry and available splits, without any question."""
     one = load_benchmark(name)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
@@ -47,7 +50,7 @@ def describe(name: str) -> None:
         ("get it from", one.source),
         ("formats", "; ".join(map(str, one.formats))),
         ("folder", f"{one.folder(_config(one, one.default_split))}, or the config's path"),
-        *((f"files of {split}", ", ".join(one.names(split))) for split in one.splits),
+        *((f"files of {split}", ", ".join(one.file_names(split))) for split in one.splits),
         *(("on the hub", f"{found.path} ({', '.join(found.splits)})") for found in one.hub),
         *(
             (("evidence", f"a corpus of it: python -m questions evidence {name} --out FILE.jsonl"),)
@@ -60,22 +63,22 @@ def describe(name: str) -> None:
         table.add_row(heading, escape(text))
     console = wide_console(WIDTH)
     console.print(f"[bold]{escape(one.title)}[/]")
-    console.print(table)
+    print_table(table, wraps=True)
 
 
 def print_leaks(config: Config) -> None:
-    """What every two splits of a config share."""
+    """Print how many questions every two splits of a config share, and which."""
     table = Table(box=SIMPLE_HEAD)
     for heading in ("of", "in", "questions", "word for word", f"nearly (>= {config.questions.leakage.near:g})"):
         table.add_column(heading, justify="left" if heading in ("of", "in") else "right")
     table.add_column("sharing a gold document", justify="right")
-    found = overlaps(config)
+    found = leakage_between_splits(config)
     for overlap in found:
         leaks = overlap.leaks
         counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))
         table.add_row(overlap.second, overlap.first, str(overlap.count), *map(_count, counts))
     console = wide_console(WIDTH)
-    console.print(table)
+    print_table(table)
     for overlap in found:
         for line in overlap.shown(overlap.leaks.questions):
             console.print(line, markup=False)

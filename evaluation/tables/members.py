@@ -1,4 +1,4 @@
-"""One adapter on the tasks of every experiment that it was trained for: a row for each member and question set."""
+"""One adapter on the tasks of all members that it was trained for: a row per member and question set."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from rich.table import Table
 
 from evaluation.arms import results_path, splits_of
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import holm
-from evaluation.results import TRAINED, Difference, Results, read_results
-from evaluation.tables.comparison import difference
-from ratchet.command import wide_console
+from evaluation.measures.statistics import Difference, holm
+from evaluation.results import TRAINED, Results, format_difference, read_results
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
+from ratchet.tables import print_table
 
-WIDTH = 130
 CAPTION = """\
 mean over questions; difference with its 95% bootstrap interval, paired by question; p: paired sign-flip test, Holm's \
 correction over all rows"""
 
 
-def members_table(config: Config, number: int) -> Table:
+def _members_table(config: Config, number: int) -> Table:
     """Raises UserError where the config has no members, or one was not evaluated yet."""
     if not config.members:
         raise UserError("members: this config has none; `python -m evaluation table` shows its own results")
@@ -48,7 +46,7 @@ def members_table(config: Config, number: int) -> Table:
             str(gain.n),
             _mean(gain.before),
             _mean(gain.after),
-            difference(gain, results.primary),
+            format_difference(gain, results.primary),
             "-" if p is None else "<.001" if p < 0.001 else f"{p:.3f}",
         )
     return table
@@ -80,4 +78,5 @@ def _mean(value: float | None) -> str:
 
 
 def print_members(config: Config, number: int, out: TextIO | None = None) -> None:
-    wide_console(WIDTH, out).print(members_table(config, number))
+    """Print the table of all members for round `number`."""
+    print_table(_members_table(config, number), out)

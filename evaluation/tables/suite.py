@@ -1,4 +1,4 @@
-"""Methods side by side: one row a method, for one question set and for all of them together.
+"""Methods side by side: one row per method, for one question set and for all of them together.
 
 Scores are in percent, as in the papers' tables. The average over question sets weighs each set alike, and its interval
 resamples questions within their sets. p values are Holm's over all comparisons with the base arm that a table shows.
@@ -13,12 +13,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
-from evaluation.measures.statistics import Interval, holm, stratified_interval
+from evaluation.measures.statistics import Difference, Estimate, holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, TRAINED, Arm, Difference, Estimate, Results
-from ratchet.command import wide_console
+from evaluation.results import BASE, TRAINED, Arm, Results
+from ratchet.tables import print_table
 
 COSTS = {
     "calls": "calls",
@@ -29,7 +29,6 @@ COSTS = {
     "new_tokens": "tokens\nout",
     "seconds": "s",
 }
-WIDTH = 160
 CAPTION = """\
 mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test, Holm's correction
 answer found: some retrieved passage holds an answer; parsed: actions neither out of form nor cut off"""
@@ -40,22 +39,15 @@ calls: searches too; parsed: actions neither out of form nor cut off"""
 
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
-    """A table for each question set, then one over all of them where there are several."""
+    """Print a table for each question set, then one over all of them where there are several."""
     adjusted = iter(holm([p for results in suite for p in _raw(results)]))
     for results in suite:
-        print_wide(method_table(results, [next(adjusted) for _ in _raw(results)]), out)
+        print_table(_method_table(results, [next(adjusted) for _ in _raw(results)]), out)
     for primary in dict.fromkeys(results.primary for results in suite):
         alike = [results for results in suite if results.primary == primary]
         if len(alike) > 1:
             every = "All question sets" if len(alike) == len(suite) else f"All question sets with {_short(primary)}"
-            print_wide(average_table(alike, every), out)
-
-
-def print_wide(table: Table, out: TextIO | None = None) -> None:
-    """As wide as the terminal; a file has room for every column."""
-    console = wide_console(WIDTH, out)
-    needed = console.measure(table, options=console.options.update(max_width=1_000)).maximum
-    wide_console(max(WIDTH, needed), out).print(table)
+            print_table(average_table(alike, every), out)
 
 
 def _raw(results: Results) -> list[float]:
@@ -65,7 +57,7 @@ def _raw(results: Results) -> list[float]:
 
 
 def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
-    """`name`: default, the primary measure."""
+    """The arm's difference from base in a measure, by default the primary one."""
     comparison = results.comparison(arm.name)
     return comparison.measures.get(name or results.primary) if comparison else None
 
@@ -74,8 +66,8 @@ def _labelled(results: Results) -> bool:
     return results.primary == "accuracy"
 
 
-def method_table(results: Results, adjusted: Sequence[float]) -> Table:
-    """`adjusted`: Holm's p values of the arms that have one, in their order."""
+def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
+    """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
     title = f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, in percent"
     table = _table(title)
@@ -122,11 +114,11 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
         arms = [found for results in suite if (found := results.arm(name)) is not None]
         if len(arms) < len(suite):
             continue
-        gain = "" if name == BASE else percent_interval(_gain(base, arms, suite[0]), signed=True)
+        gain = "" if name == BASE else percent(_gain(base, arms, suite[0]), signed=True)
         table.add_row(
             label(arms[0]),
             *(" / ".join(percent(arm.measures.get(n), interval=False) for n in quality) for arm in arms),
-            *(percent_interval(_average(arms, n, suite[0])) for n in quality),
+            *(percent(_average(arms, n, suite[0])) for n in quality),
             gain,
             *(_mean_cost(arms, n) for n in costs),
         )
@@ -134,16 +126,17 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
 
 
 def _quality(results: Results) -> list[str]:
-    """EM and F1 of short answers; of labels accuracy and macro-F1; of long answers what the judge says, as far as it
-    was asked, and F1."""
+    """The quality measures to show: EM and F1 for short answers, accuracy and macro-F1 for labels, F1 and the computed
+    scores of the judge for long answers; and those of rewards from outside our tree."""
+    own = [name for name in results.shown("quality") if name not in BY_NAME and not name.endswith(LENIENT)]
     if _labelled(results):
-        return ["accuracy", "macro_f1"]
+        return ["accuracy", "macro_f1", *own]
     judged = [name for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
-    return ["em", "f1"] if results.primary == "f1" else [*judged, "f1"]
+    return ["em", "f1", *own] if results.primary == "f1" else [*judged, "f1", *own]
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:
-    """Measure to heading: searches are tool calls too; memory where there is one."""
+    """By measure, its heading: tool calls include searches; recalls only where a system has a memory."""
     left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
     if not any("recalled" in results.shown("cost") for results in suite):
         left_out.add("recalled")
@@ -165,20 +158,12 @@ def label(arm: Arm) -> str:
     return escape(f"{arm.system} ({arm.name})" if arm.name in (BASE, TRAINED) else arm.name)
 
 
-def percent(found: Estimate | None, interval: bool = True) -> str:
+def percent(found: Estimate | Difference | None, interval: bool = True, signed: bool = False) -> str:
     """'41.2 [31.0, 52.0]' as markup, '-' where there is no value."""
     if found is None or found.mean is None:
         return "-"
-    low, high = (found.low, found.high) if interval else (None, None)
-    return percent_interval(Interval(found.mean, low, high, found.n))
-
-
-def percent_interval(found: Interval | None, signed: bool = False) -> str:
-    """As `percent`, of an interval."""
-    if found is None:
-        return "-"
     mean = f"{round(100 * found.mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: no minus sign on a rounded zero
-    if found.low is None or found.high is None or found.low == found.high:
+    if not interval or found.low is None or found.high is None or found.low == found.high:
         return mean
     return f"{mean} [dim]\\[{100 * found.low:.1f}, {100 * found.high:.1f}][/dim]"
 
@@ -187,11 +172,11 @@ def _signed(found: Difference | None) -> str:
     """A difference, green where clearly better and red where clearly worse."""
     if found is None or found.mean is None:
         return ""
-    text = percent_interval(Interval(found.mean, found.low, found.high, found.n), signed=True)
+    text = percent(found, signed=True)
     return f"[{'green' if found.mean > 0 else 'red'}]{text}[/]" if found.clear else text
 
 
-def _average(arms: Sequence[Arm], name: str, first: Results) -> Interval | None:
+def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean over questions."""
     if name == "macro_f1":
         sets = [arm.verdicts for arm in arms if arm.verdicts is not None]
@@ -201,12 +186,12 @@ def _average(arms: Sequence[Arm], name: str, first: Results) -> Interval | None:
     )
 
 
-def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Interval | None:
+def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean difference from base."""
     return _stratified([paired_differences(*pair, first.primary) for pair in zip(base, arms, strict=True)], first)
 
 
-def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Interval | None:
+def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate | None:
     return stratified_interval(groups, first.resamples, first.seed) if all(groups) else None
 
 

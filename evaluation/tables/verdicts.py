@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty, votes
+from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty, vote_calibration
 from evaluation.results import Arm, Results
-from evaluation.tables.suite import WIDTH, label, percent, percent_interval
+from evaluation.tables.suite import label, percent
 from ratchet.command import wide_console
 from ratchet.errors import UserError
+from ratchet.tables import print_table
 
+WIDTH = 160
 CONFUSION = """\
 rows: gold labels; columns: verdicts, in questions (several samples of a question share its weight); precision, recall
 and F1 in percent, strict: no verdict counts as a wrong one of every other label; -: nothing to divide by"""
 
 
 def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
-    """For every labelled question set: each arm's confusion, then what uncertain verdicts and votes are worth."""
+    """Print each arm's confusion on every labelled question set, then its uncertain verdicts and votes."""
     console = wide_console(WIDTH, out)
     if not any(arm.verdicts for results in suite for arm in results.arms):
         titles = ", ".join(results.title or results.split for results in suite)
@@ -32,20 +33,20 @@ def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
     for results in suite:
         known = [(arm, arm.verdicts) for arm in results.arms if arm.verdicts is not None]
         for arm, verdicts in known:
-            console.print(confusion_table(results, arm, verdicts))
+            print_table(_confusion_table(results, arm, verdicts), out)
         if known:
             console.print(CONFUSION)
-        _print_if_any(console, uncertain_table(results))
-        _print_if_any(console, votes_table(results))
+        _print_if_any(out, _uncertain_table(results))
+        _print_if_any(out, _votes_table(results))
 
 
-def _print_if_any(console: Console, table: Table) -> None:
+def _print_if_any(out: TextIO | None, table: Table) -> None:
     if table.rows:
-        console.print(table)
+        print_table(table, out)
 
 
-def confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
-    """Rows are gold labels, columns what was said, in questions; then what each label reaches."""
+def _confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
+    """Rows are gold labels, columns verdicts, in questions; then precision, recall and F1 of each label."""
     macro = percent(arm.measures.get("macro_f1"))
     table = _table(
         f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
@@ -60,13 +61,13 @@ def confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
     return table
 
 
-def uncertain_table(results: Results) -> Table:
+def _uncertain_table(results: Results) -> Table:
     """Arms that gave uncertain verdicts; the arm they are compared with is base, for base the next one."""
     table = _table(
         f"{escape(results.title)}: uncertain verdicts, in percent",
         "uncertain: UNCERTAIN, or a label of stance unknown; decided: another label; accuracy decided: one minus the "
         "risk at that coverage;\nother arm: its accuracy on the questions where this one is uncertain, where it is "
-        "decided, and the first less the second: below zero where the hard ones are left",
+        "decided, and the first less the second: below zero where uncertain verdicts fall on hard questions",
     )
     for heading in ("method", "uncertain", "decided", "accuracy decided", "other arm", "there", "elsewhere", "less"):
         table.add_column(heading, justify="left" if heading in ("method", "other arm") else "right", no_wrap=True)
@@ -78,16 +79,16 @@ def uncertain_table(results: Results) -> Table:
         if found:
             table.add_row(
                 label(arm),
-                *map(percent_interval, (found.share, found.coverage, found.accuracy)),
+                *map(percent, (found.share, found.coverage, found.accuracy)),
                 label(other) if other else "-",
-                *map(percent_interval, (found.other_uncertain, found.other_decided)),
-                percent_interval(found.gap, signed=True),
+                *map(percent, (found.other_uncertain, found.other_decided)),
+                percent(found.gap, signed=True),
             )
     return table
 
 
-def votes_table(results: Results) -> Table:
-    """How far the share of the samples' most frequent label tells how right it is."""
+def _votes_table(results: Results) -> Table:
+    """How well the vote share of the most frequent label predicts its accuracy."""
     table = _table(
         f"{escape(results.title)}: votes of several samples, in percent",
         "the most frequent label of a question's samples, by its share of them; ECE: expected calibration error, mean "
@@ -96,18 +97,18 @@ def votes_table(results: Results) -> Table:
     for heading in ("method", "share of the vote", "questions", "mean share", "right", "ECE"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for arm in results.arms:
-        found = votes(arm.verdicts) if arm.verdicts else None
+        found = vote_calibration(arm.verdicts) if arm.verdicts else None
         if found is None:
             continue
-        apart = {"left out": found.left_out, "unanswered": found.unanswered}
+        apart = {"skipped": found.left_out, "unanswered": found.unanswered}
         named = ", ".join(f"{count} {what}" for what, count in apart.items() if count)
-        whole = (
+        totals = (
             f"{found.questions}{f' ({named})' if named else ''}",
             "",
             f"{100 * found.accuracy:.1f}",
             f"{100 * found.ece:.1f}",
         )
-        table.add_row(label(arm), "all", *whole)
+        table.add_row(label(arm), "all", *totals)
         for one in found.bins:
             bounds = f"{100 * one.low:.0f} to {100 * one.high:.0f}"
             table.add_row("", bounds, str(one.questions), f"{100 * one.share:.1f}", f"{100 * one.right:.1f}", "")

@@ -1,4 +1,4 @@
-"""The whole evaluation with a scripted engine, and the table made again without any."""
+"""The whole evaluation with a scripted engine, and the table rebuilt without any."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import yaml
 from evaluation import arms as comparing
 from evaluation.__main__ import main
 from evaluation.arms import plan, read_arms, results_path, scores_path
+from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.measures import BY_NAME
+from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import (
-    Difference,
+    Arm,
     Results,
+    best_baseline,
     compare,
     make_arm,
     primary_measure,
     read_results,
-    verdict,
-    verdict_parts,
     write_results,
 )
 from evaluation.sweep.cells import plan_sweep
@@ -76,8 +77,8 @@ def evaluate(config: Config, folder: RoundFolder, number: int, split: str, adapt
     return results
 
 
-def tabulate(config: Config, folder: RoundFolder, number: int, split: str) -> Results:
-    [results] = comparing.tabulate(config, folder, number, [split])
+def build_results(config: Config, folder: RoundFolder, number: int, split: str) -> Results:
+    [results] = comparing.build_results(config, folder, number, [split])
     return results
 
 
@@ -98,11 +99,16 @@ def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     assert set(base.kinds) == {"a", "b"}
     assert base.kinds["a"]["em"].n == 3
     assert [comparison.arm for comparison in results.comparisons] == ["adapter", "plain"]
-    assert results.verdict.startswith("No clear difference. F1 0.50 -> 0.50: +0.00 [0.00, 0.00], p = 1.000 on 6")
+    assert results.verdict.startswith(
+        "No clear difference from base, and not clearly different from the untrained baseline plain. "
+        "F1 0.50 -> 0.50: +0.00 [0.00, 0.00], p = 1.000 on 6"
+    )
+    assert results.best_baseline is not None
+    assert (results.best_baseline.name, results.best_baseline.costs["calls"].ratio) == ("plain", 1.0)
     assert read_results(results_path(folder, config, "test")) == results
 
 
-def test_an_arm_may_be_left_out_of_a_question_set(config_path: Path) -> None:
+def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
     config, folder = opened(config_path)
     skip = config.evaluation.model_copy(update={"skip": {"plain": ("test",)}})
     results = evaluate(config.model_copy(update={"evaluation": skip}), folder, 1, "test", None)
@@ -126,7 +132,7 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     assert evaluate(config, folder, 1, "test", folder.adapter) == results
     monkeypatch.setattr("inference.engines.open_engine", refuse)
     results_path(folder, config, "test").unlink()
-    assert tabulate(config, folder, 1, "test") == results
+    assert build_results(config, folder, 1, "test") == results
     assert read_results(results_path(folder, config, "test")) == results
 
 
@@ -144,7 +150,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     monkeypatch.setattr("inference.engines.open_engine", refuse)
     [results] = comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
     assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
-    assert tabulate(config, folder, 1, "test") == results, "the parent stays in the table"
+    assert build_results(config, folder, 1, "test") == results, "the parent stays in the table"
     save_adapter(folder.adapter, 2.0)
     with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
         comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
@@ -157,7 +163,7 @@ def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     lines = segment.read_text().splitlines(keepends=True)
     segment.write_text("".join(lines[:2]) + lines[2][:40])
     with pytest.raises(UserError, match="4 trajectories are gone"):
-        tabulate(config, folder, 1, "test")
+        build_results(config, folder, 1, "test")
     again = evaluate(config, folder, 1, "test", folder.adapter)
     assert [arm.measures["em"] for arm in again.arms] == [arm.measures["em"] for arm in whole.arms]
     assert segment.read_text().startswith("".join(lines[:2]))
@@ -169,7 +175,7 @@ def test_another_adapter_is_another_arm(config_path: Path) -> None:
     first = read_arms(folder, "test")["adapter"]
     save_adapter(folder.adapter, 2.0)
     second = evaluate(config, folder, 1, "test", folder.adapter).arm("adapter")
-    assert second is not None and first.made_by() != ("no_retrieval", second.policy)
+    assert second is not None and first.system_and_policy() != ("no_retrieval", second.policy)
     assert second.trajectories == 6, "the earlier adapter's trajectories are kept and not counted"
 
 
@@ -197,7 +203,7 @@ def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> Non
     config, folder = opened(config_path)
     evaluate(config, folder, 1, "dev", folder.adapter)
     sweep = plan_sweep(load_config(config_path, ["questions.leakage={questions: 'off'}"]))
-    assert {cell.name: sweep.look(cell).state for cell in sweep.cells()} == {
+    assert {cell.name: sweep.status(cell).state for cell in sweep.cells()} == {
         "base/no_retrieval/dev": "done",
         "run-round-1/no_retrieval/dev": "done",
     }
@@ -218,7 +224,7 @@ def test_the_command_prints_the_table_and_the_verdict(
     monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
     main()
     first = capsys.readouterr().out
-    assert "No clear difference. F1 0.50 -> 0.50" in first
+    assert "No clear difference from base, and not clearly different from the untrained baseline plain." in first
     assert "0.500" in first and "Exact match, strict" in first
     monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
     main()
@@ -241,7 +247,7 @@ def test_sampling_and_scoring_can_be_done_apart(
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
     monkeypatch.setattr(sys, "argv", ["evaluation", "--phase", "score", "--config", str(config_path)])
     main()
-    assert "No clear difference. F1 0.50 -> 0.50" in capsys.readouterr().out
+    assert "No clear difference from base" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--phase", "score", "--config", str(config_path)])
     with pytest.raises(SystemExit):
         main()
@@ -264,7 +270,7 @@ def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
 def test_a_table_before_any_run_says_what_to_do(config_path: Path) -> None:
     config, folder = opened(config_path)
     with pytest.raises(UserError, match="python -m evaluation"):
-        tabulate(config, folder, 1, "test")
+        build_results(config, folder, 1, "test")
 
 
 def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
@@ -298,7 +304,7 @@ def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:
         ([False] * 20, [True] * 15 + [False] * 5, "The trained model is better. F1 0.00 -> 0.75: +0.75 ["),
         ([True] * 20, [False] * 15 + [True] * 5, "The trained model is worse. F1 1.00 -> 0.25: -0.75 ["),
         ([True, False] * 10, [False, True] * 10, "No clear difference. F1 0.50 -> 0.50: +0.00 ["),
-        ([False], [True], "F1 0.00 -> 1.00: +1.00 on one question, which tells nothing"),
+        ([False], [True], "F1 0.00 -> 1.00: +1.00 on one question, which says nothing"),
     ],
 )
 def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool], expected: str) -> None:
@@ -310,6 +316,66 @@ def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool],
     assert verdict(comparison, "f1").startswith(expected)
 
 
+def invented_arms(**right: list[bool]) -> tuple[list[Question], list[Arm]]:
+    """An arm for each list of right and wrong answers."""
+    made = [(name, *outcomes(values)) for name, values in right.items()]
+    return made[0][1], [make_arm(name, "s", "p", q, t, {}, ("em", "f1"), {}, 500, 0) for name, q, t in made]
+
+
+def with_cost(arm: Arm, calls: float, tokens: float) -> Arm:
+    costs = {"calls": calls, "prompt_tokens": tokens, "new_tokens": tokens / 10}
+    return arm.model_copy(update={"measures": arm.measures | {n: Estimate(mean=v, n=1) for n, v in costs.items()}})
+
+
+def right(number: int, of: int = 50) -> list[bool]:
+    return [i < number for i in range(of)]
+
+
+def test_a_gain_over_base_does_not_stand_without_an_untrained_baseline_that_is_as_good() -> None:
+    questions, arms = invented_arms(base=right(4), adapter=right(24), rag=right(21)[::-1], plain=right(10))
+    arms[1], arms[2] = with_cost(arms[1], 6, 5000), with_cost(arms[2], 1, 1000)
+    best = best_baseline(arms, "f1", 500, 0)
+    assert best is not None and (best.name, best.candidates, best.difference.n) == ("rag", 2, 50)
+    assert best.difference.mean == pytest.approx(0.06)
+    assert best.costs["calls"].ratio == 6 and best.costs["prompt_tokens"].ratio == 5
+    words, numbers = verdict_parts(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", best)
+    assert words == (
+        "The trained model is better than base, but not clearly different from the best untrained baseline, rag"
+    )
+    assert numbers.startswith("F1 0.08 -> 0.48: +0.40 [")
+    assert "on 50 questions. Untrained rag -> trained: F1 0.42 -> 0.48: +0.06 [" in numbers
+    assert numbers.endswith(
+        "on 50 questions; 1.0 model calls and 1100 tokens a question -> 6.0 model calls and 5500 tokens. It is the "
+        "best of 2 untrained ones on these questions, which favours it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "baseline", "expected"),
+    [
+        (4, 4, "The trained model is better than base, and better than the untrained baseline rag"),
+        (4, 44, "The trained model is better than base, but worse than the untrained baseline rag"),
+        (24, 24, "No clear difference from base, and not clearly different from the untrained baseline rag"),
+        (24, 4, "No clear difference from base, but better than the untrained baseline rag"),
+        (44, 44, "The trained model is worse than base, and worse than the untrained baseline rag"),
+    ],
+)
+def test_the_headline_names_base_and_baseline(base: int, baseline: int, expected: str) -> None:
+    questions, arms = invented_arms(base=right(base), adapter=right(24), rag=right(baseline))
+    comparison, best = compare(arms[0], arms[1], questions, "f1", 500, 0), best_baseline(arms, "f1", 500, 0)
+    words, numbers = verdict_parts(comparison, "f1", best)
+    assert words == expected and "which favours it" not in numbers
+
+
+def test_equal_baselines_are_told_apart_by_their_calls_and_without_any_there_is_none() -> None:
+    _, arms = invented_arms(base=right(4), adapter=right(24), long=right(20), short=right(20))
+    arms[2], arms[3] = with_cost(arms[2], 5, 10), with_cost(arms[3], 1, 10)
+    best = best_baseline(arms, "f1", 500, 0)
+    assert best is not None and best.name == "short"
+    assert best_baseline(arms[:2], "f1", 500, 0) is None
+    assert best_baseline([arms[0], *arms[2:]], "f1", 500, 0) is None
+
+
 def test_a_measure_is_named_by_its_parts() -> None:
     one = BY_NAME["correctness_lenient"]
     assert (one.short, one.title) == ("Nugget correctness (judge)", "Nugget correctness (judge), lenient")
@@ -318,9 +384,8 @@ def test_a_measure_is_named_by_its_parts() -> None:
 
 def test_the_verdict_of_nothing_to_compare() -> None:
     assert verdict_parts(None, "f1")[0] == ""
-    assert "cannot be compared" in verdict(
-        compare(*(make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab"), [], "f1", 10, 0), "f1"
-    )
+    a, b = (make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab")
+    assert "cannot be compared" in verdict(compare(a, b, [], "f1", 10, 0), "f1")
     assert not Difference(n=0).clear
 
 

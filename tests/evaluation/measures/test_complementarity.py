@@ -56,7 +56,7 @@ def test_a_question_counts_once_however_many_trajectories_it_has() -> None:
     assert found.final == pytest.approx(0.375)
 
 
-def test_what_did_not_finish_is_not_right_and_what_cannot_be_told_is_left_out_and_counted() -> None:
+def test_unfinished_counts_as_wrong_and_unusable_trajectories_are_skipped_and_counted() -> None:
     questions = [*QUESTIONS, Question(id="q9", text="no answer known")]
     found = complementarity(
         questions,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from evaluation.measures.measures import BY_NAME, by_question, harmonic, measure, unattributed
+from evaluation.measures.measures import BY_NAME, harmonic_mean, measure, unattributed, values_by_question
 from evaluation.results import MACRO_F1, make_arm
-from ratchet.config import ScoreName
 from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory
+from rewards.reward import known_rewards
 
 QUESTION = Question(id="q", text="Who?", answers=("Ada Pell", "Pell"))
 NAMES = ("em", "f1", "lexical_support")
@@ -87,7 +87,7 @@ def test_parse_rate_is_the_share_of_actions_that_were_not_malformed() -> None:
     assert (found["prompt_tokens"], found["cached_tokens"], found["new_tokens"]) == (400, 160, 40)
 
 
-def test_a_question_counts_once_and_nulls_are_left_out_and_counted() -> None:
+def test_a_question_counts_once_and_nulls_are_skipped_and_counted() -> None:
     questions = [Question(id=i, text="?", answers=("yes",)) for i in ("a", "b", "c")]
     made = [
         trajectory("a0", "a", answer="yes"),
@@ -107,7 +107,7 @@ def test_a_question_counts_once_and_nulls_are_left_out_and_counted() -> None:
             score("c1", "lexical_support", 0.2),
         ]
     )
-    values, nulls = by_question(questions, made, given, NAMES, {"lexical_support": 1.0})
+    values, nulls = values_by_question(questions, made, given, NAMES, {"lexical_support": 1.0})
     assert [values[i]["em"] for i in "abc"] == [0.5, 1.0, 0.0]
     assert [values[i]["lexical_support"] for i in "abc"] == [0.4, None, pytest.approx(0.1)]
     assert (nulls["lexical_support"], nulls["em"]) == (3, 0)
@@ -145,7 +145,7 @@ def test_correctness_f1_is_the_harmonic_mean_of_recall_and_precision() -> None:
     unread = dict([score("t", "correctness", 0.9), score("t", "precision", None)])
     assert measure(QUESTION, made, unread, names, {})["correctness_f1"] is None
     assert "correctness_f1" not in measure(QUESTION, made, given, ("correctness",), {})
-    assert (harmonic(0.0, 0.0), harmonic(1.0, 1.0), harmonic(None, 1.0)) == (0.0, 1.0, None)
+    assert (harmonic_mean(0.0, 0.0), harmonic_mean(1.0, 1.0), harmonic_mean(None, 1.0)) == (0.0, 1.0, None)
 
 
 def support(*runs: list[int | None] | None) -> Score:
@@ -182,5 +182,5 @@ def test_retrieval_is_measured_beside_the_answer() -> None:
 
 def test_every_measure_has_a_place_in_the_table() -> None:
     assert set(one(trajectory())) <= set(BY_NAME)
-    everything = measure(QUESTION, trajectory(), {}, get_args(ScoreName), {"em": 1.0})
+    everything = measure(QUESTION, trajectory(), {}, known_rewards(), {"em": 1.0})
     assert set(everything) == set(BY_NAME) - set(MACRO_F1)

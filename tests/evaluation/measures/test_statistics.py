@@ -98,6 +98,8 @@ def test_interval_lies_within_the_values(sample: list[float], seed: int) -> None
 def test_swapping_the_systems_turns_the_difference_around(before: list[float], data: st.DataObject) -> None:
     after = data.draw(st.lists(st.floats(-100, 100), min_size=len(before), max_size=len(before)))
     there, back = paired_difference(before, after, 200, 1), paired_difference(after, before, 200, 1)
+    assert there.mean is not None and back.mean is not None and there.p is not None
+    assert there.before is not None and there.after is not None
     assert there.mean == pytest.approx(-back.mean)
     assert there.p == pytest.approx(back.p)
     assert there.after - there.before == pytest.approx(there.mean, abs=1e-9)
@@ -139,6 +141,7 @@ def test_groups_weigh_alike_and_are_resampled_within() -> None:
     assert mixed.low is not None and mixed.high is not None
     assert mixed.high - mixed.low == pytest.approx(2 * 1.96 * spread, rel=0.06)
     assert stratified_interval([[0.25], [0.75]], 100, 0).low is None
-    for broken in ([], [[]], [[1.0], []]):
+    broken_groups: list[list[list[float]]] = [[], [[]], [[1.0], []]]
+    for broken in broken_groups:
         with pytest.raises(ValueError, match="no "):
             stratified_interval(broken, 10, 0)

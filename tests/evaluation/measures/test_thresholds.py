@@ -13,7 +13,7 @@ import yaml
 
 from agents.tool_mad import Settings
 from evaluation.__main__ import main
-from evaluation.measures.thresholds import Spread, spread_table, spreads, thresholds_line
+from evaluation.measures.thresholds import ScoreDistribution, distribution_table, score_distributions, thresholds_line
 from questions.labels import FEVER
 from ratchet.command import run_command, wide_console
 from ratchet.config import parse
@@ -42,35 +42,37 @@ def test_turns_are_right_or_wrong_by_their_own_label_and_unknown_scores_are_neit
     )
     unlabelled = QUESTION.model_copy(update={"id": "u", "label": None})
     elsewhere = trajectory(turn("SUPPORTS", faithfulness=0.9), question="u")
-    assert spreads([QUESTION, unlabelled], [made, elsewhere]) == [
-        Spread("faithfulness", (1.0, 0.0), (0.25,), 0),
-        Spread("relevance", (0.5,), (), 1),
+    assert score_distributions([QUESTION, unlabelled], [made, elsewhere]) == [
+        ScoreDistribution("faithfulness", (1.0, 0.0), (0.25,), 0),
+        ScoreDistribution("relevance", (0.5,), (), 1),
     ]
 
 
 @pytest.mark.parametrize(("quantile", "threshold"), [(0.0, 0.1), (0.25, 0.2), (0.3, 0.2), (0.5, 0.666), (1.0, 0.8)])
 def test_a_threshold_is_reached_by_the_share_that_was_asked_for(quantile: float, threshold: float) -> None:
     right = (0.8, 0.1, 2 / 3, 0.2, 0.7)
-    found = Spread("faithfulness", right, (), 0).threshold(quantile)
+    found = ScoreDistribution("faithfulness", right, (), 0).threshold(quantile)
     assert found == threshold
     assert sum(value >= found for value in right) >= (1 - quantile) * len(right)
 
 
 def test_without_a_right_answer_there_is_no_threshold() -> None:
-    spread = Spread("faithfulness", (), (0.5,), 2)
+    spread = ScoreDistribution("faithfulness", (), (0.5,), 2)
     assert spread.threshold(0.25) is None
     assert thresholds_line([spread], 0.25).startswith("#")
-    assert spread_table("dev", [spread], 0.25).row_count == 3
+    assert distribution_table("dev", [spread], 0.25).row_count == 3
 
 
 def test_the_line_for_the_config_is_one_that_the_system_takes() -> None:
-    found = [Spread("faithfulness", (0.61234,), (), 0), Spread("relevance", (1.0,), (0.5,), 0)]
+    found = [ScoreDistribution("faithfulness", (0.61234,), (), 0), ScoreDistribution("relevance", (1.0,), (0.5,), 0)]
     settings = parse(Settings, yaml.safe_load(thresholds_line(found, 0.25)), "the test")
     assert (settings.thresholds.faithfulness, settings.thresholds.relevance) == (0.612, 1.0)
 
 
 def test_wrong_answers_that_reach_it_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    wide_console(120).print(spread_table("dev", [Spread("relevance", (0.5, 1.0), (0.9, 0.1, 0.2, 0.3), 0)], 0.0))
+    wide_console(120).print(
+        distribution_table("dev", [ScoreDistribution("relevance", (0.5, 1.0), (0.9, 0.1, 0.2, 0.3), 0)], 0.0)
+    )
     shown = capsys.readouterr().out
     assert re.search(r"0\.500 +100\.0%", shown) and re.search(r"wrong +4 .* 25\.0%", shown)
 

@@ -12,7 +12,7 @@ from evaluation.measures.verdicts import (
     macro_f1_interval,
     uncertainty,
     verdicts_of,
-    votes,
+    vote_calibration,
 )
 from evaluation.results import Arm, Results, make_arm
 from questions.labels import FEVER, FEVER_TWO, choice_labels
@@ -31,7 +31,7 @@ def verdicts(gold: str, *samples: str, labels: tuple[Label, ...] = FEVER) -> Ver
 
 def macro(found: Verdicts, lenient: bool = False) -> float:
     interval = macro_f1_interval(found, 200, 0, lenient)
-    assert interval is not None
+    assert interval is not None and interval.mean is not None
     return interval.mean
 
 
@@ -152,14 +152,14 @@ def test_uncertain_verdicts_are_compared_with_the_arm_that_had_to_decide() -> No
     found = verdicts("SSSSRRRRSS", "SSSURRSUU!", labels=FEVER_TWO)
     other = {f"c{i}": float(right) for i, right in enumerate((1, 1, 1, 0, 1, 1, 0, 0, 1, 1))}
     unsure = uncertainty(found, other, 300, 0)
-    assert unsure is not None and unsure.accuracy and unsure.other_uncertain and unsure.other_decided and unsure.gap
+    assert unsure is not None
     assert (unsure.share.mean, unsure.coverage.mean) == pytest.approx((0.3, 0.6))
     assert unsure.accuracy.mean == pytest.approx(5 / 6)
     assert (unsure.other_uncertain.mean, unsure.other_decided.mean) == pytest.approx((1 / 3, 5 / 6))
     assert unsure.gap.mean == pytest.approx(1 / 3 - 5 / 6)
     assert uncertainty(verdicts("SR", "SX"), {}, 100, 0) is None
     alone = uncertainty(verdicts("SR", "SU"), {}, 100, 0)
-    assert alone is not None and alone.gap is None
+    assert alone is not None and alone.gap.mean is None
 
 
 def test_a_label_of_stance_unknown_is_uncertain_and_may_be_right() -> None:
@@ -170,7 +170,7 @@ def test_a_label_of_stance_unknown_is_uncertain_and_may_be_right() -> None:
 
 
 def test_votes_are_calibrated_where_their_share_is_how_often_they_are_right() -> None:
-    found = votes(verdicts("SSRR", "SSRR", "SSSR", "SRS?", "SRS!"))
+    found = vote_calibration(verdicts("SSRR", "SSRR", "SSSR", "SRS?", "SRS!"))
     assert found is not None and (found.questions, found.left_out) == (4, 0)
     # Shares 1, 1/2 (a tie: SUPPORTS stands first), 3/4 (wrong), 1/2 (two samples said nothing).
     assert [(b.low, b.questions, b.share, b.right) for b in found.bins] == [
@@ -179,8 +179,8 @@ def test_votes_are_calibrated_where_their_share_is_how_often_they_are_right() ->
         (0.9, 1, 1.0, 1.0),
     ]
     assert found.accuracy == 0.75 and found.ece == pytest.approx((2 * 0.5 + 0.75 + 0) / 4)
-    assert votes(verdicts("SR", "SR")) is None, "one sample is no vote"
-    silent = votes(verdicts("SR", "SU", "S!"))
+    assert vote_calibration(verdicts("SR", "SR")) is None, "one sample is no vote"
+    silent = vote_calibration(verdicts("SR", "SU", "S!"))
     assert silent is not None and (silent.questions, silent.left_out, silent.unanswered) == (1, 0, 1)
     assert silent.accuracy == 0.5, "a question without a vote is wrong"
 

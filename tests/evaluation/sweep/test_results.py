@@ -1,4 +1,4 @@
-"""What a sweep says: differences and their correction, the choice on dev, the one look at test, and safe files."""
+"""What a sweep says: differences and their correction, the choice on dev, the one test, and safe files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from evaluation.__main__ import main
 from evaluation.sweep.choice import choose
 from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
-from evaluation.sweep.settings import Price
-from evaluation.sweep.spreadsheet import HEADINGS, as_csv, disarmed
-from evaluation.sweep.table import print_sweep
+from evaluation.sweep.table import HEADINGS, escape_formula, print_sweep, to_csv
 from ratchet.config import RoleConfig, SystemConfig
+from ratchet.config.sweep import Price
 from ratchet.errors import UserError
 from ratchet.records import ModelCall, Trajectory
 from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run
@@ -63,11 +62,34 @@ def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finish
         assert cell.difference.p == pytest.approx(exact.pvalue)
     # Holm by hand: the smallest times 7, the next times 6, never below the one before.
     ordered = sorted(others, key=lambda cell: cell.difference.p if cell.difference and cell.difference.p else 0.0)
-    least = 0.0
+    floor = 0.0
     for number, cell in enumerate(ordered):
         assert cell.difference is not None and cell.difference.p is not None
-        least = max(least, min(1.0, (7 - number) * cell.difference.p))
-        assert cell.p_holm == pytest.approx(least)
+        floor = max(floor, min(1.0, (7 - number) * cell.difference.p))
+        assert cell.p_holm == pytest.approx(floor)
+
+
+def test_a_tested_choice_is_compared_with_the_best_untrained_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path, systems=SYSTEMS)
+    assert run(monkeypatch, path) == 0
+    results = results_of(path)
+    untrained = {
+        c.system: c.arm.measures["f1"].mean for c in results.cells if (c.stage, c.checkpoint) == ("test", "base")
+    }
+    assert len(untrained) == 2
+    tested = [cell for cell in results.cells if cell.tested and cell.checkpoint != "base"]
+    assert tested
+    for cell in tested:
+        best = cell.best_untrained
+        assert best is not None and best.candidates == 2 and best.costs["calls"].ratio == 1.0
+        assert best.difference.before == max(untrained.values(), key=lambda mean: mean or 0.0)
+        sentence = f"test, {cell.system}, {cell.checkpoint}: Untrained {best.name} -> trained: F1 "
+        assert sentence in capsys.readouterr().out.replace("\n", " ") and sentence.replace(">", "&gt;") in render(
+            results
+        )
+    assert not any(cell.best_untrained for cell in results.cells if not cell.tested)
 
 
 def test_the_choice_is_the_best_mean_on_dev_alone(finished: Path) -> None:
@@ -101,64 +123,64 @@ def test_ties_go_to_the_first_and_the_choice_says_how_far_it_leads() -> None:
 def test_the_best_of_equal_ones_is_known_to_be_too_good() -> None:
     rng = np.random.default_rng(5)
     truth, questions, many = 0.5, 50, 16
-    gaps, told = [], []
+    gaps, estimates = [], []
     for _ in range(20):
         columns = {str(i): [rng.binomial(1, truth, questions).astype(float).tolist()] for i in range(many)}
         chosen = choose("s", columns, {name: name for name in columns}, "em", 100, 0)
         assert chosen.optimism is not None
         gaps.append(chosen.mean - truth)
-        told.append(chosen.optimism)
-    assert 0.6 * np.mean(gaps) < np.mean(told) < 1.1 * np.mean(gaps), "the bootstrap's guess is of the right size"
+        estimates.append(chosen.optimism)
+    assert 0.6 * np.mean(gaps) < np.mean(estimates) < 1.1 * np.mean(gaps), "the bootstrap's guess is of the right size"
     alone = choose("s", {"a": [[1.0, 0.0]], "b": [[0.0, 0.0]]}, {"a": "1", "b": "2"}, "em", 100, 0)
-    assert alone.optimism is not None and alone.optimism < np.mean(told) + 0.1
+    assert alone.optimism is not None and alone.optimism < np.mean(estimates) + 0.1
 
 
-def look_count(path: Path) -> int:
+def count_evaluations(path: Path) -> int:
     return len(json.loads((path.parent / "run" / "sweep" / "test.json").read_text())["looks"])
 
 
-def test_the_test_set_is_looked_at_once(
+def test_the_test_set_is_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = make_sweep(tmp_path)
     alone = ["--set", "sweep.runs=[]"]
     assert run(monkeypatch, path, *alone) == 0
     assert run(monkeypatch, path, "test", *alone) == 0
-    assert look_count(path) == 1, "going on with the same choice is no new look"
+    assert count_evaluations(path) == 1, "resuming with the same choice adds no record"
     first = results_of(path).choices[0].checkpoint
     assert first == "base"
     run(monkeypatch, path, "cell", "0/1")
     run(monkeypatch, path, "merge")
     chosen = results_of(path).choices[0].checkpoint
     assert chosen != first, "the adapters that came along are better on dev"
-    assert any("dev has come to prefer" in note for note in results_of(path).notes)
-    with pytest.raises(UserError, match=rf"test was already looked at on .*{first}.*--again"):
+    assert any("dev now chooses" in note for note in results_of(path).notes)
+    with pytest.raises(UserError, match=rf"test was already measured on .*{first}.*--again"):
         run(monkeypatch, path, "test")
-    assert look_count(path) == 1
+    assert count_evaluations(path) == 1
     tested = {cell.checkpoint for cell in results_of(path).cells if cell.tested}
     assert tested == {first}
     capsys.readouterr()
     assert run(monkeypatch, path, "test", "--again") == 0
-    assert look_count(path) == 2
+    assert count_evaluations(path) == 2
     out = capsys.readouterr().out
-    assert "The test set test was looked at 2 times" in " ".join(out.split())
+    assert "The test set test was measured 2 times" in " ".join(out.split())
     results = results_of(path)
     assert {cell.checkpoint for cell in results.cells if cell.tested} == {chosen}
     assert results.set("test").looks == 2
-    assert "looked at 2 times" in render(results)
+    assert "measured 2 times" in render(results)
 
 
-def test_a_look_that_is_cut_short_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_sweep(tmp_path)
     run(monkeypatch, path, "cell", "0/1")
     with monkeypatch.context() as patched:
         patched.setattr("evaluation.sweep.command.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(patched, path, "test")
-    assert look_count(path) == 1
-    assert run(monkeypatch, path, "merge") == 1, "what was begun on test is missing"
+    assert count_evaluations(path) == 1
+    assert run(monkeypatch, path, "merge") == 1, "what was started on test is missing"
     assert run(monkeypatch, path, "test") == 0
-    assert look_count(path) == 1
+    assert count_evaluations(path) == 1
 
 
 HOSTILE = ('=HYPERLINK("x")', "a,b", 'say "hi"', "<script>alert(1)</script>", "-1+2", "@x", "two\nlines")
@@ -174,10 +196,10 @@ def test_the_csv_is_well_formed_and_holds_no_formula(finished: Path, name: str) 
         else cell
         for cell in results.cells
     )
-    text = as_csv(results.model_copy(update={"checkpoints": (*results.checkpoints, checkpoint), "cells": cells}))
+    text = to_csv(results.model_copy(update={"checkpoints": (*results.checkpoints, checkpoint), "cells": cells}))
     lines = list(csv.reader(io.StringIO(text, newline="")))
     assert tuple(lines[0]) == HEADINGS and {len(line) for line in lines} == {len(HEADINGS)}
-    assert disarmed(name) in {line[4] for line in lines}
+    assert escape_formula(name) in {line[4] for line in lines}
     systems = {line[3] for line in lines[1:]}
     assert systems == {"plain", "one, =search"}
     for line in lines[1:]:
@@ -187,7 +209,8 @@ def test_the_csv_is_well_formed_and_holds_no_formula(finished: Path, name: str) 
 
 def test_the_csv_has_what_the_table_has(finished: Path) -> None:
     results = results_of(finished)
-    lines = list(csv.DictReader((finished.parent / "run" / "sweep" / "sweep.csv").open(newline="")))
+    with (finished.parent / "run" / "sweep" / "sweep.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
     assert len({(line["stage"], line["system"], line["checkpoint"], line["measure"]) for line in lines}) == len(lines)
     for cell in results.cells:
         [line] = [
@@ -218,7 +241,8 @@ def test_the_page_is_inert(finished: Path, name: str) -> None:
 
 
 def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
-    curve = results_of(finished).curves[0]
+    results = results_of(finished)
+    curve = results.curves[0]
     assert [(p.checkpoint, p.place) for p in curve.points] == [
         ("base", 0.0),
         ("run-round-1-step-5", 0.45),
@@ -226,9 +250,12 @@ def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
         ("run-round-2", 2.0),
     ]
     assert all(point.estimate.low is not None for point in curve.points)
+    page = render(results)
+    for where in ("base model", "round 1, step 5", "round 1", "round 2"):
+        assert page.count(f"<title>{where}: ") == len(results.curves), "every point has a tooltip"
 
 
-def test_the_table_is_printed_whole(finished: Path) -> None:
+def test_the_table_is_printed_completely(finished: Path) -> None:
     out = io.StringIO()
     results = results_of(finished)
     print_sweep(results, out)

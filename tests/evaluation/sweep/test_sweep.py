@@ -74,9 +74,9 @@ def test_merge_names_what_is_missing_and_chooses_nothing(
     out = capsys.readouterr().out
     assert "2 cell(s) are missing" in out and CELLS[1] in out and CELLS[3] in out and f"{CELLS[0]}:" not in out
     results = results_of(path)
-    assert results.missing == (f"{CELLS[1]}: not begun", f"{CELLS[3]}: not begun")
+    assert results.missing == (f"{CELLS[1]}: not started", f"{CELLS[3]}: not started")
     assert not results.choices
-    with pytest.raises(UserError, match=f"(?s)what dev has chosen.*{CELLS[1]}"):
+    with pytest.raises(UserError, match=f"(?s)dev has not chosen.*{CELLS[1]}"):
         run(monkeypatch, path, "test")
 
 
@@ -125,13 +125,13 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
     assert [cell.arm.measures["f1"] for cell in noisy] == [cell.arm.measures["f1"] for cell in quiet]
 
 
-def test_other_questions_or_weights_make_a_cell_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_questions_or_weights_reset_a_cell(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(monkeypatch, path, "cell", "0/1")
     make_adapter(path.parent / "run" / "round-2" / "adapter", "other weights")
     plan = plan_sweep(load_config(path))
-    assert [plan.look(cell).state for cell in plan.cells()] == ["done", "done", "done", "missing"]
+    assert [plan.status(cell).state for cell in plan.cells()] == ["done", "done", "done", "missing"]
     plan = plan_sweep(load_config(path, ["evaluation.samples=2"]))
-    assert [plan.look(cell).state for cell in plan.cells()] == ["part", "part", "part", "missing"]
+    assert [plan.status(cell).state for cell in plan.cells()] == ["part", "part", "part", "missing"]
 
 
 def test_a_missing_score_is_a_part_and_is_made_without_sampling(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("sweep.checkpoints={'../up': x}", r"sweep\.checkpoints\.\.\./up: this name cannot be a folder's"),
+        ("sweep.checkpoints={'../up': x}", r"sweep\.checkpoints: '\.\./up' cannot be a folder's"),
         ("sweep.checkpoints={base: x}", "choose another"),
         ("sweep.checkpoints={x: nowhere}", "nowhere is no adapter folder"),
         ("sweep.systems={'.': {}}", r"sweep\.systems"),

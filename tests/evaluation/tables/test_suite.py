@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from evaluation.__main__ import main
-from evaluation.results import Estimate, Results, compare, make_arm
+from evaluation.measures.statistics import Estimate
+from evaluation.results import Results, compare, make_arm
 from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
@@ -83,7 +84,7 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
     assert capsys.readouterr().out == first
 
 
-def test_power_and_agreement_are_told_from_what_is_stored(
+def test_power_and_agreement_come_from_stored_results(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match="was not run yet"):
@@ -116,7 +117,7 @@ def test_what_no_mean_holds_is_counted_once(
     config_path.write_text(yaml.safe_dump(config))
     run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towers")
     shown = capsys.readouterr().out
-    assert shown.count("towers, reads: trajectories without a value, left out: nugget_containment 6") == 1
+    assert shown.count("towers, reads: trajectories without a value, skipped: nugget_containment 6") == 1
 
 
 def test_one_question_set_alone(

@@ -1,0 +1,89 @@
+"""The results of an evaluation, written into the model card of the adapter that was evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaluation.measures.measures import BY_NAME, LENIENT
+from evaluation.measures.statistics import Difference, Estimate
+from evaluation.results import TRAINED, Arm, Results, format_interval, format_number
+from inference.adapters import adapter_digest
+from ratchet.files import write_atomic
+from training.card import RESULTS_BEGIN, RESULTS_END
+
+
+def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
+    """Write the results into the adapter's card, in place of earlier ones; False where they are of another adapter, or
+    the card has no place for them."""
+    card = adapter / "README.md"
+    trained = [found for results in suite if (found := results.arm(TRAINED)) is not None]
+    if not trained or not card.exists() or {arm.policy for arm in trained} != {adapter_digest(adapter)}:
+        return False
+    text = card.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(RESULTS_BEGIN)
+    _, end, after = rest.partition(RESULTS_END)
+    if not begin or not end:
+        return False
+    write_atomic(card, f"{before}{begin}\n{_section(suite)}{end}{after}")
+    return True
+
+
+def _section(suite: Sequence[Results]) -> str:
+    parts = ["## Results\n\nMeans over questions with 95% bootstrap intervals; differences are paired by question.\n"]
+    parts += [_of_set(results) for results in suite if results.arm(TRAINED) is not None]
+    return "\n".join(parts)
+
+
+def _of_set(results: Results) -> str:
+    """The results on one question set: the score, and apart from it how often form let an answer be scored at all."""
+    trained, base, best = results.arm(TRAINED), results.arms[0], results.best_baseline
+    baseline = results.arm(best.name) if best else None
+    assert trained is not None
+    arms = [("base", base), ("trained", trained), *([(best.name, baseline)] if best and baseline else [])]
+    measures = {
+        results.primary: BY_NAME[results.primary].title,
+        results.primary + LENIENT: f"{BY_NAME[results.primary].short} among answered (substance)",
+        "parse_rate": "actions that parsed (form)",
+        "finished": "finished (form)",
+        "calls": "model calls a question",
+    }
+    head = ["measure", *(_cell(name) for name, _ in arms), "trained - base"]
+    head += [f"trained - {_cell(best.name)}"] if best and baseline else []
+    comparison = results.comparison(TRAINED)
+    lines = [_row(head), _row(["---"] * len(head))]
+    for name, title in measures.items():
+        if name not in base.measures:
+            continue
+        row = [title, *(_estimate(arm, name) for _, arm in arms)]
+        row.append(_difference(comparison.measures.get(name) if comparison else None, name))
+        if best and baseline:
+            row.append(_difference(best.difference, name) if name == results.primary else "")
+        lines.append(_row(row))
+    title = results.title or results.split
+    table = "\n".join(lines)
+    return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{results.verdict}\n"
+
+
+def _estimate(arm: Arm, name: str) -> str:
+    found = arm.measures.get(name)
+    return _with_interval(found, name, sign=False)
+
+
+def _difference(found: Difference | None, name: str) -> str:
+    return _with_interval(found, name, sign=True)
+
+
+def _with_interval(found: Estimate | Difference | None, name: str, sign: bool) -> str:
+    if found is None or found.mean is None:
+        return "-"
+    digits = BY_NAME[name].digits
+    return f"{format_number(found.mean, digits, sign)} {format_interval(found, digits)}".rstrip()
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

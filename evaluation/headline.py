@@ -1,0 +1,111 @@
+"""The headline of an evaluation: the trained model against its base, and against the best untrained baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluation.measures.measures import BY_NAME
+from evaluation.measures.statistics import Difference
+from ratchet.records import Record
+
+if TYPE_CHECKING:
+    from evaluation.results import Comparison
+
+COSTS = ("calls", "prompt_tokens", "new_tokens")
+"""The measures of a baseline's cost that the headline gives."""
+
+
+class CostPair(Record):
+    """The mean cost of a question, in one unit."""
+
+    baseline: float
+    trained: float
+    ratio: float | None
+    """trained / baseline; None where the baseline costs nothing."""
+
+
+class BaselineComparison(Record):
+    """The trained model against the best untrained baseline, on the questions that both were asked."""
+
+    name: str
+    """The baseline's name in the config."""
+    system: str
+    candidates: int
+    """How many baselines it is the best of, on the questions of `difference`: with more than one, its mean on them is
+    optimistically biased."""
+    difference: Difference
+    """Trained - baseline in the primary measure, paired by question."""
+    costs: dict[str, CostPair]
+    """By measure of cost (calls, prompt_tokens, new_tokens)."""
+
+
+def verdict(comparison: Comparison | None, primary: str, best: BaselineComparison | None = None) -> str:
+    """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
+    return ". ".join(filter(None, verdict_parts(comparison, primary, best)))
+
+
+def verdict_parts(
+    comparison: Comparison | None, primary: str, best: BaselineComparison | None = None
+) -> tuple[str, str]:
+    """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
+
+    Clear means that the interval excludes zero.
+    """
+    if comparison is None:
+        return "", "The base model alone was measured: there is no adapter to compare it with."
+    difference = comparison.measures.get(primary, Difference(n=0))
+    numbers = f"{_numbers(difference, primary)}."
+    words = ""
+    if difference.low is not None:
+        words = f"The trained model is {_direction(difference, primary)}" if difference.clear else "No clear difference"
+    if best is None or best.difference.mean is None:
+        return words, numbers
+    return words and _with_baseline(words, difference, best, primary), f"{numbers} {baseline_sentence(best, primary)}"
+
+
+def _with_baseline(words: str, difference: Difference, best: BaselineComparison, primary: str) -> str:
+    """The few words, which call the trained model better only beside what the best baseline does."""
+    if best.difference.low is None:
+        return words
+    baseline = (
+        f"the best untrained baseline, {best.name}" if best.candidates > 1 else f"the untrained baseline {best.name}"
+    )
+    against_base = _direction(difference, primary) if difference.clear else ""
+    against_best = _direction(best.difference, primary) if best.difference.clear else ""
+    second = f"{against_best} than {baseline}" if against_best else f"not clearly different from {baseline}"
+    if not against_base:
+        return f"{words} from base, {'but' if against_best else 'and'} {second}"
+    return f"{words} than base, {'and' if against_base == against_best else 'but'} {second}"
+
+
+def baseline_sentence(best: BaselineComparison, primary: str) -> str:
+    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline."""
+    text = f"Untrained {best.name} -> trained: {_numbers(best.difference, primary)}"
+    if best.costs:
+        text += f"; {_cost(best, trained=False)} a question -> {_cost(best, trained=True)}"
+    if best.candidates > 1:
+        text += f". It is the best of {best.candidates} untrained ones on these questions, which favours it"
+    return f"{text}."
+
+
+def _cost(best: BaselineComparison, trained: bool) -> str:
+    found = {name: pair.trained if trained else pair.baseline for name, pair in best.costs.items()}
+    tokens = [value for name, value in found.items() if name != "calls"]
+    parts = [f"{found['calls']:.1f} model calls"] if "calls" in found else []
+    return " and ".join([*parts, *([f"{sum(tokens):.0f} tokens"] if tokens else [])])
+
+
+def _direction(difference: Difference, primary: str) -> str:
+    return "better" if ((difference.mean or 0.0) > 0) != (BY_NAME[primary].better == "lower") else "worse"
+
+
+def _numbers(difference: Difference, primary: str) -> str:
+    """'F1 0.08 -> 0.48: +0.40 [0.31, 0.49], p < 0.001 on 100 questions'"""
+    title = BY_NAME[primary].short
+    if difference.before is None or difference.after is None or difference.mean is None:
+        return f"{title}: no question has a value in both arms, so base and trained cannot be compared"
+    numbers = f"{title} {difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
+    if difference.low is None or difference.high is None or difference.p is None:
+        return f"{numbers} on one question, which says nothing about other questions"
+    chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
+    return f"{numbers} [{difference.low:.2f}, {difference.high:.2f}], {chance} on {difference.n} questions"

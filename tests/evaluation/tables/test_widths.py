@@ -1,0 +1,191 @@
+"""Every table is complete in a terminal of 80 columns, and in a pipe."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+from rich.table import Table
+
+from evaluation.headline import verdict
+from evaluation.measures.agreement import agreement_table
+from evaluation.measures.measures import BY_NAME
+from evaluation.measures.power import power_table
+from evaluation.measures.statistics import Estimate
+from evaluation.results import Arm, Results, best_baseline, compare, make_arm, print_results
+from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
+from evaluation.sweep.table import print_sweep
+from evaluation.tables.leaderboard import Entry, entries, print_leaderboard
+from evaluation.tables.suite import print_suite
+from evaluation.tables.verdicts import print_verdicts
+from ratchet.records import Question, Score, Trajectory
+from ratchet.runfolder import RunFolder
+from ratchet.tables import print_table
+from rounds.records import Entry as LedgerEntry
+from rounds.status import print_status
+from slurm.scale import Node, TableRow, _render
+from tests.helpers.planned_run import experiment
+from tests.helpers.verdict_arms import claims, results_of
+
+NAMES = ("base", "adapter", "naive_rag_with_twenty_passages", "iterative_retrieval_generation")
+
+
+def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
+    """An arm that has every measure, with large costs."""
+    questions = [
+        Question(id=str(i), text="?", answers=("yes",), kind=("one hop", "two hops")[i % 2]) for i in range(40)
+    ]
+    made = [
+        Trajectory(
+            key=f"{name}{i}", question_id=str(i), system="multi_agent_rag", policy="base", sample=0, seed=0,
+            status="finished", answer="yes" if i < right else "no",
+        )
+        for i in range(40)
+    ]  # fmt: skip
+    arm = make_arm(name, "multi_agent_rag", "base", questions, made, {}, ("em", "f1"), {}, 500, 0)
+    costs = dict.fromkeys(("prompt_tokens", "cached_tokens", "new_tokens", "seconds", "calls", "searches"), 123456.7)
+    more = {
+        **{m: Estimate(mean=-0.123, low=-0.246, high=0.333, n=40) for m in (*BY_NAME,) if m not in arm.measures},
+        **{m: Estimate(mean=v, low=v / 2, high=2 * v, n=40) for m, v in costs.items()},
+    }
+    more = {m: found for m, found in more.items() if not m.startswith("macro")}
+    values = {i: row | {m: found.mean for m, found in more.items()} for i, row in arm.values.items()}
+    return questions, arm.model_copy(update={"measures": arm.measures | more, "values": values})
+
+
+def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
+    arms = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
+    questions, base = arms[0]
+    comparisons = [compare(base, arm, questions, "f1", 500, 0) for _, arm in arms[1:]]
+    best = best_baseline([arm for _, arm in arms], "f1", 500, 0)
+    return Results(
+        round=1, split=title, title=title, questions=40, samples=1, seed=0, resamples=500, primary="f1",
+        arms=tuple(arm for _, arm in arms), comparisons=tuple(comparisons), best_baseline=best,
+        verdict=verdict(comparisons[0], "f1", best),
+    )  # fmt: skip
+
+
+def show_sweep(out: TextIO) -> None:
+    results = invented()
+    names = {"base": None, "run-with-a-long-name-round-1-step-120": "adapter"}
+    cells = [
+        CellResult(
+            checkpoint=checkpoint, system=system, split="dev", stage="dev", arm=arm, price=0.012345,
+            difference=results.comparisons[0].measures["f1"], p_holm=0.0123, base="base/multi_agent_rag/dev",
+        )
+        for checkpoint in names
+        for system, arm in zip(("multi_agent_rag", "tool_mad_with_search"), results.arms[:2], strict=True)
+    ]  # fmt: skip
+    print_sweep(
+        SweepResults(
+            run="r", samples=1, seed=0, resamples=500, scores=("f1",),
+            checkpoints=tuple(
+                CheckpointFacts(name=n, policy="p", adapter=a, run="r", round=1, step=None) for n, a in names.items()
+            ),
+            systems={"multi_agent_rag": "mrag", "tool_mad_with_search": "tool_mad"},
+            sets=(SetFacts(name="dev", title="dev", stage="dev", questions=40, digest="d" * 64, measure="f1"),),
+            cells=tuple(cells), missing=("a/b/dev: not all sampled",), averages=(), choices=(), undecided=(), notes=(),
+            curves=(),
+        ),
+        out,
+    )  # fmt: skip
+
+
+def show_leaderboard(out: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = invented().arms
+
+    def entry(run: Path) -> list[Entry]:
+        arm = arms[int(run.name[-1])]
+        return [
+            Entry(
+                run=run.name, split="test", title="HotpotQA", digest="0" * 64, measure="f1",
+                what="run-with-a-long-name-round-1", arm=arm, base=arm.measures["f1"], questions=40, resamples=500,
+                seed=0, looks=2,
+            )
+        ]  # fmt: skip
+
+    monkeypatch.setattr(f"{entries.__module__}.entries", entry)
+    print_leaderboard([Path(f"self-training-of-qwen-{n}") for n in range(3)], out)
+
+
+def show_status(out: TextIO, folder: Path) -> None:
+    one = experiment(folder)
+    one.run.path.mkdir()
+    one.run.config.write_text("{}")
+    facts = {"mean_reward": 0.1234, "kept": 123456, "kept_questions": 12345, "questions": 123456, "rows": 1234567}
+    entry = LedgerEntry(
+        round=1, stage="score", member="", inputs={}, outputs={"scores": "s", "selection": "s"}, facts=facts,
+        began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
+    )  # fmt: skip
+    RunFolder(one.run.path).ledger.write_text(entry.model_dump_json() + "\n")
+    print_status(one, out)
+
+
+def show_scale(out: TextIO) -> None:
+    rows = [TableRow("train", "123.4 GB a GPU", "DOES NOT FIT one GPU of 80.0 GB" * 3, ("1 x 2 = 3 " * 20,))]
+    out.write(_render(rows, Node(80e9, 8, 1e12), "runs/x"))
+
+
+def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[TextIO], None]]:
+    def of(table: Table) -> Callable[[TextIO], None]:
+        return lambda out: print_table(table, out)
+
+    questions = claims("SRNSRNSRNS")
+    labelled = results_of(questions, {"base": ["SRNSRUXS!?", "SSSSSSSSSS"], "adapter": ["SRNSRNSRNU", "SRNSRNSRNU"]})
+    verdicts = ({"part": "nugget", "run": 0, "score": 1}, {"part": "nugget", "run": 1, "score": 2})
+    judged = [Score(trajectory=f"t{i}", name="nugget_containment_long", value=0.5, verdicts=verdicts) for i in range(3)]
+    return {
+        "comparison": lambda out: print_results(invented(), out),
+        "suite": lambda out: print_suite([invented(), invented("HotpotQA")], out),
+        "labelled suite": lambda out: print_suite([labelled], out),
+        "verdicts": lambda out: print_verdicts([labelled], out),
+        "power": of(power_table(invented(), ("f1", "em"))),
+        "agreement": of(agreement_table(judged)),
+        "sweep": show_sweep,
+        "leaderboard": lambda out: show_leaderboard(out, monkeypatch),
+        "status": lambda out: show_status(out, folder),
+        "scale": show_scale,
+    }
+
+
+TABLES = (
+    *("comparison", "suite", "labelled suite", "verdicts", "power", "agreement"),
+    *("sweep", "leaderboard", "status", "scale"),
+)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("columns", ["80", ""])
+def test_a_table_is_complete_in_80_columns_and_in_a_pipe(
+    name: str, columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    else:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    out = io.StringIO()
+    tables(tmp_path, monkeypatch)[name](out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) > 3 and "…" not in out.getvalue(), out.getvalue()
+    if columns:
+        assert [line for line in lines if len(line.rstrip()) > 80] == []
+
+
+def test_the_comparison_is_a_table_in_80_columns_where_its_numbers_are_of_a_usual_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    results, out = invented(), io.StringIO()
+    arms = [
+        arm.model_copy(update={"measures": {m: f for m, f in arm.measures.items() if (f.mean or 0) < 1000}})
+        for arm in results.arms
+    ]
+    print_results(results.model_copy(update={"arms": tuple(arms)}), out)
+    [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1,", "strict"]]
+    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.388]", "0.002"]
+    assert "Unattributed sentences" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
+    assert "…" not in out.getvalue()
+    assert results.verdict.split()[0] in out.getvalue()

@@ -1,0 +1,38 @@
+"""An adapter's card has the results of the evaluation of that adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evaluation.card import complete_card
+from evaluation.results import Results
+from inference.adapters import adapter_digest
+from tests.evaluation.tables.test_widths import invented
+from tests.helpers.adapter_folders import save_adapter
+from training.card import RESULTS_BEGIN, RESULTS_END
+
+
+def of_policy(results: Results, policy: str) -> Results:
+    arms = [arm.model_copy(update={"policy": policy}) if arm.name == "adapter" else arm for arm in results.arms]
+    return results.model_copy(update={"arms": tuple(arms)})
+
+
+def test_the_card_has_the_results_against_base_and_baseline_with_form_and_substance_apart(tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter")
+    card = adapter / "README.md"
+    card.write_text(f"before\n{RESULTS_BEGIN}\nearlier results\n{RESULTS_END}\nafter\n")
+    results = of_policy(invented(), adapter_digest(adapter))
+    assert complete_card(adapter, [results])
+    once = card.read_text()
+    assert complete_card(adapter, [results]) and card.read_text() == once, "written again, the same"
+    assert once.startswith("before\n") and once.endswith("\nafter\n") and "earlier" not in once
+    assert "| F1, strict | 0.100 [0.025, 0.200] | 0.350 [0.225, 0.500] | 0.850 [0.725, 0.950] | +0.250 [" in once
+    assert "| F1 among answered (substance) | 0.100" in once and "| actions that parsed (form) |" in once
+    assert results.verdict in once and "iterative_retrieval_generation" in once
+
+
+def test_results_of_another_adapter_are_not_written(tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter")
+    assert not complete_card(adapter, [of_policy(invented(), adapter_digest(adapter))]), "it has no card"
+    (adapter / "README.md").write_text(f"{RESULTS_BEGIN}\n{RESULTS_END}\n")
+    assert not complete_card(adapter, [of_policy(invented(), "another")])
