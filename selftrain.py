@@ -1,13 +1,13 @@
 """python selftrain.py --config configs/X.yaml: self-training, from documents to report.
 
 One round, or as many as `rounds.count` says: each samples with the last adapter that was promoted, learns from the
-best, and promotes what came of it if that is better on dev (`rounds/promotion.py`). The best is then tested, once.
+best, and promotes the new adapter if it is better on dev (`rounds/promotion.py`). The best is then tested, once.
 
 Each stage (`rounds/stages.py`) is a process of its own, the same command that a user can type or a job can run. What
-is finished is written down by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it goes
-on from there.
+is finished is recorded by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it
+resumes there.
 
-    python selftrain.py status --config X        what is done, what is left and where it goes on; only reads
+    python selftrain.py status --config X        what is done, what is left and where it resumes; only reads
     python selftrain.py --config X --dry-run     the commands of what is left
     python selftrain.py --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
 
@@ -17,18 +17,18 @@ Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, wh
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 from inference.serving.devices import visible_gpus
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import IN_LOOP, config_of, config_parser, run_command
 from ratchet.errors import UserError
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
@@ -36,10 +36,11 @@ from ratchet.progress import duration
 from ratchet.runfolder import open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 from rounds.artefacts import Digests
-from rounds.ledger import digests_of, earlier_looks, latest, record, to_do
-from rounds.stages import Experiment, Stage, stages_of
+from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
+from rounds.recording import record_when_done
+from rounds.stages import ExperimentRun, Stage, stages_of
 from rounds.status import LEASE, print_status
-from training.schedule import accumulation
+from training.schedule import accumulation_steps
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
 kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, where
@@ -47,15 +48,18 @@ kill the same command resumes there. Training uses all GPUs that are visible, as
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
+    """Run `python selftrain.py`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
 
 
 def status(words: Sequence[str], prog: str) -> None:
-    parser = _parser(prog, "Print what is done, what is left and where it goes on; nothing is changed.")
+    """Print what is done and left of a run."""
+    parser = _parser(prog, "Print what is done, what is left and where it resumes; nothing is changed.")
     print_status(_experiment(parser.parse_args(words)))
 
 
 def run_stages(words: Sequence[str], prog: str) -> None:
+    """Run every stage that is not done, or print the commands."""
     parser = _parser(prog, ABOUT)
     parser.add_argument("--until", type=int, metavar="N", help="stop after round N (default: after the last)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
@@ -63,7 +67,7 @@ def run_stages(words: Sequence[str], prog: str) -> None:
     experiment = _experiment(options)
     experiment = replace(experiment, processes=training_processes(experiment))
     if options.dry_run:
-        show(experiment)
+        print_commands(experiment)
     else:
         run = open_run(experiment.config)
         with Lease(run.path / LEASE, "this run"):
@@ -76,32 +80,32 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _experiment(options: argparse.Namespace) -> Experiment:
+def _experiment(options: argparse.Namespace) -> ExperimentRun:
     if options.accelerate and not Path(options.accelerate).is_file():
         raise UserError(f"--accelerate {options.accelerate}: there is no such file")
     arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
-    return Experiment(config_of(options), tuple(arguments), options.accelerate)
+    return ExperimentRun(config_of(options), tuple(arguments), options.accelerate)
 
 
 SUBCOMMANDS = {
     "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
-    "status": Subcommand("what is done, what is left and where it goes on; only reads", status),
+    "status": Subcommand("what is done, what is left and where it resumes; only reads", status),
 }
 
 
-def training_processes(experiment: Experiment) -> int | None:
-    """For `Experiment.processes`. Decided before the first stage: training comes after hours of sampling.
+def training_processes(experiment: ExperimentRun) -> int | None:
+    """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
 
     UserError where training.batch_size cannot be divided over the processes.
     """
     training, file = experiment.config.training, experiment.accelerate
     if file is not None:
-        accumulation(training, int(read_mapping(Path(file)).get("num_processes") or 1))
+        accumulation_steps(training, int(read_mapping(Path(file)).get("num_processes") or 1))
         return None
     gpus = 0 if experiment.config.models[training.model].device == "cpu" else len(visible_gpus())
     fitting = [n for n in range(1, gpus + 1) if training.batch_size % (training.micro_batch * n) == 0]
     processes = max(fitting, default=1)
-    accumulation(training, processes)
+    accumulation_steps(training, processes)
     if gpus < 2:
         return None
     fewer = f" (training.batch_size={training.batch_size} cannot be divided over more)" if processes < gpus else ""
@@ -109,60 +113,60 @@ def training_processes(experiment: Experiment) -> int | None:
     return processes
 
 
-def loop(experiment: Experiment, until: int | None = None) -> None:
+def loop(experiment: ExperimentRun, until: int | None = None) -> None:
     """Run every stage that is not done; with `until`, of the rounds up to that one."""
     began, total = time.monotonic(), len(list(stages_of(experiment)))
     for number, stage in enumerate(stages_of(experiment), 1):
         if until is not None and stage.round > until:
-            print(f"\nround {until} is done; without --until, the same command goes on")
+            print(f"\nround {until} is done; without --until, the same command resumes")
             return
         spent = duration(time.monotonic() - began)
-        title = f"{number}/{total} {named(experiment, stage)}"
+        title = f"{number}/{total} {stage_name(experiment, stage)}"
         digests = Digests(experiment.run)
-        known = latest(experiment.run)
-        due = to_do(stage, known, digests)
+        known = latest_entries(experiment.run)
+        due = reason_to_run(stage, known, digests)
         digests.save()
         if due is None:
             print(f"== {title}: done before", flush=True)
             continue
         again = f": again, {due.reason}" if due.again else ""
         print(f"\n== {title}{again} ({spent} so far)", flush=True)
-        inputs, at, start = digests_of(stage.reads, digests), datetime.now(UTC), time.monotonic()
-        if looks := earlier_looks(stage, inputs, known):
-            rounds = ", ".join(map(str, looks))
-            print(
-                f"warning: these test questions were asked before, with the adapter of round {rounds}; "
-                "what comes after such a look promises too much: report the first number, or take fresh questions",
-                flush=True,
-            )
-        status = run_stage(stage.command)
-        if status != 0:
-            raise UserError(
-                f"the stage '{title}' ended with status {status}; what it finished is kept. After mending what it says "
-                "above, run the same command again."
-            )
-        record(experiment.run, stage, inputs, at, time.monotonic() - start, digests)
-    print(f"\ndone in {duration(time.monotonic() - began)}; look at {experiment.run.report}")
+        with record_when_done(experiment.run, [stage], digests) as [inputs]:
+            if tested := earlier_test_rounds(stage, inputs, known):
+                rounds = ", ".join(map(str, tested))
+                print(
+                    f"warning: these test questions were asked before, with the adapter of round {rounds}; "
+                    "a second test on them is optimistically biased: report the first number, or take fresh questions",
+                    flush=True,
+                )
+            status = run_stage(stage.command)
+            if status != 0:
+                raise UserError(
+                    f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
+                    "says above, run the same command again."
+                )
+    print(f"\ndone in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
 
 
-def show(experiment: Experiment) -> None:
+def print_commands(experiment: ExperimentRun) -> None:
     """The commands of what is left. Which adapters later rounds use is decided as they come."""
-    known, digests = latest(experiment.run), Digests(experiment.run)
+    known, digests = latest_entries(experiment.run), Digests(experiment.run)
     for stage in stages_of(experiment):
-        due = to_do(stage, known, digests)
-        print(f"# {named(experiment, stage)}: {due.reason if due else 'done'}")
+        due = reason_to_run(stage, known, digests)
+        print(f"# {stage_name(experiment, stage)}: {due.reason if due else 'done'}")
         if due:
             print(shlex.join(stage.command))
 
 
-def named(experiment: Experiment, stage: Stage) -> str:
-    several = not experiment.config.members and experiment.config.rounds.get("count", 1) > 1
+def stage_name(experiment: ExperimentRun, stage: Stage) -> str:
+    """A stage's name for people, with its round where the run has several."""
+    several = not experiment.config.members and experiment.config.rounds.count > 1
     return f"round {stage.round}: {stage.title}" if several else stage.title
 
 
 def run_stage(command: tuple[str, ...]) -> int:
     """Run one stage to its end. SIGTERM is passed on, so that the stage stops in order; then we stop as well."""
-    process = subprocess.Popen(command, cwd=Path.cwd())
+    process = subprocess.Popen(command, cwd=Path.cwd(), env={**os.environ, IN_LOOP: "1"})
     before = signal.getsignal(signal.SIGTERM)
 
     def pass_on(number: int, frame: FrameType | None) -> None:

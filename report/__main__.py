@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import config_of, config_parser, recorded_stages, run_command
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
 from report.gather import MAX_QUESTIONS, gather
-from report.page import render
 from report.rounds import numbers_on_disk
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
+    """Write the page of a round."""
     parser = config_parser(prog, "Write a round's page: numbers, plots, selection and trajectories.")
-    parser.add_argument("--round", type=int, help="which round (default: the last that has anything)")
+    parser.add_argument("--round", type=int, help="the number of the round (default: the last that has any records)")
     parser.add_argument(
         "--questions",
         type=int,
         default=MAX_QUESTIONS,
-        help=f"most questions whose trajectories are on the page, per section (default {MAX_QUESTIONS})",
+        help=f"the limit of questions with trajectories on the page, per section (default {MAX_QUESTIONS})",
     )
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     if not config.folder.exists():
-        raise UserError(f"{config.folder}: there is no such run folder yet; run `python -m sampling` first")
+        raise UserError(f"{config.folder}: there is no such run folder; run `python -m sampling` first")
     run = open_run(config)
     number = arguments.round or max(numbers_on_disk(run), default=1)
-    page = render(config, gather(config, run.round(number), number, arguments.questions))
-    write_atomic(run.report, page.encode("utf-8", "replace"))
+    from report.page import render  # here, since it loads matplotlib
+
+    with recorded_stages(config, "report", number=number):
+        page = render(config, gather(config, run.round(number), number, arguments.questions))
+        write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
 
 

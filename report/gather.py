@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evaluation.arms import read_arms, results_path, scores_path, split_of
 from evaluation.results import TRAINED, Results, read_results
@@ -16,6 +16,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from report.messages import MessageDecoder, SpanTexts
 from report.rounds import RoundNumbers, gather_rounds
 from report.training import LogLine, TrainedRows, read_trained, read_training_log
 from rewards.store import stored_scores
@@ -24,8 +25,9 @@ from rounds.promotion import read_promotion
 from rounds.records import Entry
 from sampling.store import TrajectoryStore
 
-MAX_QUESTIONS = 48
-"""Most questions whose trajectories are put on the page, per section."""
+T = TypeVar("T")
+MAX_QUESTIONS = 500
+"""The limit of questions whose trajectories are on the page, per section."""
 
 
 @dataclass
@@ -45,6 +47,9 @@ class Tally:
     """How the trajectories of one stage ended."""
 
     title: str
+    section: str
+    """The section that shows its trajectories, and the arm there."""
+    arm: str = ""
     total: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -68,22 +73,24 @@ class Tally:
 
 @dataclass(frozen=True)
 class Section:
-    """Trajectories to look at: the sampled ones, or the evaluated ones."""
+    """Trajectories to show: the sampled ones, or the evaluated ones."""
 
     name: str
     title: str
     total: int
-    """Questions there are; those shown are `questions`."""
+    """The number of questions in the records; those shown are `questions`."""
     questions: tuple[Question, ...]
     trajectories: dict[str, list[tuple[str, Trajectory]]]
     """Question id to (arm, trajectory); the arm is empty for sampled trajectories."""
     scores: dict[str, dict[str, Score]]
     """Trajectory key to its scores by name."""
+    messages: dict[str, tuple[SpanTexts, ...]]
+    """Trajectory key to the decoded text of its conversations."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Trajectories to read."""
+    """Trajectories to read, and the tally to count them in."""
 
     arm: str
     store: TrajectoryStore
@@ -92,7 +99,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Everything the page is made from. A part that does not exist yet is None or empty, and `missing` says so."""
+    """Everything the page shows. A part that does not exist yet is None or empty, and `missing` says so."""
 
     round: int
     manifest: dict[str, Any]
@@ -106,14 +113,17 @@ class Gathered:
     rows: int
     trained: TrainedRows
     missing: tuple[str, ...]
+    undecoded: tuple[str, ...] = ()
+    """Why messages cannot be shown."""
     benchmarks: tuple[Results, ...] = ()
-    """Of the config's other question sets, those that were evaluated."""
+    """Results of the config's other question sets, as far as they were evaluated."""
     rounds: tuple[RoundNumbers, ...] = ()
     """Every round of the run."""
     ledger: tuple[Entry, ...] = ()
 
 
 def gather(config: Config, folder: RoundFolder, number: int, max_questions: int = MAX_QUESTIONS) -> Gathered:
+    """Read everything that the page of a round shows. UserError for records that cannot be read."""
     missing: list[str] = []
     rounds = gather_rounds(config, RunFolder(config.folder))
     split, results = _results(config, folder)
@@ -122,19 +132,20 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
     if selection is None:
         missing.append("No selection yet: run `python -m rewards`.")
     tallies: list[Tally] = []
-    sampled = _sampled(folder, questions["train"], selection, max_questions, tallies)
+    decoder = MessageDecoder(config)
+    sampled = _sampled(folder, questions["train"], selection, max_questions, tallies, decoder)
     if sampled is None:
         missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
     if results is None:
         missing.append("No evaluation yet: run `python -m evaluation`.")
-    evaluated = _evaluated(folder, split, questions["held out"], results, max_questions, tallies)
+    evaluated = _evaluated(folder, split, questions["held out"], results, max_questions, tallies, decoder)
     training = read_training_log(folder.training / "log.jsonl")
     if not training:
         missing.append("No training log yet: run `accelerate launch train.py`.")
     shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
     rows, trained = read_trained(config, folder.rows, shown, selection)
     if not rows:
-        missing.append("No token rows yet, so what was trained on cannot be marked.")
+        missing.append("No token rows yet, so trained tokens cannot be marked.")
     return Gathered(
         round=number,
         manifest=_manifest(config.folder / "manifest.json"),
@@ -148,6 +159,7 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
         rows=rows,
         trained=trained,
         missing=tuple(missing),
+        undecoded=tuple(decoder.problems),
         benchmarks=tuple(
             found
             for name in config.evaluation.benchmarks
@@ -159,7 +171,7 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
 
 
 def _results(config: Config, folder: RoundFolder) -> tuple[str, Results | None]:
-    """The split that the page is about, and its results: the config's, or what the round was judged by before."""
+    """The config's split and its results; without results, the split on which promotion was decided."""
     final = config.evaluation.split
     results = read_results(results_path(folder, config, final))
     promotion = read_promotion(folder) if results is None else None
@@ -169,7 +181,7 @@ def _results(config: Config, folder: RoundFolder) -> tuple[str, Results | None]:
 
 
 def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, dict[str, Question]]:
-    """Questions by section and id. A run can be looked at where its question files are not: ids stand in then."""
+    """Questions by section and id. Where the question files do not exist, ids replace the texts."""
     found: dict[str, dict[str, Question]] = {}
     for section, split in (("train", "train"), ("held out", held_out)):
         try:
@@ -194,14 +206,16 @@ def _sampled(
     selection: Selection | None,
     limit: int,
     tallies: list[Tally],
+    decoder: MessageDecoder,
 ) -> Section | None:
     chosen = choose_mixed(selection.questions, limit) if selection else spread(list(questions), limit)
-    tally = Tally("Sampling")
-    kept, seen = _stream([Source("", TrajectoryStore(folder.trajectories), tally)], chosen, limit)
+    tally = Tally("Sampling", "sampled")
+    source = Source("", TrajectoryStore(folder.trajectories), tally)
+    kept, seen, messages = _stream([source], chosen, limit, decoder)
     if not tally.total:
         return None
     tallies.append(tally)
-    return _section("sampled", "Sampled for training", kept, seen, questions, [folder.scores])
+    return _section("sampled", "Sampled for training", kept, seen, questions, [folder.scores], messages)
 
 
 def _evaluated(
@@ -211,21 +225,22 @@ def _evaluated(
     results: Results | None,
     limit: int,
     tallies: list[Tally],
+    decoder: MessageDecoder,
 ) -> Section | None:
     if results is None:
         return None
     stores = read_arms(folder, split)
     sources = [
-        Source(arm.name, stores[arm.name], Tally(f"Evaluation, {'trained' if arm.name == TRAINED else arm.name}"))
+        Source(arm.name, stores[arm.name], Tally(f"Evaluation, {_arm_title(arm.name)}", "evaluated", arm.name))
         for arm in results.arms
         if arm.name in stores
     ]
-    kept, seen = _stream(sources, spread(list(results.arms[0].values), limit), limit)
+    kept, seen, messages = _stream(sources, spread(list(results.arms[0].values), limit), limit, decoder)
     tallies += [source.tally for source in sources if source.tally.total]
     if not kept:
         return None
     scores = [scores_path(source.store) for source in sources]
-    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores)
+    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores, messages)
 
 
 def _section(
@@ -235,6 +250,7 @@ def _section(
     total: int,
     questions: dict[str, Question],
     scores: Sequence[Path],
+    messages: dict[str, tuple[SpanTexts, ...]],
 ) -> Section:
     keys = {trajectory.key for found in kept.values() for _, trajectory in found}
     by_key: dict[str, dict[str, Score]] = {}
@@ -248,20 +264,28 @@ def _section(
         questions=tuple(questions.get(i) or Question(id=i, text=i) for i in kept),
         trajectories=kept,
         scores=by_key,
+        messages=messages,
     )
 
 
-def _stream(
-    sources: Sequence[Source], chosen: Iterable[str], limit: int
-) -> tuple[dict[str, list[tuple[str, Trajectory]]], int]:
-    """Count every trajectory, keep those of the chosen questions; (kept by question, number of questions seen).
+def _arm_title(arm: str) -> str:
+    return "trained" if arm == TRAINED else arm
 
-    Without a choice (no selection, no question file) the first questions met are shown. A trajectory that failed and
-    was done again is there twice, and so may be one that a scheduler started twice: the one that did not fail counts.
+
+def _stream(
+    sources: Sequence[Source], chosen: Iterable[str], limit: int, decoder: MessageDecoder
+) -> tuple[dict[str, list[tuple[str, Trajectory]]], int, dict[str, tuple[SpanTexts, ...]]]:
+    """Count every trajectory, keep those of the chosen questions.
+
+    Returns those kept by question, the number of questions seen, and the messages of those kept by key.
+
+    Without a choice (no selection, no question file) the first questions read are shown. A trajectory that failed and
+    was retried has two records, and so may one that a scheduler started twice: the one that did not fail counts.
     """
     kept: dict[str, list[tuple[str, Trajectory]]] = {question_id: [] for question_id in chosen}
     free = not kept
     seen: set[str] = set()
+    messages: dict[str, tuple[SpanTexts, ...]] = {}
 
     def take(source: Source, trajectory: Trajectory) -> None:
         seen.add(trajectory.question_id)
@@ -269,7 +293,8 @@ def _stream(
         if free and len(kept) < limit:
             kept.setdefault(trajectory.question_id, [])
         if trajectory.question_id in kept:
-            # The page shows spans and texts; token ids are most of a trajectory's memory.
+            messages[trajectory.key] = tuple(decoder.decode(c) for c in trajectory.conversations)
+            # Token ids are most of a trajectory's memory, and needed no more.
             slim = tuple(c.model_copy(update={"ids": ()}) for c in trajectory.conversations)
             kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
 
@@ -279,7 +304,7 @@ def _stream(
     order = [source.arm for source in sources]
     for found in kept.values():
         found.sort(key=lambda item: (order.index(item[0]), item[1].sample))
-    return {question_id: found for question_id, found in kept.items() if found}, len(seen)
+    return {question_id: found for question_id, found in kept.items() if found}, len(seen), messages
 
 
 def choose_mixed(choices: Sequence[QuestionChoice], limit: int) -> list[str]:
@@ -291,7 +316,7 @@ def choose_mixed(choices: Sequence[QuestionChoice], limit: int) -> list[str]:
     return [choice.question_id for choice in choices if choice.question_id in chosen]
 
 
-def spread(ids: Sequence[str], limit: int) -> list[str]:
+def spread(ids: Sequence[T], limit: int) -> list[T]:
     """At most `limit` of `ids`, evenly over their order."""
     if len(ids) <= limit:
         return list(ids)

@@ -1,4 +1,4 @@
-"""The ledger for the page: a row a stage, its inputs and outputs as short digests, equal ones marked alike."""
+"""The ledger for the page: a row for each stage, inputs and outputs as short digests, equal ones in one colour."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from report.view import cut
 from rounds.records import Entry
 
 SHORT = 8
-"""Characters of a digest that are shown; the whole one is in the page."""
+"""Characters of a digest that are shown; the complete one is in the page."""
 UNMARKED = {"config"}
-"""What every stage reads and none makes."""
+"""Inputs that every stage reads and none writes."""
 GOLDEN_ANGLE = 137.5
 """Degrees from one hue to the next: neighbours in the ledger get hues that are far apart."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Something that a stage read or made, by its digest."""
+    """An input or output of a stage, by its digest."""
 
     name: str
     digest: str
     hue: int | None
-    """Degrees; None where the digest stands alone in the ledger, so that colour always means a link."""
+    """Degrees; None where the digest occurs once in the ledger, so that colour always means a link."""
 
     @property
     def short(self) -> str:

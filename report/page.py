@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,24 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from evaluation.headline import verdict_parts
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, TRAINED, Difference, Results, verdict_parts
-from evaluation.tables.comparison import SECTIONS, p_value
+from evaluation.measures.statistics import Difference
+from evaluation.measures.verdicts import APART, Verdicts, label_scores
+from evaluation.results import BASE, SECTIONS, TRAINED, Arm, Results, format_p_value
 from ratchet.config import Config
+from ratchet.plotting import Plot
+from ratchet.plugins import short_name
 from report.gather import Gathered, Tally
 from report.ledger import ledger_view
-from report.numbers import interval, number
-from report.plots import Plot, learning_curve, make_plots
-from report.rounds import rounds_view
-from report.verdicts import verdict_sets
-from report.view import MAX_CHOICES, make_view
+from report.outcomes import count_outcomes
+from report.plots import learning_curve, make_plots
+from report.rounds import interval, number, rounds_view, tone_of
+from report.terms import measure_term, term
+from report.view import MAX_BYTES, MAX_CHOICES, make_view
 
 HERE = Path(__file__).parent
+SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "ledger.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 
@@ -36,7 +42,7 @@ STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 class Row:
     """One measure of the table of results."""
 
-    title: str
+    title: Markup
     base: str
     base_interval: str
     trained: str
@@ -45,7 +51,7 @@ class Row:
     difference_interval: str
     p: str
     tone: str
-    """'good', 'bad' or '': only where the interval excludes zero and a direction is better."""
+    """`tone_of` the difference."""
     forest: tuple[float, float, float] | None
     """Low, mean and high of the difference in percent of the drawing's width; 50 is no difference."""
     note: str
@@ -56,7 +62,8 @@ def render(config: Config, gathered: Gathered) -> str:
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    script = (HERE / "script.html.j2").read_text()
+    script = read_script()
+    environment.globals["term"] = term
     view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
     results = gathered.results
     headline, particulars = _verdict(results)
@@ -68,6 +75,8 @@ def render(config: Config, gathered: Gathered) -> str:
         headline=headline,
         particulars=particulars,
         difference=_primary(results),
+        tone=tone_of(_primary(results), results.primary) if results else "",
+        primary_term=measure_term(results.primary, BY_NAME[results.primary].short) if results else "",
         primary=BY_NAME[results.primary].short if results else "",
         results=results,
         groups=_groups(results) if results else [],
@@ -76,25 +85,37 @@ def render(config: Config, gathered: Gathered) -> str:
         kinds=_kinds(results) if results else [],
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
-        curve=_drawn(curve) if (curve := learning_curve(gathered.rounds)) else None,
+        curve=_plot_view(curve) if (curve := learning_curve(gathered.rounds)) else None,
         ledger=ledger_view(gathered.ledger),
-        plots=[_drawn(plot) for plot in plots],
+        plots=[_plot_view(plot) for plot in plots],
         tallies=gathered.tallies,
         statuses=STATUSES,
         errors=_errors(gathered.tallies),
         selection=selection,
         kept_questions=sum(bool(choice.kept) for choice in selection.questions) if selection else 0,
         choices_shown=MAX_CHOICES,
-        sections=view["sections"],
+        sections=view.index["sections"],
+        listed=sum(len(section["questions"]) for section in view.index["sections"]),
+        undecoded=gathered.undecoded,
+        max_bytes=MAX_BYTES,
         missing=gathered.missing,
         facts=_facts(config, gathered),
-        data=json_for_script(view),
+        index=json_for_script(view.index),
+        shared=json_for_script(view.shared),
+        chunks=[json_for_script(chunk) for chunk in view.chunks],
+        outcomes=count_outcomes(view.index["sections"]),
         script=Markup(script),
         policy=(
             f"default-src 'none'; script-src 'sha256-{_sha256(script)}'; style-src 'unsafe-inline'; base-uri 'none'; "
             "form-action 'none'"
         ),
     )
+
+
+def read_script() -> str:
+    """The page's script: the parts joined into one function, so that none of their names is the window's."""
+    parts = "\n".join((HERE / "script" / name).read_text() for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\nexplainTerms();\nselectionList();\nledger();\nbrowser();\n}})();'
 
 
 def json_for_script(value: Any) -> Markup:
@@ -114,7 +135,7 @@ def _verdict(results: Results | None) -> tuple[str, str]:
     if results is None:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
-    headline, particulars = verdict_parts(comparison, results.primary)
+    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline)
     return headline or ("No verdict" if comparison else "The base model alone"), particulars
 
 
@@ -134,9 +155,6 @@ def _row(results: Results, name: str) -> Row:
     arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
     trained = arm.measures.get(name) if arm else None
     found = comparison.measures.get(name) if comparison else None
-    tone = ""
-    if found and found.clear and found.mean is not None and measure.better:
-        tone = "good" if (found.mean > 0) == (measure.better == "higher") else "bad"
     note = ""
     over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
     if not over_a_part:
@@ -146,15 +164,15 @@ def _row(results: Results, name: str) -> Row:
     if measure.group != "cost" and name != "answer_words" and found and found.low is not None:
         forest = _forest(found, _extent(results))
     return Row(
-        title=measure.title,
+        title=measure_term(name),
         base=number(base.mean if base else None, measure.digits),
         base_interval=interval(base, measure.digits),
         trained=number(trained.mean if trained else None, measure.digits),
         trained_interval=interval(trained, measure.digits),
         difference=number(found.mean if found else None, measure.digits, sign=True),
         difference_interval=interval(found, measure.digits),
-        p=p_value(found),
-        tone=tone,
+        p=format_p_value(found),
+        tone=tone_of(found, name),
         forest=forest,
         note=note,
     )
@@ -202,7 +220,7 @@ def _baselines(results: Results) -> dict[str, Any] | None:
                     "difference_interval": interval(found, digits),
                 }
             )
-        rows.append({"title": BY_NAME[name].title, "cells": cells})
+        rows.append({"title": measure_term(name), "cells": cells})
     return {"names": [arm.name for arm in arms], "rows": rows}
 
 
@@ -228,16 +246,60 @@ def _kinds(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def _errors(tallies: tuple[Tally, ...], most: int = 12) -> list[tuple[str, str, str, int]]:
-    """(stage, status, error, count), the most frequent of each stage first."""
+def verdict_sets(suite: Sequence[Results]) -> list[dict[str, Any]]:
+    """Verdicts on labels for the page, by question set and arm; empty where no set has labels."""
+    sets = []
+    for results in suite:
+        arms = [(arm, arm.verdicts) for arm in results.arms if arm.verdicts is not None]
+        if arms:
+            sets.append(
+                {
+                    "title": results.title or results.split,
+                    "questions": results.questions,
+                    "arms": [_verdict_arm(results, arm, verdicts) for arm, verdicts in arms],
+                }
+            )
+    return sets
+
+
+def _verdict_arm(results: Results, arm: Arm, verdicts: Verdicts) -> dict[str, Any]:
+    comparison = results.comparison(arm.name)
+    cells = []
+    for name in ("accuracy", "macro_f1"):
+        found, gain = arm.measures.get(name), comparison.measures.get(name) if comparison else None
+        cells.append((number(found.mean if found else None, 3), interval(found, 3)))
+        cells.append((number(gain.mean, 3, sign=True), interval(gain, 3)) if gain else ("", ""))
+    rows = []
+    for i, one in enumerate(label_scores(verdicts)):
+        rows.append(
+            {
+                "label": one.name,
+                "place": i,
+                "counts": [f"{round(count, 2):g}" for count in verdicts.confusion[i]],
+                "questions": f"{round(one.questions, 2):g}",
+                "scores": [number(value, 3) for value in (one.precision, one.recall, one.f1)],
+            }
+        )
+    return {
+        "name": "trained" if arm.name == TRAINED else arm.name,
+        "system": arm.system,
+        "cells": cells,
+        "labels": verdicts.labels,
+        "apart": APART,
+        "rows": rows,
+    }
+
+
+def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tally, str, str, int]]:
+    """(tally, status, error, count), the most frequent of each stage first."""
     return [
-        (tally.title, status, error, count)
+        (tally, status, error, count)
         for tally in tallies
-        for (status, error), count in tally.errors.most_common(most)
+        for (status, error), count in tally.errors.most_common(max_errors)
     ]
 
 
-def _drawn(plot: Plot) -> dict[str, Any]:
+def _plot_view(plot: Plot) -> dict[str, Any]:
     return {"title": plot.title, "caption": plot.caption, "svg": Markup(plot.svg)}
 
 
@@ -245,10 +307,10 @@ def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
     agent, judge = config.models[config.training.model].path, config.models.get(config.rewards.judge)
-    weights = ", ".join(f"{name} {weight:g}" for name, weight in config.rewards.weights.items())
+    weights = ", ".join(f"{short_name(name)} {weight:g}" for name, weight in config.rewards.weights.items())
     facts = [
         ("Run folder", str(config.folder)),
-        ("System", config.system.name),
+        ("System", short_name(config.system.name)),
         ("Model", agent),
         ("Judge", judge.path if judge else "none: the scores are rules"),
         ("Reward", f"weighted mean of {weights}"),

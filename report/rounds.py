@@ -1,4 +1,4 @@
-"""The rounds of a run side by side: what each sampled, kept, learnt and was worth. Read from small files alone."""
+"""The rounds of a run side by side: sampling, selection, training and results, read from small files only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from evaluation.arms import results_path
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, TRAINED, Estimate, Results, read_results
-from evaluation.tables.comparison import p_value
+from evaluation.measures.statistics import Difference, Estimate
+from evaluation.results import BASE, TRAINED, Results, format_p_value, read_results
 from ratchet.config import Config
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.numbers import interval, number
 from report.training import LogLine, read_training_log
 from rounds.promotion import read_promotion
 from rounds.records import Promotion
@@ -22,26 +21,26 @@ from rounds.records import Promotion
 
 @dataclass(frozen=True)
 class RoundNumbers:
-    """One round. What does not exist yet is None."""
+    """The numbers of one round. A part that does not exist yet is None."""
 
     number: int
     selection: Selection | None
     losses: tuple[float, float] | None
     """Mean training loss over the first and the last tenth of the steps."""
     results: Results | None
-    """Of the split on which the round's adapter was compared with its parent."""
+    """Results on the split on which the round's adapter was compared with its parent."""
     promotion: Promotion | None
     final: str = ""
-    """The verdict on the split that is looked at once, after all rounds, where it was asked with this adapter."""
+    """The verdict on the final split, if this adapter was measured there; empty otherwise."""
 
     @property
     def base(self) -> Estimate | None:
-        """The base model's mean and interval, in the measure that promotion looks at."""
+        """The base model's mean and interval in the measure of promotion."""
         return self._measure(BASE, self.promotion.measure) if self.promotion else None
 
     @property
     def parse_rate(self) -> float | None:
-        """Of the round's adapter on that split."""
+        """The parse rate of the round's adapter on that split."""
         found = self._measure(TRAINED, "parse_rate")
         return found.mean if found else None
 
@@ -51,11 +50,12 @@ class RoundNumbers:
 
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
-    """Rounds that have anything."""
+    """The numbers of the rounds with any records."""
     return [folder.number for folder in run.rounds() if any(folder.path.iterdir())]
 
 
 def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
+    """The numbers of every round with any records, in order."""
     rounds = []
     for n in numbers_on_disk(run):
         folder = run.round(n)
@@ -82,14 +82,14 @@ def _final(config: Config, folder: RoundFolder, judged_on: str) -> str:
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
-    """Single steps are noisy: the mean of a tenth of them, at either end."""
+    """The mean loss over the first and the last tenth of the steps, since single steps are noisy."""
     values = [line.loss for line in log if line.loss is not None]
     tenth = max(1, len(values) // 10)
     return (fmean(values[:tenth]), fmean(values[-tenth:])) if values else None
 
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
-    """What the page's template lays out, where there is more than one round or a promotion to tell of."""
+    """The rows of the page's table; empty for a single round without a promotion."""
     if len(rounds) < 2 and not any(found.promotion for found in rounds):
         return []
     return [_row(found) for found in rounds]
@@ -108,7 +108,8 @@ def _row(found: RoundNumbers) -> dict[str, Any]:
         "after": number(difference.after if difference else None, digits),
         "difference": number(difference.mean if difference else None, digits, sign=True),
         "interval": interval(difference, digits),
-        "p": p_value(difference) if difference else "",
+        "p": format_p_value(difference) if difference else "",
+        "tone": tone_of(difference, promotion.measure) if promotion else "",
         "promoted": promotion.promoted if promotion else None,
         "reason": promotion.reason if promotion else "",
         "final": found.final,
@@ -116,7 +117,7 @@ def _row(found: RoundNumbers) -> dict[str, Any]:
 
 
 def _selected(selection: Selection | None) -> dict[str, Any]:
-    """In rewards: all that were sampled, and the best of each question."""
+    """Mean rewards of all sampled trajectories, and of the best of each question."""
     if selection is None:
         return {"trajectories": None, "mean": "–", "best": "–", "kept": "–"}
     known = [[r for r in choice.rewards.values() if r is not None] for choice in selection.questions]
@@ -128,3 +129,30 @@ def _selected(selection: Selection | None) -> dict[str, Any]:
         "best": number(fmean(best) if best else None, 3),
         "kept": f"{kept} of {len(selection.questions)}",
     }
+
+
+def tone_of(found: Difference | None, name: str) -> str:
+    """'good' or 'bad' for a significant difference in a measure with a better direction, else ''.
+
+    Significant: the interval excludes zero and p is below 0.05. Either alone may be chance on few questions.
+    """
+    better = BY_NAME[name].better
+    if not better or found is None or found.mean is None or not found.clear or found.p is None or found.p >= 0.05:
+        return ""
+    return "good" if (found.mean > 0) == (better == "higher") else "bad"
+
+
+def number(value: float | None, digits: int, sign: bool = False) -> str:
+    """'0.412', '+0.33' with a minus sign, not a hyphen; '–' for None."""
+    if value is None:
+        return "–"
+    value = round(value, digits) or 0.0  # no minus sign on a rounded zero
+    text = f"{value:+,.{digits}f}" if sign and value else f"{value:,.{digits}f}"
+    return text.replace("-", "−")
+
+
+def interval(found: Estimate | Difference | None, digits: int) -> str:
+    """The confidence interval as '[0.31, 0.42]'; empty without one."""
+    if found is None or found.low is None or found.high is None:
+        return ""
+    return f"[{number(found.low, digits)}, {number(found.high, digits)}]"

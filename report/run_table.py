@@ -34,7 +34,7 @@ COLUMNS = {
     "kept": pa.bool_(),
 }
 """`trajectory` is its key, `question` the question's id; `reward` and `kept` are null before selection. One column for
-each score follows, null where it is not there or cannot be told."""
+each score follows, null where it was not computed or has no value."""
 
 
 def read_run(run: str | Path | Config, round: int | None = None) -> pa.Table:

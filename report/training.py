@@ -1,4 +1,4 @@
-"""What a training left: its log, and which tokens of the trajectories on the page it learnt from."""
+"""The records of a training: its log, and the tokens with loss of the trajectories on the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TrainedRow:
     mask: bytes
     """1 for a token with loss, by position in its conversation."""
     held_out: bool
-    """Its question was held out for the dev loss: nothing was learnt from it."""
+    """Its question was held out for the dev loss: it was not trained on."""
 
 
 TrainedRows = dict[tuple[str, int], TrainedRow]
@@ -42,7 +42,7 @@ TrainedRows = dict[tuple[str, int], TrainedRow]
 
 
 def read_training_log(path: Path) -> tuple[LogLine, ...]:
-    """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are left out."""
+    """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are skipped."""
     by_step: dict[int, LogLine] = {}
     for line in read_segment(path, LogLine):
         values = {name: value for name, value in line.model_dump(exclude={"step"}).items() if _finite(value)}
@@ -80,6 +80,6 @@ def read_trained(
                     found[key, conversation_of[i].as_py()] = row
     except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
         raise UserError(
-            f"{path}: cannot read the rows ({error}); delete the file, and the next training makes it again"
+            f"{path}: cannot read the rows ({error}); delete the file, and the next training rebuilds it"
         ) from error
     return len(keys), found

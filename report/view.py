@@ -1,5 +1,6 @@
 """Trajectories as the plain data that the page's script lays out side by side.
 
+The index of all questions is read when the page is opened, the details of a question's trajectories when it is shown.
 Everything here may come from a document or a model. It goes into the page as JSON, and the script puts it there as
 text, never as markup.
 """
@@ -7,9 +8,11 @@ text, never as markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
     ModelCall,
@@ -26,41 +29,62 @@ from ratchet.records import (
     content_key,
 )
 from report.gather import Gathered, Section, spread
+from report.messages import SpanTexts, TextTable, share_texts
+from report.outcomes import OUTCOMES, outcomes_of
 from report.training import TrainedRow, TrainedRows
-from rewards.selection import counted_reward
+from rewards.selection import strict_reward
 
-MAX_OUTPUT, MAX_PASSAGE = 6_000, 1_500
-"""Characters of one output, of one passage."""
-MAX_BYTES = 12_000_000
-"""Of trajectories on one page."""
+MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
+"""Limits of characters of one output, of one passage and of one message."""
+MAX_BYTES = 24_000_000
+"""The limit of bytes of the trajectories' details on one page."""
 MAX_CHOICES = 5_000
-"""Questions in the selection's list."""
+"""The limit of questions in the selection's list."""
 
 Json = dict[str, Any]
 
 
-def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int = MAX_BYTES) -> Json:
-    """{sections, passages, choices}: what the page's script reads."""
+@dataclass(frozen=True)
+class View:
+    """What the page's script reads."""
+
+    index: Json
+    """Sections with questions and a line for each trajectory, and the selection's list."""
+    shared: Json
+    """Passages, and the texts that several questions' trajectories have."""
+    chunks: list[Json]
+    """The details of one question's trajectories in a section, in the order of its lines; `chunk` names the place."""
+
+
+def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int = MAX_BYTES) -> View:
+    """All questions, and the details of as many of them as fit in `max_bytes`."""
     passages: dict[str, Json] = {}
     choices = {choice.question_id: choice for choice in gathered.selection.questions} if gathered.selection else {}
     sections = [section for section in (gathered.sampled, gathered.evaluated) if section is not None]
-    made = [
-        _section(section, choices if section.name == "sampled" else {}, gathered.trained, weights, passages)
-        for section in sections
-    ]
-    for section in made:
-        sizes = [len(json.dumps(question)) for question in section["questions"]]
-        share = max_bytes / len(made) / max(1, sum(sizes))
-        if share < 1:
-            section["questions"] = spread(section["questions"], max(1, int(len(sizes) * share)))
-    used = {i for s in made for q in s["questions"] for run in q["runs"] for i in _passages_of(run)}
-    return {
-        "sections": made,
-        "passages": {i: passage for i, passage in passages.items() if i in used},
-        "choices": [_choice(choice, gathered.questions.get(choice.question_id)) for choice in choices.values()][
-            :MAX_CHOICES
-        ],
-    }
+    made: list[Json] = []
+    chunks: list[Json] = []
+    for section in sections:
+        of_section = choices if section.name == "sampled" else {}
+        shown, details = _section(section, of_section, gathered.trained, weights, passages)
+        sizes = [_size(chunk) for chunk in details]
+        fraction = max_bytes / len(sections) / max(1, sum(sizes))
+        kept = (
+            spread(range(len(details)), max(1, int(len(details) * fraction))) if fraction < 1 else range(len(details))
+        )
+        for i in kept:
+            shown["questions"][i]["chunk"] = len(chunks)
+            chunks.append(details[i])
+        made.append(shown)
+    used = {i for chunk in chunks for run in chunk["runs"] for i in _passages_of(run)}
+    texts = share_texts(chunks)
+    shared = {"passages": {i: passage for i, passage in passages.items() if i in used}, "texts": texts}
+    listed = [_choice(choice, gathered.questions.get(choice.question_id)) for choice in choices.values()]
+    index = {"sections": made, "choices": listed[:MAX_CHOICES], "outcomes": OUTCOMES}
+    return View(index, shared, chunks)
+
+
+def _size(chunk: Json) -> int:
+    return len(json.dumps(chunk, ensure_ascii=False).encode(errors="replace"))
 
 
 def _section(
@@ -69,22 +93,34 @@ def _section(
     trained: TrainedRows,
     weights: Mapping[str, float],
     passages: dict[str, Json],
-) -> Json:
-    questions = []
+) -> tuple[Json, list[Json]]:
+    """The section for the index, and the details of each of its questions."""
+    questions, chunks = [], []
     for question in section.questions:
         choice = choices.get(question.id)
-        runs = []
+        table = TextTable()
+        runs: list[tuple[Json, Json]] = []
         for arm, trajectory in section.trajectories[question.id]:
             scores = section.scores.get(trajectory.key, {})
             if choice is not None:
                 value = choice.rewards.get(trajectory.key)
             else:
                 given = {(s.trajectory, s.name): s for s in scores.values()}
-                value = counted_reward(question, trajectory, given, weights)
-            kept = choice is not None and trajectory.key in choice.kept
-            runs.append(_run(arm, trajectory, value, kept, scores, trained, passages))
+                value = strict_reward(question, trajectory, given, weights)
+            line = {
+                "key": trajectory.key,
+                "arm": arm,
+                "sample": trajectory.sample,
+                "status": trajectory.status,
+                "reward": value,
+                "kept": choice is not None and trajectory.key in choice.kept,
+                "outcomes": outcomes_of(question, trajectory, scores),
+                "roles": sorted({call.role for call in trajectory.model_calls}),
+            }
+            messages = section.messages.get(trajectory.key, ())
+            runs.append((line, _run(trajectory, scores, trained, passages, messages, table)))
         if section.name == "sampled":
-            runs.sort(key=lambda run: (not run["kept"], -(run["reward"] if run["reward"] is not None else -1.0)))
+            runs.sort(key=lambda run: (not run[0]["kept"], -(-1.0 if run[0]["reward"] is None else run[0]["reward"])))
         questions.append(
             {
                 "id": question.id,
@@ -97,20 +133,21 @@ def _section(
                 "gold": list(question.gold_ids),
                 "kept": len(choice.kept) if choice else None,
                 "reason": choice.reason if choice else "",
-                "runs": runs,
+                "chunk": None,
+                "runs": [line for line, _ in runs],
             }
         )
-    return {"name": section.name, "title": section.title, "total": section.total, "questions": questions}
+        chunks.append({"runs": [detail for _, detail in runs], "texts": table.texts})
+    return {"name": section.name, "title": section.title, "total": section.total, "questions": questions}, chunks
 
 
 def _run(
-    arm: str,
     trajectory: Trajectory,
-    value: float | None,
-    kept: bool,
     scores: Mapping[str, Score],
     trained: TrainedRows,
     passages: dict[str, Json],
+    messages: Sequence[SpanTexts],
+    table: TextTable,
 ) -> Json:
     rows = {i: trained.get((trajectory.key, i)) for i in range(len(trajectory.conversations))}
     support = [_passage(passage, passages) for passage in trajectory.passages]
@@ -119,26 +156,31 @@ def _run(
         if isinstance(event, Search | ToolCall | Recall):
             read |= {passage.id: _passage(passage, passages) for passage in event.passages}
     return {
-        "key": trajectory.key,
-        "arm": arm,
-        "sample": trajectory.sample,
         "policy": trajectory.policy,
-        "status": trajectory.status,
         "error": cut(trajectory.error, 1_000),
         "answer": cut(trajectory.answer, MAX_OUTPUT),
         "explanation": cut(trajectory.explanation, MAX_OUTPUT),
         "turns": [_turn(turn, read) for turn in trajectory.turns],
         "stopped": cut(trajectory.stopped, 1_000),
-        "reward": value,
-        "kept": kept,
         "scores": [
-            {"name": s.name, "value": s.value, "reason": s.reason, "unparsed": s.unparsed, "verdicts": len(s.verdicts)}
+            {
+                "name": short_name(s.name),
+                "value": s.value,
+                "reason": s.reason,
+                "unparsed": s.unparsed,
+                "verdicts": len(s.verdicts),
+            }
             for s in scores.values()
         ],
         "seconds": trajectory.seconds,
         "events": [_event(event, rows, trajectory.conversations, passages) for event in trajectory.events],
         "conversations": [
-            {"role": c.role, "trainable": c.trainable, "retokenised": c.retokenised, "spans": _spans(c, rows[i])}
+            {
+                "role": c.role,
+                "trainable": c.trainable,
+                "retokenised": c.retokenised,
+                "spans": _spans(c, rows[i], messages[i] if i < len(messages) else (), table),
+            }
             for i, c in enumerate(trajectory.conversations)
         ],
         "support": support,
@@ -146,7 +188,7 @@ def _run(
 
 
 def _expected(question: Question) -> list[str]:
-    """What is right, for the reader: a choice among answers with its text."""
+    """The expected answers; the label of a choice with its text."""
     if question.label is not None:
         right = next(label for label in question.labels if label.name == question.label)
         return [f"{right.name}: {right.meaning}" if right.meaning and not right.stance else right.name]
@@ -154,7 +196,7 @@ def _expected(question: Question) -> list[str]:
 
 
 def _turn(turn: Turn, read: Mapping[str, str]) -> Json:
-    """`read`: what the trajectory met, by passage id."""
+    """A turn of a debate; `read` maps passage ids to names in the page's table."""
     return {
         "round": turn.round,
         "speaker": turn.speaker,
@@ -213,6 +255,9 @@ def _event(
         return {
             "kind": "model",
             "role": event.role,
+            "conversation": event.conversation,
+            "start": event.start,
+            "end": event.end,
             "text": cut(event.text, MAX_OUTPUT),
             "parse": event.parse,
             "error": cut(event.error, 1_000),
@@ -236,7 +281,7 @@ def _hits(found: tuple[Passage, ...], passages: dict[str, Json]) -> list[list[An
 def _passage(passage: Passage, passages: dict[str, Json]) -> str:
     """Put a passage in the table that all trajectories share; its name there, which is its id.
 
-    What the web says under one id may change from one search to the next: then each text has a name of its own.
+    The text of a web page with one id may change between searches: then each text has its own name.
     """
     made = {"title": passage.title, "document": passage.document_id, "text": cut(passage.text, MAX_PASSAGE)}
     name = passage.id
@@ -250,16 +295,16 @@ def _passages_of(run: Json) -> set[str]:
     return {*run["support"], *(hit for event in run["events"] for hit, _ in event.get("hits", ()))}
 
 
-def _spans(conversation: Conversation, row: TrainedRow | None) -> list[list[Any]]:
-    """[kind, tokens] runs of a conversation: its authors, and for sampled tokens what became of them."""
-    runs: list[list[Any]] = []
-    for span in conversation.spans:
-        kind = _span_kind(span, row)
-        if runs and runs[-1][0] == kind:
-            runs[-1][1] += span.end - span.start
-        else:
-            runs.append([kind, span.end - span.start])
-    return runs
+def _spans(conversation: Conversation, row: TrainedRow | None, texts: SpanTexts, table: TextTable) -> list[list[Any]]:
+    """[kind, tokens, pieces of text] of each span: its author, or for sampled tokens whether they were trained on."""
+    return [
+        [
+            _span_kind(span, row),
+            span.end - span.start,
+            [table.place(cut(piece, MAX_MESSAGE)) for piece in texts[i]] if texts else None,
+        ]
+        for i, span in enumerate(conversation.spans)
+    ]
 
 
 def _span_kind(span: Span, row: TrainedRow | None) -> str:
@@ -286,7 +331,7 @@ def _choice(choice: QuestionChoice, question: Question | None) -> Json:
 
 
 def cut(text: str | None, limit: int) -> str:
-    """At most `limit` characters, saying how many are left out."""
+    """At most `limit` characters, with the number of characters that are cut."""
     if text is None or len(text) <= limit:
         return text or ""
     return f"{text[:limit]} … [{len(text) - limit} more characters]"

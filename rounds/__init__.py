@@ -1,1 +1,1 @@
-"""The loop over rounds: what is done and left, what links to what, and which adapter goes on."""
+"""The loop over rounds: what is done and left, what each stage depends on, and which adapter is promoted."""

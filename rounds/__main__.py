@@ -9,18 +9,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ratchet.command import add_phase_argument, config_of, config_parser, run_command
+from ratchet.command import add_phase_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import open_run
 from ratchet.subcommands import Subcommand, run_subcommand
+from rounds.records import StageId
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
+    """Run `python -m rounds`."""
     run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
 
 
 def promote(words: Sequence[str], prog: str) -> None:
+    """Decide whether a round's adapter takes its parent's place."""
     parser = config_parser(prog, "Evaluate base, parent and candidate on dev, and decide whether the candidate stands.")
     parser.add_argument("--round", type=int, required=True, help="the round whose adapter is the candidate")
     add_phase_argument(parser)
@@ -29,12 +32,17 @@ def promote(words: Sequence[str], prog: str) -> None:
     from rounds import promotion
 
     run = open_run(config)
-    if arguments.phase == "sample":
-        return promotion.sample_arms(config, run, arguments.round)
-    print(promotion.promote(config, run, arguments.round, sampled=arguments.phase == "score").reason)
+    sampling, deciding = arguments.phase != "score", arguments.phase != "sample"
+    first: tuple[StageId, ...] = ("promote.sample",) if sampling else ()
+    second: tuple[StageId, ...] = ("promote",) if deciding else ()
+    with recorded_stages(config, *first, *second, number=arguments.round, adapter=run.round(arguments.round).adapter):
+        if not deciding:
+            return promotion.sample_arms(config, run, arguments.round)
+        print(promotion.promote(config, run, arguments.round, sampled=not sampling).reason)
 
 
 def trace(words: Sequence[str], prog: str) -> None:
+    """Print one question's way through every round."""
     parser = config_parser(prog, "Follow one question through every round: sampled, scored, kept, trained.")
     parser.add_argument("question", help="the question's id")
     arguments = parser.parse_args(words)

@@ -1,7 +1,7 @@
-"""What a stage reads and leaves, and its digest: equal content, equal digest, wherever it lies.
+"""What a stage reads and writes, and its digest: equal content has an equal digest, wherever it lies.
 
 A file's digest is computed once and kept with its size and time of change (`.digests.json` in the run folder), so
-looking again at gigabytes costs a stat a file.
+checking gigabytes again costs one stat per file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Protocol
 from evaluation.arms import read_arms
 from inference.adapters import WEIGHTS, adapter_digest
 from questions.load import load_split
-from ratchet.config import IndexConfig, SplitConfig
+from ratchet.config import IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
+from retrieval.index import NoIndex
 from retrieval.layout import MANIFEST, read_manifest
 from sampling.store import TrajectoryStore
 
@@ -32,11 +33,11 @@ class Digests:
         self._known: dict[str, list[int | str]] = {}
         self._fresh = False
         self._questions: dict[tuple[SplitConfig, int], str] = {}
-        with contextlib.suppress(OSError, ValueError):  # a memory that cannot be read is made anew
+        with contextlib.suppress(OSError, ValueError):  # a file that cannot be read is rebuilt
             self._known = dict(json.loads(self.path.read_bytes()))
 
     def file(self, path: Path) -> str | None:
-        """None where there is no such file."""
+        """The digest of a file; None where there is no such file."""
         try:
             status = path.stat()
         except OSError:
@@ -63,13 +64,15 @@ class Digests:
 
 
 class Artefact(Protocol):
+    """Something that a stage reads or writes."""
+
     def digest(self, digests: Digests) -> str | None:
-        """Of its content; None where it is not there."""
+        """The digest of its content; None where it does not exist."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """Something that is a digest, or small enough to make one of at once."""
+class FixedDigest:
+    """A digest that is known already, such as one of settings."""
 
     value: str
 
@@ -91,10 +94,14 @@ class Questions:
 
 @dataclass(frozen=True)
 class Index:
+    """A search index."""
+
     config: IndexConfig
 
     def digest(self, digests: Digests) -> str | None:
         """A search server's index is known by its address alone: what is behind it is checked as it answers."""
+        if is_missing(self.config):
+            return NoIndex.digest
         if self.config.url is not None:
             return content_key("served", self.config.url, self.config.served_name)
         if self.config.kind == "hybrid":
@@ -107,6 +114,8 @@ class Index:
 
 @dataclass(frozen=True)
 class File:
+    """One file."""
+
     path: Path
 
     def digest(self, digests: Digests) -> str | None:
@@ -114,7 +123,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Lines:
+class JsonlFiles:
     """The JSONL files of a folder, by patterns below it."""
 
     folder: Path

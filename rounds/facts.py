@@ -1,4 +1,4 @@
-"""Counts and measures of a finished stage, from the small files that it left."""
+"""Counts and measures of a finished stage, from the small files that it wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from evaluation.results import BASE, PARENT, TRAINED, read_results
 from ratchet.files import count_lines
 from ratchet.records import Selection
-from rounds.artefacts import Adapter, Arms, Artefact, File, Lines
+from rounds.artefacts import Adapter, Arms, Artefact, File, JsonlFiles
 from rounds.records import Promotion
 from rounds.stages import Stage
 
@@ -20,34 +20,35 @@ SENTENCES = ("reason", "verdict")
 
 
 def facts_of(stage: Stage) -> dict[str, Any]:
-    """Worth reading in the ledger, and nothing that it depends on."""
-    return facts(stage.writes)
+    """Facts of a finished stage for readers of the ledger; no stage depends on them."""
+    return collect_facts(stage.writes)
 
 
-def facts(left: Mapping[str, Artefact]) -> dict[str, Any]:
+def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
+    """Counts and measures of artefacts, by name."""
     found: dict[str, Any] = {}
-    for name, artefact in left.items():
-        if name == "trajectories" and isinstance(artefact, Lines | Arms):
+    for name, artefact in writes.items():
+        if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
             found["trajectories"] = count_lines(artefact.files())
         elif name == "adapter" and isinstance(artefact, Adapter):
-            found |= _training(artefact.folder)
+            found |= _training_facts(artefact.folder)
         elif isinstance(artefact, File) and artefact.path.exists():
-            found |= _of_file(name, artefact.path)
+            found |= _file_facts(name, artefact.path)
     return found
 
 
-def _of_file(name: str, path: Path) -> dict[str, Any]:
+def _file_facts(name: str, path: Path) -> dict[str, Any]:
     if name == "selection":
-        return _selection(path)
+        return _selection_facts(path)
     if name == "promotion":
         promotion = Promotion.model_validate_json(path.read_bytes())
         return {"promoted": promotion.promoted, "reason": promotion.reason}
     if name == "evaluation":
-        return _results(path)
+        return _result_facts(path)
     return {}
 
 
-def _selection(path: Path) -> dict[str, Any]:
+def _selection_facts(path: Path) -> dict[str, Any]:
     selection = Selection.model_validate_json(path.read_bytes())
     rewards = [value for choice in selection.questions for value in choice.rewards.values() if value is not None]
     return {
@@ -58,7 +59,7 @@ def _selection(path: Path) -> dict[str, Any]:
     }
 
 
-def _training(folder: Path) -> dict[str, Any]:
+def _training_facts(folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((folder / "training.json").read_bytes())
     return {
         "rows": facts["rows"]["train"],
@@ -68,7 +69,7 @@ def _training(folder: Path) -> dict[str, Any]:
     }
 
 
-def _results(path: Path) -> dict[str, Any]:
+def _result_facts(path: Path) -> dict[str, Any]:
     results = read_results(path)
     assert results is not None
     means = {name: arm.measures[results.primary].mean for name in (BASE, PARENT, TRAINED) if (arm := results.arm(name))}

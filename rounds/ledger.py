@@ -1,6 +1,6 @@
 """runs/X/ledger.jsonl: a line for every stage that was finished; of a stage's lines the last one counts.
 
-A stage is done when its line is there and what it read and left is still on disk as the line says, so a finished run
+A stage is done when its line is there and what it read and wrote is still on disk as the line says, so a finished run
 is gone through in a moment, without a model or a server.
 """
 
@@ -18,7 +18,7 @@ from rounds.facts import facts_of
 from rounds.records import Entry, StageKey
 from rounds.stages import Stage
 
-Latest = Mapping[StageKey, Entry]
+LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""
 
 
@@ -27,18 +27,19 @@ def read_ledger(run: RunFolder) -> list[Entry]:
     return list(read_segment(run.ledger, Entry))
 
 
-def latest(run: RunFolder) -> dict[StageKey, Entry]:
+def latest_entries(run: RunFolder) -> dict[StageKey, Entry]:
+    """The last entry of each stage, which is the one that counts."""
     return {entry.key: entry for entry in read_ledger(run)}
 
 
 def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str, str]:
-    """By name, of what is there."""
+    """Digests by name, of the artefacts that exist."""
     found = {name: artefact.digest(digests) for name, artefact in artefacts.items()}
     return {name: digest for name, digest in found.items() if digest is not None}
 
 
 @dataclass(frozen=True)
-class Due:
+class RunReason:
     """Why a stage has to be run."""
 
     reason: str
@@ -46,20 +47,20 @@ class Due:
     """Whether it was done before, and that no longer counts."""
 
 
-def to_do(stage: Stage, known: Latest, digests: Digests) -> Due | None:
-    """None where the stage is done. A stage that leaves nothing is run for what it shows."""
+def reason_to_run(stage: Stage, known: LatestEntries, digests: Digests) -> RunReason | None:
+    """Why a stage has to run; None where it is done. A stage without outputs runs for what it prints."""
     entry = known.get(stage.key)
     if entry is None or not stage.writes or stage.writes.keys() != entry.outputs.keys():
-        return Due("not done yet", again=False)
+        return RunReason("not done yet", again=False)
     if changed := _changed(entry.inputs, digests_of(stage.reads, digests)):
-        return Due(f"made of other {changed}", again=True)
-    if changed := broken(stage, entry, digests):
-        return Due(f"{changed} changed since it was done", again=True)
+        return RunReason(f"its input changed: {changed}", again=True)
+    if changed := changed_outputs(stage, entry, digests):
+        return RunReason(f"{changed} changed since it was done", again=True)
     return None
 
 
-def broken(stage: Stage, entry: Entry, digests: Digests) -> str:
-    """What the stage left and is no longer as it left it; empty where all is."""
+def changed_outputs(stage: Stage, entry: Entry, digests: Digests) -> str:
+    """The names of a stage's outputs that changed since it was done, as a text; empty where none did."""
     return _changed(entry.outputs, digests_of(stage.writes, digests))
 
 
@@ -67,8 +68,8 @@ def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return " and ".join(sorted(name for name in {*old, *new} if old.get(name) != new.get(name)))
 
 
-def earlier_looks(stage: Stage, inputs: Mapping[str, str], known: Latest) -> list[int]:
-    """Before a stage that tests: the other rounds whose adapters the same questions were tested with."""
+def earlier_test_rounds(stage: Stage, inputs: Mapping[str, str], known: LatestEntries) -> list[int]:
+    """The other rounds whose adapters were tested on the same questions; empty for a stage that does not test."""
     if stage.id not in ("test.sample", "test"):
         return []
     return [
@@ -78,10 +79,10 @@ def earlier_looks(stage: Stage, inputs: Mapping[str, str], known: Latest) -> lis
     ]
 
 
-def record(
+def record_stage(
     run: RunFolder, stage: Stage, inputs: dict[str, str], began: datetime, seconds: float, digests: Digests
 ) -> Entry:
-    """Write down that a stage was finished; `inputs` are the digests from before it ran."""
+    """Record that a stage was finished; `inputs` are the digests from before it ran."""
     entry = Entry(
         round=stage.round,
         stage=stage.id,

@@ -1,4 +1,4 @@
-"""Whether a round's adapter takes its parent's place: it has to be better on dev, by a test paired by question.
+"""Whether a round's adapter replaces its parent: it has to be better on dev, by a test paired by question.
 
 The parent is the adapter that the round sampled with, at first the base model. What was decided stays decided: the
 next rounds are built on it.
@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from evaluation.arms import evaluate, results_path, run_arms
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, PARENT, TRAINED, Difference, Results, compare
+from evaluation.measures.statistics import Difference
+from evaluation.results import BASE, PARENT, TRAINED, Results, compare
 from inference.adapters import adapter_digest
 from questions.load import load_questions
 from ratchet.config import Config
@@ -18,18 +19,17 @@ from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.records import Promotion
-from rounds.settings import rounds_of
 
 SPLIT = "dev"
 
 
 def read_promotion(folder: RoundFolder) -> Promotion | None:
-    """What was decided on a round; None before."""
+    """The decision on a round; None before there is one."""
     return read_record(folder.promotion, Promotion, "delete it, and `python selftrain.py` decides again")
 
 
 def read_promotions(run: RunFolder) -> list[Promotion]:
-    """What was decided, in the order of the rounds."""
+    """The decisions, in the order of the rounds."""
     return [promotion for folder in run.rounds() if (promotion := read_promotion(folder)) is not None]
 
 
@@ -72,16 +72,16 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
     parent_digest = adapter_digest(parent) if parent else BASE
     if not kept_any(folder):
         reason = "No candidate: nothing that the round sampled was worth keeping."
-        return _write(folder, _none(number, parent_digest, reason))
+        return _write_promotion(folder, _no_candidate(number, parent_digest, reason))
     candidate = adapter_digest(folder.adapter)
     found, path = read_promotion(folder), results_path(folder, config, SPLIT)
     if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
         return found
-    [results] = evaluate(_plain(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
+    [results] = evaluate(_without_baselines(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
     difference = _against_parent(config, results, parent is not None)
-    promoted, reason = decide(difference, rounds_of(config).level, results.primary)
+    promoted, reason = decide(difference, config.rounds.level, results.primary)
     base = results.arms[0].measures.get(results.primary)
-    return _write(
+    return _write_promotion(
         folder,
         Promotion(
             round=number,
@@ -100,11 +100,11 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
 def sample_arms(config: Config, run: RunFolder, number: int) -> None:
     """Run base, parent and candidate on dev, and score nothing: before the judge's server takes the agents' place."""
     folder, origin = run.round(number), last_promoted(run, before=number)
-    run_arms(_plain(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
+    run_arms(_without_baselines(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
 
 
-def _plain(config: Config) -> Config:
-    """Without baselines: they take no part in choosing."""
+def _without_baselines(config: Config) -> Config:
+    """The config without baselines, which take no part in choosing."""
     evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}})
     return config.model_copy(update={"evaluation": evaluation})
 
@@ -118,7 +118,7 @@ def _against_parent(config: Config, results: Results, has_parent: bool) -> Diffe
     return comparison.measures.get(results.primary, Difference(n=0))
 
 
-def _none(number: int, parent: str, reason: str) -> Promotion:
+def _no_candidate(number: int, parent: str, reason: str) -> Promotion:
     return Promotion(
         round=number,
         candidate="",
@@ -132,6 +132,6 @@ def _none(number: int, parent: str, reason: str) -> Promotion:
     )
 
 
-def _write(folder: RoundFolder, promotion: Promotion) -> Promotion:
+def _write_promotion(folder: RoundFolder, promotion: Promotion) -> Promotion:
     write_json(folder.promotion, promotion.model_dump(mode="json"))
     return promotion

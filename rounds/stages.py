@@ -1,4 +1,4 @@
-"""The stages of a run as data: the command of each, what it reads and leaves, and the models that it asks.
+"""The stages of a run as data: the command of each, what it reads and writes, and the models that it calls.
 
 Every command is one that a user can type or a job can run. A stage whose models have no address is put under
 `python -m inference serve`, which has the servers up while it runs and no longer: training finds the GPU free, and
@@ -8,28 +8,29 @@ agents and judge are never up together unless one stage asks both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
-from agents.core.registry import models_of
+from agents.core.system import load_system, models_of
 from evaluation.arms import results_path, split_of, splits_of
-from inference.addresses import needs_server
-from ratchet.config import JUDGED_SCORES, Config, load_members
+from inference.engines import needs_server
+from ratchet.config import Config, PluginConfig, SystemConfig, is_missing, load_members
+from ratchet.packages import ROOT, module_name, script_arguments
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder
-from rounds.artefacts import Adapter, Arms, Artefact, File, Index, Known, Lines, Questions
+from retrieval.sources.plugin import load_source
+from rewards.reward import judge_of, load_reward
+from rounds.artefacts import Adapter, Arms, Artefact, File, FixedDigest, Index, JsonlFiles, Questions
 from rounds.promotion import SPLIT, kept_any, last_promoted
 from rounds.records import StageId, StageKey
-from rounds.settings import rounds_of
 
-TRAIN = str(Path(__file__).parents[1] / "train.py")
-DDP = str(Path(__file__).parents[1] / "configs" / "accelerate" / "ddp.yaml")
+TRAIN = script_arguments("train")
+DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
-MeasuringId = Literal["promote", "evaluate", "test"]
-SAMPLING: dict[MeasuringId, StageId] = {
+EvaluationId = Literal["promote", "evaluate", "test"]
+SAMPLING_STAGES: dict[EvaluationId, StageId] = {
     "promote": "promote.sample",
     "evaluate": "evaluate.sample",
     "test": "test.sample",
@@ -39,6 +40,8 @@ SAMPLING: dict[MeasuringId, StageId] = {
 
 @dataclass(frozen=True)
 class Stage:
+    """One step of a run: its command, and what the command reads and writes."""
+
     round: int
     id: StageId
     command: tuple[str, ...]
@@ -59,7 +62,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ExperimentRun:
     """A config as its user gave it, and where it is run."""
 
     config: Config
@@ -92,37 +95,37 @@ class Experiment:
     def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
         """(those of the models that need a server, the command with their servers around it)."""
         served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
-        serve = (*MODULE, "inference", "serve", *self.arguments, "--models", ",".join(served), "--")
+        serve = (*MODULE, module_name("inference"), "serve", *self.arguments, "--models", ",".join(served), "--")
         return served, (*serve, *command) if served else command
 
 
-def stages_of(experiment: Experiment) -> Iterator[Stage]:
+def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
     """All stages in order. What a stage is depends on what was decided before it (which adapter samples, whether
     there is one to promote), so run each before asking for the next; for those that are asked for ahead of that, no
     more promotions and a candidate in every round are taken for granted."""
-    count, run = rounds_of(experiment.config).count, experiment.run
+    count, run = experiment.config.rounds.count, experiment.run
     if experiment.config.members:
         yield from _shared_round(experiment)
         return
     if count == 1:
-        yield from before_training(experiment, 1, None)
-        yield training(experiment, 1, None)
-        yield from evaluating(experiment, 1, with_adapter=True)
-        yield reporting(experiment, 1)
+        yield from stages_before_training(experiment, 1, None)
+        yield training_stage(experiment, 1, None)
+        yield from evaluation_stages(experiment, 1, with_adapter=True)
+        yield report_stage(experiment, 1)
         return
     for number in range(1, count + 1):
         origin = last_promoted(run, before=number)
-        yield from before_training(experiment, number, origin)
+        yield from stages_before_training(experiment, number, origin)
         has_candidate = kept_any(run.round(number))
         if has_candidate:
-            yield training(experiment, number, origin)
-        yield from promoting(experiment, number, origin, has_candidate)
+            yield training_stage(experiment, number, origin)
+        yield from promotion_stages(experiment, number, origin, has_candidate)
     best = last_promoted(run, before=count + 1)
-    yield from evaluating(experiment, best or count, with_adapter=best is not None, id="test")
-    yield reporting(experiment, count)
+    yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
+    yield report_stage(experiment, count)
 
 
-def before_training(experiment: Experiment, number: int, origin: int | None) -> list[Stage]:
+def stages_before_training(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
     """Index (in the first round), sample, score and select. `origin`: the round whose adapter samples, if any does."""
     config, folder = experiment.config, experiment.run.round(number)
     at = (*experiment.arguments, "--round", str(number))
@@ -130,49 +133,60 @@ def before_training(experiment: Experiment, number: int, origin: int | None) -> 
     index: dict[str, Artefact] = {"index": Index(config.index)}
     questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
     sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
-    trajectories: dict[str, Artefact] = {"trajectories": Lines(folder.trajectories)}
-    empty = () if rounds_of(config).count == 1 else ("--may-be-empty",)
-    sample = (*MODULE, "sampling", *at, *(("--adapter", str(adapter)) if adapter else ()))
+    trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
+    empty = () if config.rounds.count == 1 else ("--may-be-empty",)
+    sample = (*MODULE, module_name("sampling"), *at, *(("--adapter", str(adapter)) if adapter else ()))
     stages = [
         experiment.stage(
-            number, "sample", sample, {**questions, **index, **sampled_by}, trajectories, models_of([config.system])
+            number,
+            "sample",
+            sample,
+            {**questions, **index, **sampled_by, **_outside_code(config, [config.system])},
+            trajectories,
+            models_of([config.system]),
         ),
         experiment.stage(
             number,
             "score",
-            (*MODULE, "rewards", *at, *empty),
-            {**questions, **trajectories, "config": _settings(config, "rewards")},
-            {"scores": Lines(folder.scores), "selection": File(folder.selection)},
+            (*MODULE, module_name("rewards"), *at, *empty),
+            {
+                **questions,
+                **trajectories,
+                "config": _settings(config, "rewards"),
+                **_outside_code(config, scores=config.rewards.weights),
+            },
+            {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)},
             judge_of(config, config.rewards.weights),
         ),
     ]
-    if number > 1 or config.index.url is not None:  # a search server's index was built where the server runs
+    # A search server's index was built where the server runs.
+    if number > 1 or is_missing(config.index) or config.index.url is not None:
         return stages
-    documents = Known(content_key("documents", config.index.model_dump(mode="json")))
-    build = (*MODULE, "index_build", *experiment.arguments)
+    documents = FixedDigest(content_key("documents", config.index.model_dump(mode="json")))
+    build = (*MODULE, module_name("index_build"), *experiment.arguments)
     return [experiment.stage(number, "index", build, {"documents": documents}, index), *stages]
 
 
-def training(experiment: Experiment, number: int, origin: int | None) -> Stage:
+def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -> Stage:
     """`origin`: the round whose adapter is trained on, if any is."""
     config, folder = experiment.config, experiment.run.round(number)
-    start = experiment.run.round(origin).adapter if origin and rounds_of(config).start == "promoted" else None
+    start = experiment.run.round(origin).adapter if origin and config.rounds.start == "promoted" else None
     command = (*_trainer(experiment), *experiment.arguments, "--round", str(number))
     reads: dict[str, Artefact] = {}
     for name, member in load_members(config).items():
         one = RoundFolder(member.folder / folder.path.name) if name else folder
         reads |= {f"{name} selection".strip(): File(one.selection)}
-        reads |= {f"{name} trajectories".strip(): Lines(one.trajectories)}
+        reads |= {f"{name} trajectories".strip(): JsonlFiles(one.trajectories)}
     if start:
         command, reads = (*command, "--from", str(start)), {**reads, "adapter": Adapter(start)}
     writes: dict[str, Artefact] = {"rows": File(folder.rows), "adapter": Adapter(folder.adapter)}
     return experiment.stage(number, "train", command, reads, writes)
 
 
-def promoting(experiment: Experiment, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
+def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
     """The decision on a round's adapter; where the round has none, its record."""
     config, folder = experiment.config, experiment.run.round(number)
-    command = (*MODULE, "rounds", "promote", *experiment.arguments, "--round", str(number))
+    command = (*MODULE, module_name("rounds"), "promote", *experiment.arguments, "--round", str(number))
     decision: dict[str, Artefact] = {"promotion": File(folder.promotion)}
     if not has_candidate:
         return [experiment.stage(number, "promote", command, {"selection": File(folder.selection)}, decision)]
@@ -186,10 +200,12 @@ def promoting(experiment: Experiment, number: int, origin: int | None, has_candi
     writes = {"evaluation": File(results_path(folder, config, SPLIT)), **decision}
     # No settings are read: what was decided stays decided, for the next rounds are built on it.
     agents = models_of([config.system])
-    return _measuring(experiment, number, "promote", command, (SPLIT,), agents, reads, writes)
+    return _one_or_two_stages(experiment, number, "promote", command, (SPLIT,), agents, reads, writes)
 
 
-def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: MeasuringId = "evaluate") -> list[Stage]:
+def evaluation_stages(
+    experiment: ExperimentRun, number: int, with_adapter: bool, id: EvaluationId = "evaluate"
+) -> list[Stage]:
     """Base against the round's adapter on what the config evaluates; without one, the base alone."""
     config, folder = experiment.config, experiment.run.round(number)
     splits = tuple(splits_of(config))
@@ -199,32 +215,35 @@ def evaluating(experiment: Experiment, number: int, with_adapter: bool, id: Meas
         "config": _settings(config, "rewards", "evaluation"),
     }
     reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
+    systems = [config.system, *config.evaluation.baselines.values()]
+    reads |= _outside_code(config, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)
-    command = (*MODULE, "evaluation", *experiment.arguments, "--round", str(number), *which)
+    command = (*MODULE, module_name("evaluation"), *experiment.arguments, "--round", str(number), *which)
     writes: dict[str, Artefact] = {
         "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
             results_path(folder, config, split)
         )
         for split in splits
     }
-    agents = models_of([config.system, *config.evaluation.baselines.values()])
-    return _measuring(experiment, number, id, command, splits, agents, reads, writes)
+    agents = models_of(systems)
+    return _one_or_two_stages(experiment, number, id, command, splits, agents, reads, writes)
 
 
-def reporting(experiment: Experiment, number: int) -> Stage:
+def report_stage(experiment: ExperimentRun, number: int) -> Stage:
+    """The report over every round so far."""
     records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
     reads: dict[str, Artefact] = {
-        "records": Lines(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
+        "records": JsonlFiles(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
         "config": _settings(experiment.config, "rewards", "evaluation", "rounds"),
     }
-    command = (*MODULE, "report", *experiment.arguments, "--round", str(number))
+    command = (*MODULE, module_name("report"), *experiment.arguments, "--round", str(number))
     return experiment.stage(number, "report", command, reads, {"report": File(experiment.run.report)})
 
 
-def _measuring(
-    experiment: Experiment,
+def _one_or_two_stages(
+    experiment: ExperimentRun,
     number: int,
-    id: MeasuringId,
+    id: EvaluationId,
     command: tuple[str, ...],
     splits: tuple[str, ...],
     agents: set[str],
@@ -233,57 +252,67 @@ def _measuring(
 ) -> list[Stage]:
     """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together."""
     judge = judge_of(experiment.config, experiment.config.evaluation.scores)
-    if not apart(experiment.config, agents, judge):
+    if not judge_runs_apart(experiment.config, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     answers: dict[str, Artefact] = {"trajectories": Arms(experiment.run.round(number), splits)}
     return [
-        experiment.stage(number, SAMPLING[id], (*command, "--phase", "sample"), reads, answers, agents),
+        experiment.stage(number, SAMPLING_STAGES[id], (*command, "--phase", "sample"), reads, answers, agents),
         experiment.stage(number, id, (*command, "--phase", "score"), {**reads, **answers}, writes, judge),
     ]
 
 
-def _shared_round(experiment: Experiment) -> list[Stage]:
+def _shared_round(experiment: ExperimentRun) -> list[Stage]:
     """Every member up to its selection, in its own run folder; the adapter; every member's tasks with that adapter."""
     members = load_members(experiment.config)
     adapter = experiment.run.round(1).adapter
     stages: list[Stage] = []
     for name, member in members.items():
-        own = Experiment(member, ("--config", experiment.config.members[name]), member=name)
-        stages += before_training(own, 1, None)
-    stages.append(training(experiment, 1, None))
+        own = ExperimentRun(member, ("--config", experiment.config.members[name]), member=name)
+        stages += stages_before_training(own, 1, None)
+    stages.append(training_stage(experiment, 1, None))
     tables: dict[str, Artefact] = {}
     for name, member in members.items():
         below = member.model_copy(update={"run": f"{experiment.config.run}/{name}"})
         arguments = ("--config", experiment.config.members[name], "--set", f"run={below.run}")
-        own = Experiment(below, arguments, member=name)
-        for stage in evaluating(own, 1, with_adapter=True):
+        own = ExperimentRun(below, arguments, member=name)
+        for stage in evaluation_stages(own, 1, with_adapter=True):
             reads = {**stage.reads, "adapter": Adapter(adapter)}
             stages.append(replace(stage, command=(*stage.command, "--adapter", str(adapter)), reads=reads))
             tables |= {f"{name} {what}": artefact for what, artefact in stage.writes.items()}
-    compare = (*MODULE, "evaluation", "members", *experiment.arguments, "--round", "1")
+    compare = (*MODULE, module_name("evaluation"), "members", *experiment.arguments, "--round", "1")
     return [*stages, experiment.stage(1, "compare", compare, tables, {})]
 
 
-def judge_of(config: Config, names: Iterable[str]) -> set[str]:
-    """The model that gives these scores, if any is judged."""
-    return {config.rewards.judge} if JUDGED_SCORES & set(names) else set()
-
-
-def apart(config: Config, agents: set[str], judge: set[str]) -> bool:
+def judge_runs_apart(config: Config, agents: set[str], judge: set[str]) -> bool:
     """Whether judging has a server of its own, which is not to be up beside the agents'."""
     return not judge <= agents and any(needs_server(name, config.models[name]) for name in agents | judge)
 
 
-def _settings(config: Config, *sections: str) -> Known:
+def _settings(config: Config, *sections: str) -> FixedDigest:
     """The sections that may change on a run and that a stage depends on."""
-    return Known(content_key("settings", config.model_dump(mode="json", include=set(sections))))
+    return FixedDigest(content_key("settings", config.model_dump(mode="json", include=set(sections))))
 
 
-def _trainer(experiment: Experiment) -> tuple[str, ...]:
+def _outside_code(
+    config: Config, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
+) -> dict[str, Artefact]:
+    """The digests of the code outside our tree that a stage runs: the stage is run again when that code changes.
+
+    `systems` use the config's sources.
+    """
+    digests = {name: reward.version for name in scores if (reward := load_reward(name)).is_outside}
+    digests |= {system.name: digest for system in systems if (digest := load_system(system).digest)}
+    for name, source in config.sources.items() if systems else ():
+        if isinstance(source, PluginConfig):
+            digests[f"sources.{name}"] = load_source(name, source)[0].digest
+    return {"code": FixedDigest(content_key("code", digests))} if digests else {}
+
+
+def _trainer(experiment: ExperimentRun) -> tuple[str, ...]:
     """What runs train.py. One process needs no launcher, which would not pass a signal on to it."""
     launch = (*MODULE, "accelerate.commands.launch", "--config_file")
     if experiment.accelerate is not None:
-        return (*launch, experiment.accelerate, TRAIN)
+        return (*launch, experiment.accelerate, *TRAIN)
     if experiment.processes is not None:
-        return (*launch, DDP, "--num_processes", str(experiment.processes), TRAIN)
-    return (sys.executable, TRAIN)
+        return (*launch, DDP, "--num_processes", str(experiment.processes), *TRAIN)
+    return (sys.executable, *TRAIN)

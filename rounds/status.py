@@ -1,6 +1,6 @@
 """Where a run is: what is done, how far the stage is that is not, what was promoted, what is left.
 
-Made from the run folder alone: nothing is written and no model is opened.
+Read from the run folder alone: nothing is written and no model is opened.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from evaluation.arms import evaluated_splits
 from ratchet.command import wide_console
 from ratchet.errors import UserError
 from ratchet.files import count_lines
-from ratchet.lease import held_by
+from ratchet.lease import holder_of
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
-from rounds.artefacts import Arms, Digests, Lines
+from ratchet.tables import print_table
+from rounds.artefacts import Arms, Digests, JsonlFiles
 from rounds.facts import SENTENCES
-from rounds.ledger import latest, to_do
+from rounds.ledger import latest_entries, reason_to_run
 from rounds.promotion import last_promoted, read_promotions
 from rounds.records import Entry
-from rounds.settings import rounds_of
-from rounds.stages import Experiment, Stage, stages_of
+from rounds.stages import ExperimentRun, Stage, stages_of
 from sampling.store import TrajectoryStore
 
 WIDTH = 140
@@ -34,43 +34,44 @@ LEASE = ".lease"
 """In the run folder, while the loop is at work."""
 
 
-def print_status(experiment: Experiment, out: TextIO | None = None) -> None:
+def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
+    """Print the table of stages, the promotions, and where the run resumes."""
     if not experiment.run.config.exists():
         raise UserError(
-            f"{experiment.run.path}: there is no such run yet; `python selftrain.py` with this config begins it"
+            f"{experiment.run.path}: there is no such run yet; `python selftrain.py` with this config starts it"
         )
     console = wide_console(WIDTH, out)
-    table, goes_on = status_table(experiment)
-    console.print(table)
-    for line in (*_promotions(experiment), _at_work(experiment) or goes_on):
+    table, resume = status_table(experiment)
+    print_table(table, out, wraps=True)
+    for line in (*_promotion_lines(experiment), _current_holder(experiment) or resume):
         console.print(escape(line), soft_wrap=True)
 
 
-def status_table(experiment: Experiment) -> tuple[Table, str]:
-    """A row for each stage, and where the run goes on."""
+def status_table(experiment: ExperimentRun) -> tuple[Table, str]:
+    """A row for each stage, and where the run resumes."""
     table = Table(title=str(experiment.run.path), box=SIMPLE_HEAD, title_justify="left")
     for heading in ("round", "stage", "state", ""):
         table.add_column(heading, no_wrap=heading != "")
-    known, digests = latest(experiment.run), Digests(experiment.run)
+    known, digests = latest_entries(experiment.run), Digests(experiment.run)
     first: Stage | None = None
     for stage in stages_of(experiment):
-        entry, due = known.get(stage.key), to_do(stage, known, digests)
+        entry, due = known.get(stage.key), reason_to_run(stage, known, digests)
         if due is None and entry is not None:
-            state, note = "done", summary(entry)
+            state, note = "done", summarize_entry(entry)
         elif due is not None and entry is not None and stage.writes:
             state, note = "to do again", due.reason
         else:
-            note = "" if first else progress(experiment, stage)
+            note = "" if first else stage_progress(experiment, stage)
             state = "part" if note else "to do"
         first = first or (stage if due else None)
         table.add_row(str(stage.round), escape(stage.title), state, escape(note))
     if first is None:
-        return table, f"All is done: {experiment.run.report}"
-    return table, f"It goes on with '{first.title}' of round {first.round}: the same command without `status`."
+        return table, f"Every stage is done: {experiment.run.report}"
+    return table, f"It resumes with '{first.title}' of round {first.round}: the same command without `status`."
 
 
-def summary(entry: Entry) -> str:
-    """What a finished stage came to, in a line."""
+def summarize_entry(entry: Entry) -> str:
+    """The facts of a finished stage, in a line."""
     shown = ", ".join(
         f"{name.replace('_', ' ')} {_short(value)}" for name, value in entry.facts.items() if _is_short(name, value)
     )
@@ -87,18 +88,18 @@ def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def progress(experiment: Experiment, stage: Stage) -> str:
-    """How far a stage is that was not finished; empty where it was not begun."""
+def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
+    """How far a stage is that was not finished; empty where it has not started."""
     folder = experiment.run.round(stage.round)
     if "adapter" in stage.writes:
         return _training(folder)
-    lines = next((a for name, a in stage.writes.items() if isinstance(a, Lines | Arms)), None)
+    lines = next((a for name, a in stage.writes.items() if isinstance(a, JsonlFiles | Arms)), None)
     if lines is None and "evaluation" in stage.writes:
         lines = Arms(folder, tuple(evaluated_splits(folder)))
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.id == "sample" and isinstance(lines, Lines):
+    if stage.id == "sample" and isinstance(lines, JsonlFiles):
         done, total = TrajectoryStore(lines.folder).progress()
         return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
@@ -116,16 +117,16 @@ def _training(folder: RoundFolder) -> str:
     return f"step {steps[-1]}{total}" if steps else ""
 
 
-def _at_work(experiment: Experiment) -> str:
-    holder = held_by(experiment.run.path / LEASE)
-    return f"At work on it: {holder}" if holder else ""
+def _current_holder(experiment: ExperimentRun) -> str:
+    holder = holder_of(experiment.run.path / LEASE)
+    return f"Running now: {holder}" if holder else ""
 
 
-def _promotions(experiment: Experiment) -> Iterator[str]:
-    count = rounds_of(experiment.config).count
+def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
+    count = experiment.config.rounds.count
     if count == 1:
         return
     for promotion in read_promotions(experiment.run):
         yield f"round {promotion.round}: {promotion.reason}"
     best = last_promoted(experiment.run, before=count + 1)
-    yield f"Stands now: {experiment.run.round(best).adapter if best else 'the base model'}"
+    yield f"Promoted last: {experiment.run.round(best).adapter if best else 'the base model'}"

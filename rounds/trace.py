@@ -20,15 +20,16 @@ from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
 
 WIDTH = 140
-SHOWN = 100
+MAX_ANSWER_CHARACTERS = 100
 """Characters of an answer."""
 
 
 def print_trace(config: Config, question: str, out: TextIO | None = None) -> None:
+    """Print one question through every round; UserError where no round has it."""
     run = RunFolder(config.folder)
     console, found = wide_console(WIDTH, out), False
     for folder in run.rounds():
-        lines = list(trace(folder, question))
+        lines = list(trace_lines(folder, question))
         if lines:
             found = True
             console.print(folder.path.name, style="bold")
@@ -38,9 +39,9 @@ def print_trace(config: Config, question: str, out: TextIO | None = None) -> Non
         raise UserError(f"{run.path}: no trajectory of a question with the id {question!r} in any round")
 
 
-def trace(folder: RoundFolder, question: str) -> Iterator[str]:
+def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:
     """The lines on one round; none where the question was not asked in it."""
-    sampled = list(_of_question(TrajectoryStore(folder.trajectories), question))
+    sampled = list(_trajectories_of(TrajectoryStore(folder.trajectories), question))
     rewards: dict[str, float | None] = {}
     kept: tuple[str, ...] = ()
     reason = "nothing was selected yet"
@@ -48,37 +49,37 @@ def trace(folder: RoundFolder, question: str) -> Iterator[str]:
         for choice in selection.questions:
             if choice.question_id == question:
                 rewards, kept, reason = choice.rewards, choice.kept, choice.reason
-    rows = _rows(folder.rows) if kept else Counter()
+    rows = _rows_per_trajectory(folder.rows) if kept else Counter()
     for trajectory in sorted(sampled, key=lambda t: t.sample):
         reward = rewards.get(trajectory.key)
         fate = f"kept, {rows[trajectory.key]} rows" if trajectory.key in kept else "not kept"
         value = "no reward" if reward is None else f"reward {reward:.3f}"
-        yield f"{_shown(trajectory)}  {value}, {fate}"
+        yield f"{_format_trajectory(trajectory)}  {value}, {fate}"
     if sampled:
         yield f"selection: {reason}"
     answered = False
     for split in evaluated_splits(folder):
         for name, store in read_arms(folder, split).items():
-            for trajectory in _of_question(store, question):
+            for trajectory in _trajectories_of(store, question):
                 answered = True
-                yield f"{name} on {split}: {_shown(trajectory)}"
+                yield f"{name} on {split}: {_format_trajectory(trajectory)}"
     decision = read_promotion(folder)
     if decision and (answered or kept):
         learnt = "learnt from it" if kept else "answered it"
         yield f"adapter {decision.candidate or '(none)'}, which {learnt}: {decision.reason}"
 
 
-def _shown(trajectory: Trajectory) -> str:
+def _format_trajectory(trajectory: Trajectory) -> str:
     answer = " ".join(trajectory.answer.split())
-    answer = answer if len(answer) <= SHOWN else f"{answer[:SHOWN]}..."
+    answer = answer if len(answer) <= MAX_ANSWER_CHARACTERS else f"{answer[:MAX_ANSWER_CHARACTERS]}..."
     return f"{trajectory.key} sample {trajectory.sample} by {trajectory.policy}: {trajectory.status} {answer!r}"
 
 
-def _of_question(store: TrajectoryStore, question: str) -> Iterator[Trajectory]:
+def _trajectories_of(store: TrajectoryStore, question: str) -> Iterator[Trajectory]:
     return (trajectory for trajectory in store.read() if trajectory.question_id == question)
 
 
-def _rows(path: Path) -> Counter[str]:
+def _rows_per_trajectory(path: Path) -> Counter[str]:
     """Rows of each trajectory."""
     if not path.exists():
         return Counter()

@@ -4,18 +4,18 @@
 #     sbatch --signal=B:USR1@300 --requeue --open-mode=append [OPTIONS] slurm/job.sh python -m sampling --config X
 #
 # `python -m slurm` submits this with options made from a site file; it works as well by hand. The command must be one
-# that goes on where it was when it is run again, as all of Ratchet's are. What happens to it:
+# that resumes when it is run again, as all of Ratchet's are. What happens to it:
 #
 #   time limit near (USR1)    it is stopped in order (TERM), and the job requeues itself
 #   preempted, cancelled      it is stopped in order; SLURM requeues or not
 #   it fails by itself        the job fails with its status, and is not requeued
-#   started twice             the second waits for the first one's lease, then finds its work done
+#   started twice             the duplicate start waits for the first one's lease, then finds its work done
 #
 # Environment, all optional:
 #   RATCHET_MODULES           modules to load, separated by blanks
 #   RATCHET_SETUP             lines of shell to run before, such as: source .venv/bin/activate
 #   RATCHET_STOP_SECONDS      how long the command may take to stop before it is killed (60)
-#   RATCHET_MAX_REQUEUES      a job that was started again so often does not requeue itself any more (50)
+#   RATCHET_MAX_REQUEUES      the limit of restarts after which a job does not requeue itself (50)
 #   RATCHET_LEASE_WAIT        how long the command waits for another writer of the same run (86400): a second copy of a
 #                             job must wait, since its failure would count as the job's
 set -euo pipefail
@@ -97,11 +97,11 @@ within() { # within SECONDS CHECK: whether it comes true in this time
 status=143 # where a signal came before the command was started
 if [ -z "$stopping" ]; then
     say "job ${job:-(outside of SLURM)} on ${HOSTNAME:-?}, start $((restarts + 1)): ${command[*]}"
-    set -m # the command gets a process group of its own, so that nothing of it is left behind
+    set -m # the command gets a process group of its own, so that all of its processes can be ended
     "${command[@]}" &
     child=$!
     set +m
-    if [ -n "$stopping" ]; then kill -TERM "$child" 2> /dev/null || true; fi # it came before there was whom to tell
+    if [ -n "$stopping" ]; then kill -TERM "$child" 2> /dev/null || true; fi # it came before the command was started
     status=0
     [ -n "$stopping" ] || wait "$child" || status=$? # until the command ends or a signal comes
     if [ -n "$stopping" ]; then
@@ -124,8 +124,8 @@ if [ "$stopping" = time ] && [ "$status" -ne 0 ]; then
         say "out of time, and started $((restarts + 1)) times already: not requeued (RATCHET_MAX_REQUEUES=$max_requeues)." \
             "If the work goes forward, submit the same again; else see above what stops it."
     else
-        say "out of time before the work was done: requeued, to go on from here"
-        scontrol requeue "$job" || say "it cannot be requeued; submit the same again to go on"
+        say "out of time before the work was done: requeued, to resume from here"
+        scontrol requeue "$job" || say "it cannot be requeued; submit the same again to resume"
     fi
 elif [ "$status" -ne 0 ]; then
     say "the command ended with status $status"

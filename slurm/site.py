@@ -1,6 +1,6 @@
-"""What a cluster wants to be told: partitions, accounts, modules, resources. One strict YAML file, `--site FILE`.
+"""The settings of a cluster: partitions, accounts, modules, resources. One strict YAML file, `--site FILE`.
 
-Ratchet knows no site's paths or names: they are in such a file. `slurm/site.example.yaml` is one with comments.
+The code contains no site's paths or names. `slurm/site.example.yaml` is a site file with comments.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from inference.serving.settings import SECRET_WORDS
 from ratchet.config import Section
+from ratchet.config.models import SECRET_WORDS
 from ratchet.errors import UserError
 from ratchet.parsing import parse, read_mapping
 
 
 class Resources(Section):
-    """What one job asks of SLURM."""
+    """The resources that one job requests."""
 
     time: str = "24:00:00"
-    """The time limit. A job that reaches it requeues itself, so it need not be enough for the whole work."""
+    """The time limit. A job that reaches it requeues itself, so it need not cover all the work."""
     cpus: int = Field(8, gt=0)
     memory: str = Field("32G", pattern=r"^(\d+[KMGT])?$")
-    """Empty: not asked for."""
+    """Memory of the job, such as 32G; empty: not requested."""
     gpus: int | None = Field(None, ge=0)
-    """Default: as many as the models of this job want by the config; none where they run on CPUs or are elsewhere."""
+    """The number of GPUs. Default: what the models of this job need; 0 where they run on CPUs or other machines."""
     tasks: int | None = Field(None, gt=0)
     """Jobs that share the work, as an array: index, sample and sweep. Default: 8 shards at a time for index, one job
     for sample, one for every cell of a sweep."""
     at_once: int | None = Field(None, gt=0)
-    """Of an array: so many tasks run at the same time at most."""
+    """The limit of tasks of an array that run at the same time."""
     partition: str = ""
-    """Another one than the site's."""
+    """A partition instead of the site's."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, after the site's."""
 
@@ -60,7 +60,7 @@ class Resources(Section):
 
 
 class Jobs(Section):
-    """Resources by job; a key left out is `default`'s, and else the one here."""
+    """Resources by job; an omitted key has the value of `default`, else the one here."""
 
     default: Resources = Resources()
     index: Resources = Resources(time="12:00:00", tasks=8)
@@ -72,31 +72,35 @@ class Jobs(Section):
     selftrain: Resources = Resources(memory="64G")
     sweep: Resources = Resources(memory="64G")
     merge: Resources = Resources(time="04:00:00", cpus=2, gpus=0)
-    """What ends an array, and the report: no model is opened."""
+    """Jobs that merge an array's results, and the report; they open no model."""
 
 
 class Apptainer(Section):
+    """The container image that jobs run in."""
+
     image: str
-    """The .sif file. It brings the packages; the code is the checkout that the job is submitted from."""
+    """The .sif file. It contains the packages; the code is the checkout that the job is submitted from."""
     binds: tuple[str, ...] = ()
-    """Further folders to see inside, as --bind takes them; the checkout is seen without."""
+    """Further folders to mount, in the syntax of --bind; the checkout is always mounted."""
     options: tuple[str, ...] = ()
-    """Further options of `apptainer exec`. --nv is given where a job has GPUs."""
+    """Further options of `apptainer exec`. --nv is added where a job has GPUs."""
     program: str = "apptainer"
 
 
 class Site(Section):
+    """The settings of a cluster for all jobs."""
+
     partition: str = ""
     account: str = ""
     qos: str = ""
     constraint: str = ""
     gpu_option: str = "--gres=gpu:{count}"
-    """How the site wants GPUs asked for, such as --gres=gpu:a100:{count} or --gpus-per-node={count}."""
+    """The option that requests GPUs, such as --gres=gpu:a100:{count} or --gpus-per-node={count}."""
     options: tuple[str, ...] = ()
     """Further options of sbatch for all jobs."""
     jobs: Jobs = Jobs()
     modules: tuple[str, ...] = ()
-    """Loaded with `module load`, in this order."""
+    """Modules to load with `module load`, in this order."""
     setup: str = ""
     """Lines of shell to run before the command, such as: source .venv/bin/activate"""
     environment: dict[str, str] = Field(default={})
@@ -108,11 +112,11 @@ class Site(Section):
     accelerate: str = ""
     """A config file of `accelerate launch` for training, such as configs/accelerate/fsdp.yaml."""
     signal_seconds: int = Field(300, ge=10, le=65535)
-    """So long before its time limit a job is told, stops and requeues itself."""
+    """Seconds before its time limit at which a job gets a signal, stops and requeues itself."""
     max_requeues: int = Field(50, ge=0)
-    """A job that was started again so often does not requeue itself any more."""
+    """The limit of restarts after which a job does not requeue itself."""
     lease_wait: int = Field(86_400, ge=0)
-    """Seconds that a job waits for another one that writes the same run (SLURM starts some jobs twice)."""
+    """Seconds that a job waits for another job that writes the same run (SLURM starts some jobs twice)."""
 
     @field_validator("gpu_option")
     @classmethod
@@ -138,7 +142,7 @@ class Site(Section):
             if resources.seconds <= 2 * self.signal_seconds:
                 raise ValueError(
                     f"jobs.{name}.time: {resources.time} is within twice signal_seconds ({self.signal_seconds}): "
-                    "the job would be stopped when it has hardly begun"
+                    "the job would be stopped right after its start"
                 )
         return self
 
@@ -148,12 +152,12 @@ class Site(Section):
 
     @property
     def stop_seconds(self) -> int:
-        """How long a command may take to stop: all but what requeueing takes."""
+        """Seconds that a command may take to stop, which leaves time to requeue."""
         return max(self.signal_seconds - 60, self.signal_seconds // 2)
 
 
 def resources_of(site: Site, job: str) -> Resources:
-    """A job's resources: as we think, as the site says for all jobs, as it says for this one."""
+    """The resources of a job: our defaults, overridden by the site's `default`, then by its key for this job."""
     found: Resources = Jobs.model_fields[job].default
     for name in (name for name in ("default", job) if name in site.jobs.model_fields_set):
         given: Resources = getattr(site.jobs, name)
@@ -162,12 +166,12 @@ def resources_of(site: Site, job: str) -> Resources:
 
 
 def load_site(path: Path | None) -> Site:
-    """Raises UserError. Without a file: SLURM's own defaults for all that only the site can know."""
+    """Read a site file; UserError. Without one, SLURM's own defaults apply."""
     if path is None:
         return Site()
     site = parse(Site, read_mapping(path), str(path))
     wanted = {"accelerate": site.accelerate, "apptainer.image": site.apptainer.image if site.apptainer else ""}
     for key, file in wanted.items():
         if file and not Path(file).exists():
-            raise UserError(f"{path}: {key}: {file} is not there")
+            raise UserError(f"{path}: {key}: {file} does not exist")
     return site

@@ -1,4 +1,4 @@
-"""Jobs to sbatch: its options, the environment of slurm/job.sh, and the submission or a script that would do it."""
+"""Submitting jobs: the options of sbatch, the environment of slurm/job.sh, and the submission or a script of it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ SCRIPT = Path(__file__).parent / "job.sh"
 
 @dataclass(frozen=True)
 class Submission:
-    """What all jobs of one command line share."""
+    """The settings that all jobs of one command line share."""
 
     site: Site
     run: Path
     """The run folder; logs go to its folder `slurm`."""
     label: str
-    """What sets these jobs apart from others of the run, such as 'round-2'; may be empty."""
+    """Distinguishes these jobs from others of the run, such as 'round-2'; may be empty."""
     options: tuple[str, ...] = ()
-    """The user's own for sbatch, after all others."""
+    """The user's options of sbatch, after all others."""
 
     @property
     def logs(self) -> Path:
         return self.run / "slurm"
 
     def job_name(self, job: Job) -> str:
-        """So that squeue shows which run it is."""
+        """The job's name in squeue, which names the run."""
         parts = [*self.run.parts[-2:], self.label, job.name]
         return ".".join(re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts if part)
 
@@ -44,7 +44,7 @@ class Submission:
         return self.logs / f"{job.name}-{number}.out"
 
     def environment(self) -> dict[str, str]:
-        """The variables of slurm/job.sh, all of them, so that none is left over from the user's shell."""
+        """The variables of slurm/job.sh, all of them, so that none comes from the user's shell."""
         site = self.site
         return {
             "RATCHET_MODULES": " ".join(site.modules),
@@ -59,7 +59,7 @@ class Submission:
         """sbatch and all its arguments; `after`: the number of the job that this one waits for."""
         site, resources = self.site, resources_of(self.site, job.resources)
         gpus = job.gpus if resources.gpus is None else resources.gpus
-        # % stands for something in a log's name, and is doubled to stand for itself.
+        # % starts a placeholder in a log's name; %% is a percent sign.
         log = str(self.log(job, "%A_%a" if job.tasks else "%j").absolute())
         folder = str(self.logs.absolute())
         limit = f"%{resources.at_once}" if resources.at_once else ""
@@ -82,7 +82,7 @@ class Submission:
             "--export": "ALL",
         }
         options = [f"{option}={value}" for option, value in named.items() if value]
-        # A job that waits for one that failed would wait for ever.
+        # Otherwise a job whose dependency failed would wait for ever.
         options += ["--parsable", "--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"]
         options += shlex.split(site.gpu_option.format(count=gpus)) if gpus else []
         return [
@@ -96,7 +96,7 @@ class Submission:
         ]
 
     def _run(self, job: Job, gpus: int) -> list[str]:
-        """What the script runs: the job's command, in the image where there is one."""
+        """The command that the script runs: the job's, inside the image if there is one."""
         site, python = self.site, self.site.jobs_python
         command = [python if argument == sys.executable else argument for argument in job.command]
         if site.apptainer is None:
@@ -108,7 +108,7 @@ class Submission:
 
 
 def script_of(submission: Submission, jobs: Sequence[Job]) -> str:
-    """A shell script that submits the jobs, for a look at them before, and the script that each runs."""
+    """A shell script that submits the jobs, to inspect them, followed by the script that each of them runs."""
     lines = [f"mkdir -p {shlex.quote(str(submission.logs.absolute()))}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in submission.environment().items()]
     for job in jobs:
@@ -125,14 +125,14 @@ def _variable(name: str) -> str:
 
 
 def _quoted(argument: str, after: str) -> str:
-    """For the shell; the number of the job before, which is not known yet, as its variable."""
+    """Quote an argument for the shell; the number of the previous job is a shell variable."""
     if after and argument.startswith("--dependency="):
         return argument.replace(f"@{after}@", f'"${{{after}%%;*}}"')
     return shlex.quote(argument)
 
 
 def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> dict[str, str]:
-    """Submit the jobs; their numbers by name. What is in the queue already is not submitted twice, unless `again`."""
+    """Submit the jobs; returns their numbers by name. UserError if one is already in the queue, unless `again`."""
     if not again:
         _refuse_queued(submission, jobs)
     try:
@@ -155,7 +155,7 @@ def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> 
 def _line(submission: Submission, job: Job, numbers: Mapping[str, str]) -> str:
     number = numbers[job.name]
     array = f", {job.tasks} tasks" if job.tasks else ""
-    waits = {"afterok": "after", "afterany": "whatever becomes of", "aftercorr": "task by task after"}[job.condition]
+    waits = {"afterok": "after", "afterany": "after the end of", "aftercorr": "task by task after"}[job.condition]
     after = f", {waits} {numbers[job.after]}" if job.after else ""
     return f"{number}  {job.name}{array}{after}; log {submission.log(job, number + ('_*' if job.tasks else ''))}"
 
@@ -172,8 +172,8 @@ def _refuse_queued(submission: Submission, jobs: Sequence[Job]) -> None:
     if lines := listed.stdout.strip().splitlines():
         number, _, name = lines[0].strip().partition(" ")
         raise UserError(
-            f"{name} is in the queue already, as {number}: two jobs cannot work on the same. Cancel it "
-            f"(`scancel {number.partition('_')[0]}`), or say --again if it is another run of the same name"
+            f"{name} is in the queue already, as {number}: two jobs cannot write the same run. Cancel it "
+            f"(`scancel {number.partition('_')[0]}`), or pass --again if it is another run of the same name"
         )
 
 
@@ -182,5 +182,6 @@ def _slurm(command: list[str], environment: Mapping[str, str]) -> subprocess.Com
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(
-            f"{command[0]}: cannot run ({error.strerror}); submit where SLURM is, or look with --dry-run"
+            f"{command[0]}: cannot run ({error.strerror}); submit on a machine with SLURM, "
+            "or inspect the jobs with --dry-run"
         ) from error

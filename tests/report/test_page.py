@@ -24,9 +24,9 @@ from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from report.__main__ import main
 from report.gather import gather
-from report.numbers import interval, number
 from report.page import json_for_script, render
-from report.view import make_view
+from report.rounds import interval, number
+from report.view import View, make_view
 from tests.helpers.handmade_run import HOSTILE, add_sampling, add_training, make_config, make_run
 from training.rows import read_rows, table_rows
 
@@ -62,8 +62,30 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(next(s for s in self.scripts if s.startswith('{"sections"')))
-        return found
+        """The index with the details of every trajectory in its line, and the passages."""
+        parts = {attrs["id"]: text for attrs, text in zip(self.data_elements, self.scripts[1:-1], strict=True)}
+        details = {name: json.loads(text) for name, text in parts.items()}
+        chunks = [details[f"chunk-{i}"] for i in range(len(parts) - 2)]
+        return merged(View(details["index"], details["shared"], chunks))
+
+    @property
+    def data_elements(self) -> list[dict[str, str | None]]:
+        return [attrs for tag, attrs in self.elements if tag == "script" and attrs.get("type") == "application/json"]
+
+    @property
+    def running_scripts(self) -> int:
+        return sum(tag == "script" for tag, _ in self.elements) - len(self.data_elements)
+
+
+def merged(view: View) -> dict[str, Any]:
+    """The view as one: each trajectory's line with its details, where they are there."""
+    sections = json.loads(json.dumps(view.index["sections"]))
+    for section in sections:
+        for question in section["questions"]:
+            if question["chunk"] is not None:
+                for run, details in zip(question["runs"], view.chunks[question["chunk"]]["runs"], strict=True):
+                    run |= details
+    return {**view.index, **view.shared, "sections": sections}
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +136,7 @@ def test_statuses_and_errors_are_counted_apart(run: Run) -> None:
 
 def test_hostile_text_is_inert(run: Run) -> None:
     page = Page(run[2])
-    assert sum(tag == "script" for tag, _ in page.elements) == 2, "the data and the page's own script"
+    assert page.running_scripts == 1, "the page's own"
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "embed", "link", "base", "form")]
     assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
     assert page.data["passages"]["evil"]["text"] == HOSTILE, "what was retrieved is shown as it was"
@@ -139,7 +161,9 @@ def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run) -> No
 
 def test_http_addresses_occur_in_data_alone(run: Run) -> None:
     page = Page(run[2])
-    outside = run[2].replace(next(s for s in page.scripts if s.startswith('{"sections"')), "")
+    outside = run[2]
+    for data in page.scripts[1:-1]:
+        outside = outside.replace(data, "")
     assert not re.findall(r"https?://[^\s\"'<]*", outside)
 
 
@@ -175,7 +199,7 @@ def test_what_was_trained_on_is_marked_token_for_token(run: Run) -> None:
     for shown in trajectories_of(Page(text), "sampled"):
         for i, conversation in enumerate(shown["conversations"]):
             row = rows.get((shown["key"], i))
-            marked = [kind for kind, tokens in conversation["spans"] for _ in range(tokens)]
+            marked = [kind for kind, tokens, _ in conversation["spans"] for _ in range(tokens)]
             learnt = [int(kind in ("trained", "held")) for kind in marked]
             assert learnt == (list(row.loss_mask) if row else [0] * len(marked))
             states |= set(marked)
@@ -287,12 +311,13 @@ def test_numbers_are_set_with_care() -> None:
     assert interval(None, 2) == ""
 
 
-def test_a_page_keeps_to_its_size_by_showing_fewer_questions(run: Run) -> None:
+def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
     gathered = gather(config, folder, 1)
     whole = make_view(gathered, {"f1": 1.0})
-    small = make_view(gathered, {"f1": 1.0}, max_bytes=100_000)
-    for before, after in zip(whole["sections"], small["sections"], strict=True):
-        assert 0 < len(after["questions"]) < len(before["questions"])
-        assert sum(len(json.dumps(question)) for question in after["questions"]) < 75_000
-    assert set(small["passages"]) < set(whole["passages"]), "passages that nobody shows any more go too"
+    small = make_view(gathered, {"f1": 1.0}, max_bytes=200_000)
+    for before, after in zip(whole.index["sections"], small.index["sections"], strict=True):
+        assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]
+        assert 0 < sum(q["chunk"] is not None for q in after["questions"]) < len(before["questions"])
+    assert sum(len(json.dumps(chunk, ensure_ascii=False)) for chunk in small.chunks) < 300_000
+    assert set(small.shared["passages"]) < set(whole.shared["passages"]), "passages that nobody shows any more go too"

@@ -11,8 +11,8 @@ import pytest
 import rounds.artefacts
 from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Digests, File, Known, Lines
-from rounds.ledger import digests_of, earlier_looks, latest, read_ledger, record, to_do
+from rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
+from rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run, record_stage
 from rounds.records import StageId
 from rounds.stages import Stage
 
@@ -33,18 +33,18 @@ def stage(run: RunFolder, config: str = "c") -> Stage:
         1,
         "sample",
         ("true",),
-        {"questions": File(run.path / "questions.txt"), "config": Known(config)},
-        {"trajectories": Lines(run.round(1).trajectories)},
+        {"questions": File(run.path / "questions.txt"), "config": FixedDigest(config)},
+        {"trajectories": JsonlFiles(run.round(1).trajectories)},
     )
 
 
 def done(run: RunFolder, one: Stage) -> None:
     digests = Digests(run)
-    record(run, one, digests_of(one.reads, digests), NOW, 1.0, digests)
+    record_stage(run, one, digests_of(one.reads, digests), NOW, 1.0, digests)
 
 
 def reason(run: RunFolder, one: Stage) -> str | None:
-    due = to_do(one, latest(run), Digests(run))
+    due = reason_to_run(one, latest_entries(run), Digests(run))
     return due.reason if due else None
 
 
@@ -60,10 +60,10 @@ def test_a_stage_is_done_when_its_entry_holds(run: RunFolder) -> None:
 
 def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
     def test(number: int, questions: str, id: StageId = "test") -> Stage:
-        return Stage(number, id, (), {"questions": Known(questions)}, {"evaluation": Known("e")})
+        return Stage(number, id, (), {"questions": FixedDigest(questions)}, {"evaluation": FixedDigest("e")})
 
     def looks(one: Stage) -> list[int]:
-        return earlier_looks(one, digests_of(one.reads, Digests(run)), latest(run))
+        return earlier_test_rounds(one, digests_of(one.reads, Digests(run)), latest_entries(run))
 
     done(run, test(1, "q"))
     done(run, test(1, "q", "promote"))
@@ -73,7 +73,7 @@ def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
 
 def test_changed_inputs_and_outputs_are_named(run: RunFolder) -> None:
     done(run, stage(run))
-    assert reason(run, stage(run, config="other")) == "made of other config"
+    assert reason(run, stage(run, config="other")) == "its input changed: config"
     part = run.round(1).trajectories / "part-0.jsonl"
     before = part.read_text()
     part.write_text('{"a": 1}\n')
@@ -83,14 +83,14 @@ def test_changed_inputs_and_outputs_are_named(run: RunFolder) -> None:
     part.write_text(before)
     assert reason(run, stage(run)) is None, "the same content again is the same"
     (run.path / "questions.txt").write_text("whose?")
-    assert reason(run, stage(run)) == "made of other questions"
+    assert reason(run, stage(run)) == "its input changed: questions"
 
 
 def test_the_last_entry_of_a_stage_counts(run: RunFolder) -> None:
     done(run, stage(run))
     done(run, stage(run, config="other"))
     assert reason(run, stage(run, config="other")) is None
-    assert reason(run, stage(run)) == "made of other config"
+    assert reason(run, stage(run)) == "its input changed: config"
     assert len(read_ledger(run)) == 2
 
 
@@ -130,7 +130,7 @@ def test_a_file_is_read_once(run: RunFolder, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_lines_do_not_depend_on_where_the_run_lies(run: RunFolder, tmp_path: Path) -> None:
-    before = Lines(run.round(1).trajectories).digest(Digests(run))
+    before = JsonlFiles(run.round(1).trajectories).digest(Digests(run))
     moved = RunFolder(run.path.rename(tmp_path / "elsewhere"))
-    assert Lines(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
-    assert count_lines(Lines(moved.round(1).trajectories).files()) == 2
+    assert JsonlFiles(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
+    assert count_lines(JsonlFiles(moved.round(1).trajectories).files()) == 2

@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from evaluation.results import Difference
-from ratchet.errors import UserError
+from evaluation.measures.statistics import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
 from rounds.records import Promotion
-from rounds.settings import rounds_of
-from rounds.stages import Experiment, Stage, stages_of
+from rounds.stages import ExperimentRun, Stage, stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}
 SERVE = ["inference", "serve", "--config", "c.yaml", "--models"]
 
 
-def shown(one: Experiment) -> list[tuple[int, str]]:
+def shown(one: ExperimentRun) -> list[tuple[int, str]]:
     return [(stage.round, stage.id) for stage in stages_of(one)]
 
 
@@ -179,9 +178,28 @@ def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None
 
 
 def test_several_rounds_need_a_dev_that_is_not_the_test_and_no_members(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"evaluation\.split: dev"):
-        rounds_of(experiment(tmp_path, rounds={"count": 2}, evaluation={"scores": ["f1"], "split": "dev"}).config)
-    with pytest.raises(UserError, match=r"rounds\.count: members"):
-        rounds_of(experiment(tmp_path, rounds={"count": 2}, members={"a": "a.yaml"}).config)
-    with pytest.raises(UserError, match="rounds: level"):
-        rounds_of(experiment(tmp_path, rounds={"level": 2}).config)
+    with pytest.raises(ValidationError, match=r"evaluation\.split: dev"):
+        experiment(tmp_path, rounds={"count": 2}, evaluation={"scores": ["f1"], "split": "dev"})
+    with pytest.raises(ValidationError, match=r"rounds\.count: members"):
+        experiment(tmp_path, rounds={"count": 2}, members={"a": "a.yaml"})
+    with pytest.raises(ValidationError, match=r"rounds\.level"):
+        experiment(tmp_path, rounds={"level": 2})
+
+
+def test_a_changed_file_of_ones_own_is_something_else_that_its_stages_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reward = tmp_path / "mine.py"
+
+    def code(source: str) -> dict[str, object]:
+        reward.write_text(source)
+        rewarded: dict[str, Any] = {"rewards": {"weights": {"./mine.py": 1.0}}, "evaluation": {"scores": ["f1"]}}
+        return {
+            stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **rewarded)) if "code" in stage.reads
+        }
+
+    before = code("def score(question, trajectory):\n    return 1\n")
+    after = code("def score(question, trajectory):\n    return 0\n")
+    assert set(before) == {"score", "evaluate"} and all(before[id] != after[id] for id in before)
+    assert not any("code" in stage.reads for stage in plan(experiment(tmp_path)))

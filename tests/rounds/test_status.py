@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 from rounds.records import Entry
-from rounds.stages import Experiment
-from rounds.status import progress, summary
+from rounds.stages import ExperimentRun
+from rounds.status import stage_progress, summarize_entry
 from sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan
 from tests.helpers.stored import store
@@ -19,7 +19,7 @@ def done(**facts: object) -> str:
         round=1, stage="train", member="", inputs={}, outputs={}, facts=facts,
         began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
     )  # fmt: skip
-    return summary(entry)
+    return summarize_entry(entry)
 
 
 def test_a_count_of_one_is_a_number() -> None:
@@ -39,10 +39,10 @@ def test_the_progress_of_a_members_sampling_is_of_the_member(tmp_path: Path) -> 
         "run": str(tmp_path / "shared"),
         "members": {"m": str(tmp_path / "m.yaml")},
     }
-    shared = Experiment(type(member).model_validate(values), ("--config", "c.yaml"))
+    shared = ExperimentRun(type(member).model_validate(values), ("--config", "c.yaml"))
     [sample] = [stage for stage in plan(shared) if stage.id == "sample"]
     assert (sample.member, sample.title) == ("m", "m: sample")
-    assert progress(shared, sample) == ""
+    assert stage_progress(shared, sample) == ""
     made = store(tmp_path / "run" / "round-1" / "trajectories", (), missing=3)
     (made.folder / FIRST_SEGMENT).write_text("{}\n{}\n")
-    assert progress(shared, sample) == "2 of 3 trajectories"
+    assert stage_progress(shared, sample) == "2 of 3 trajectories"

@@ -116,11 +116,10 @@ def test_preempted_or_cancelled_it_stops_in_order_and_leaves_the_rest_to_slurm(w
 
 
 def test_a_job_is_not_requeued_for_ever(world: World) -> None:
-    limits = {"RATCHET_MAX_REQUEUES": "3"}
-    _, out = world.stopped(signal.SIGUSR1, **limits, SLURM_RESTART_COUNT="2")
+    _, out = world.stopped(signal.SIGUSR1, RATCHET_MAX_REQUEUES="3", SLURM_RESTART_COUNT="2")
     assert len(world.requeued()) == 1
     world.ready.unlink()
-    status, out = world.stopped(signal.SIGUSR1, **limits, SLURM_RESTART_COUNT="3")
+    status, out = world.stopped(signal.SIGUSR1, RATCHET_MAX_REQUEUES="3", SLURM_RESTART_COUNT="3")
     assert status != 0 and len(world.requeued()) == 1
     assert "started 4 times already: not requeued" in out
 

@@ -30,7 +30,7 @@ def step_of(folder: Path, shape: dict[str, Any]) -> Step:
     """In bfloat16, on one GPU."""
     path = save_shape(folder, shape)
     size = footprint(path, None, "bfloat16")
-    return Step(AutoConfig.from_pretrained(path).get_text_config(), size, number_bytes=2, rank=16)
+    return Step(AutoConfig.from_pretrained(path).get_text_config(), size, weight_bytes=2, rank=16)
 
 
 def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_what_fits_a_gpu_and_what_sharding_saves(tmp_path: Path) -> None:
     fits = {}
     for name, shape in (("7b", QWEN25_7B), ("14b", QWEN25_14B), ("10b", FALCON3_10B)):
         step = step_of(tmp_path / name, shape)
-        fits[name] = most = step.most_tokens(80e9)
+        fits[name] = most = step.max_tokens(80e9)
         assert step.memory(most, most).total <= 80e9 < step.memory(most + 1, most + 1).total
-        assert step.most_tokens(10e9) == 0
+        assert step.max_tokens(10e9) == 0
         sharded, alone = replace(step, shards=8).memory(16_000, 16_000), step.memory(16_000, 16_000)
         # Two layers are whole at a time, and the output head all the time.
         head = 2 * shape["vocab_size"] * shape["hidden_size"]
@@ -140,7 +140,7 @@ def test_the_formula_against_what_a_step_allocates(
     config.save_pretrained(tmp_path)
     kind = getattr(torch, dtype)
     size = footprint(str(tmp_path), None, dtype)
-    step = Step(config, size, number_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
+    step = Step(config, size, weight_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
     memory = step.memory(800, learnt)
     there = allocated(config, kind, 800, learnt, checkpointing)
     assert 0.95 < memory.total / there < 1.2
@@ -208,13 +208,13 @@ def test_what_a_run_measured_is_used(tmp_path: Path, capsys: pytest.CaptureFixtu
     main(command)
     said = capsys.readouterr().out
     # 200 tokens in 50 seconds of trajectories, 8 at a time: 32 a second. 80,000 tokens then take 2,500 s.
-    assert "4,000 x 20 new tokens (1.0 calls) each, as in this run / 32 a second (as in this run, if its 8" in said
+    assert "4,000 x 20 new tokens (1.0 calls) each, as in this run / 32 a second (as in this run, if always 8" in said
     assert "= 0.694 hours" in said and "77 tokens/s" in said
     assert f"of 10 in this run) = {4000 * len(trajectory(0).model_dump_json() + ' ') / 1e9:.3f} GB" in said
     bytes_there = sum(file.stat().st_size for file in (tmp_path / "index").iterdir())
     assert f"one node holds {100e9 / (bytes_there / 10):,.0f} documents" in said
     main([*command, "--tokens-per-second", "1000"])
-    assert "/ 1,000 a second (as you say) / 3600 = 0.0222 hours" in capsys.readouterr().out
+    assert "/ 1,000 a second (as given) / 3600 = 0.0222 hours" in capsys.readouterr().out
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

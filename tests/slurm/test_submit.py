@@ -120,7 +120,7 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
         "setup: |\n  echo \"it's $HOME\" `date`\n  source 'a b'\nmodules: [a/1, b]\n"
         "environment: {CACHE: '/x y/$USER'}\noptions: ['--comment=two words; $(date)']\n"
     )
-    asked = ["chain", "--config", experiment, "--set", "rewards.weights={f1: 2.0}", "--site", site]
+    asked: list[str | Path] = ["chain", "--config", experiment, "--set", "rewards.weights={f1: 2.0}", "--site", site]
     mail = ["--", "--mail-user=me & you"]
     slurm.command(*asked, *mail)
     submitted_calls = slurm.calls
@@ -174,7 +174,7 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
     [
         ("sample", {}, "the index is not built; `python -m slurm index --config"),
         ("rewards", {}, "no trajectories; `python -m slurm sample --config"),
-        ("train", {}, "nothing is selected"),
+        ("train", {}, "there is no selection"),
         ("evaluate", {}, "there is no adapter"),
         ("selftrain", {"rounds": {"cuont": 2}}, "cuont: unknown key (did you mean 'count'?)"),
         ("selftrain", {"system": {"name": "mrga"}}, "did you mean 'mrag'?"),
@@ -182,9 +182,9 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
         (
             "selftrain",
             {"models": {"agent": {"path": "/nowhere/model"}}},
-            "models.agent.path: /nowhere/model is not there",
+            "models.agent.path: /nowhere/model does not exist",
         ),
-        ("index", {"index": {"url": "http://127.0.0.1:1"}}, "the index is another machine's"),
+        ("index", {"index": {"url": "http://127.0.0.1:1"}}, "another machine serves the index"),
         ("sweep", {"sweep": {"measure": "beauty"}}, "sweep.measure: 'beauty' does not choose"),
     ],
 )

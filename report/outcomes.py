@@ -1,0 +1,77 @@
+"""What became of a trajectory: its ending and what went wrong on the way, each with a message in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ratchet.records import ModelCall, Question, Score, Search, ToolCall, Trajectory
+from rewards.reward import has_answer
+from rewards.rules import accuracy, token_f1
+
+ENDINGS = {
+    "finished": "The system ended by itself.",
+    "unparsed": "An action did not parse, and asking again did not help. Rewards and strict measures count it as the "
+    "worst. Look at the last action: a cut-off one needs a larger max_tokens.",
+    "out_of_budget": "The limit of calls, turns or tokens was reached before the system ended by itself. Rewards and "
+    "strict measures count it as the worst.",
+    "failed": "A server or a machine failed, not the model. It is sampled again when the stage is run again, and has "
+    "no reward until then.",
+}
+PROBLEMS = {
+    "no_answer": "It gave no answer, so every score of it is 0.",
+    "wrong_answer": "The answer shares no word with any accepted answer, or is not the right label.",
+    "partly_right": "The answer shares words with an accepted answer, but differs from it (F1 between 0 and 1).",
+    "null_score": "A score has no value, for the reason that stands beside it. It is in no mean, and not counted as 0.",
+    "malformed": "An action did not parse at first. Where asking again helped, the trajectory continued.",
+    "cut_off": "The model reached its limit of new tokens before it ended its turn.",
+    "tool_error": "A tool refused a call; the trajectory shows its message.",
+    "nothing_found": "A search returned no passage.",
+}
+OUTCOMES = {**ENDINGS, **PROBLEMS}
+
+
+def outcomes_of(question: Question, trajectory: Trajectory, scores: Mapping[str, Score]) -> list[str]:
+    """The trajectory's ending, then its problems."""
+    calls = [event for event in trajectory.events if isinstance(event, ModelCall)]
+    f1 = _answer_score(question, trajectory)
+    found = {
+        "no_answer": not has_answer(trajectory),
+        "wrong_answer": f1 == 0,
+        "partly_right": f1 is not None and 0 < f1 < 1,
+        "null_score": any(score.value is None for score in scores.values()),
+        "malformed": any(call.parse == "malformed" for call in calls),
+        "cut_off": any(call.finish_reason == "length" for call in calls),
+        "tool_error": any(isinstance(event, ToolCall) and event.error for event in trajectory.events),
+        "nothing_found": any(isinstance(event, Search) and not event.passages for event in trajectory.events),
+    }
+    return [trajectory.status, *(name for name, true in found.items() if true)]
+
+
+def _answer_score(question: Question, trajectory: Trajectory) -> float | None:
+    if not has_answer(trajectory) or not (question.label or question.answers):
+        return None
+    return accuracy(trajectory.answer, question) if question.label else token_f1(trajectory.answer, question.answers)
+
+
+def count_outcomes(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """{columns, rows} of the table of problems: a column for each section and arm, a row for each that occurs."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    titles: dict[tuple[str, str], str] = {}
+    for section in sections:
+        for question in section["questions"]:
+            for run in question["runs"]:
+                column = (section["name"], run["arm"])
+                titles[column] = {"": "sampled", "adapter": "trained"}.get(run["arm"], run["arm"])
+                counts.setdefault(column, Counter()).update(run["outcomes"])
+    rows = [
+        {
+            "name": name,
+            "message": message,
+            "cells": [(section, arm, found[name]) for (section, arm), found in counts.items()],
+        }
+        for name, message in OUTCOMES.items()
+        if name != "finished" and any(found[name] for found in counts.values())
+    ]
+    return {"columns": list(titles.values()), "rows": rows}

@@ -1,0 +1,82 @@
+// Every text below may come from a document or a model: it is put into the page as text, never as markup.
+const byId = (id) => document.getElementById(id);
+const index = JSON.parse(byId("index").textContent);
+const PAGE = 100;
+
+function el(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (name === "class") node.className = value;
+    else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== "") node.append(child);
+  return node;
+}
+const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const words = (name) => name.replaceAll("_", " ");
+const matches = (text, query) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+
+// The details of a question's trajectories are parsed when they are first needed.
+
+const parsed = new Map();
+function parse(id) {
+  if (!parsed.has(id)) parsed.set(id, JSON.parse(byId(id).textContent));
+  return parsed.get(id);
+}
+const detailsOf = (question) => (question.chunk === null ? null : parse(`chunk-${question.chunk}`));
+function sharedText(question, place) {
+  const text = detailsOf(question).texts[place];
+  return typeof text === "number" ? parse("shared").texts[text] : text;
+}
+
+// A switch and a list of options keep their elements while they are drawn again, and so the focus on them.
+
+function switcher(host, options, chosen, onChoose) {
+  if (host.dataset.options !== JSON.stringify(options)) {
+    host.dataset.options = JSON.stringify(options);
+    host.replaceChildren(...options.map(([value, label]) =>
+      el("button", { type: "button", "data-value": value, onclick: () => onChoose(value) }, label)));
+  }
+  for (const button of host.children) button.setAttribute("aria-pressed", String(button.dataset.value === chosen));
+}
+
+function fillSelect(select, options, chosen) {
+  if (select.dataset.options !== JSON.stringify(options)) {
+    select.dataset.options = JSON.stringify(options);
+    select.replaceChildren(...options.map(([value, label]) => el("option", { value }, label)));
+    select.hidden = options.length < 3;  // "every" and one value: nothing to choose
+  }
+  select.value = chosen;
+}
+
+// Explanations of terms: shown while the pointer or the focus is on one.
+
+function explainTerms() {
+  const tip = el("div", { id: "tip", role: "tooltip", hidden: "" });
+  document.body.append(tip);
+  let term = null;
+  function place() {
+    const [box, size] = [term.getBoundingClientRect(), tip.getBoundingClientRect()];
+    tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - size.width - 8))}px`;
+    tip.style.top = `${box.bottom + size.height + 12 > innerHeight ? box.top - size.height - 6 : box.bottom + 6}px`;
+  }
+  function show(target) {
+    if (term) term.removeAttribute("aria-describedby");
+    term = target && target.closest ? target.closest(".term") : null;
+    tip.hidden = !term;
+    if (!term) return;
+    if (term.title) {
+      term.dataset.tip = term.title;
+      term.removeAttribute("title");  // which the browser would show as well
+    }
+    tip.textContent = term.dataset.tip;
+    term.setAttribute("aria-describedby", "tip");
+    place();
+  }
+  document.addEventListener("pointerover", (event) => show(event.target));
+  document.addEventListener("focusin", (event) => show(event.target));
+  // The browser scrolls to what gets the focus.
+  document.addEventListener("scroll", () => (term && term === document.activeElement ? place() : show(null)), true);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") show(null); });
+}

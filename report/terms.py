@@ -1,0 +1,76 @@
+"""Explanations of the page's terms, shown while the pointer or the keyboard's focus is on one."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+from evaluation.measures.measures import BY_NAME, LENIENT
+from report.outcomes import ENDINGS
+
+TERMS = {
+    "strict": "Strict: over all trajectories. One that did not finish, or has no answer, counts as the worst value.",
+    "lenient": "Lenient: only over the trajectories that have an answer, however they ended.",
+    "interval": "The 95% interval of the mean: its range in 95% of resamples of the questions (bootstrap). A "
+    "difference whose interval holds 0 may be chance.",
+    "p": "The probability of a difference at least this large if training changed nothing (paired sign-flip test over "
+    "questions). Below 0.05 is usually called significant.",
+    "difference": "Trained minus base, paired by question. Green is better and red is worse, where the interval "
+    "excludes 0 and p is below 0.05; without a colour the difference may be chance.",
+    "base": "The model without an adapter.",
+    "trained": "The model with the adapter of this round.",
+    "adapter": "The LoRA weights that training produces: a small set of numbers on top of the base model.",
+    "promotion": "Accepting a round's adapter for sampling the next round, because it is better on dev.",
+    "reward": "The weighted mean of a trajectory's scores, from 0 to 1. Training keeps the best-rewarded trajectories.",
+    "trajectory": "One attempt at a question, with every model call and search in it.",
+    "arm": "One system, with or without an adapter, on the same questions as the others.",
+    "best of n": "The mean over questions of the best reward among a question's samples.",
+    "parsed": "The share of actions whose text could be read as what was asked for.",
+    "macro-F1": "The mean of the F1 of every label that is right for some question, so that rare labels count as much.",
+    "ledger": "The record of every finished stage, by digests of what it read and made.",
+    "digest": "A short name computed from content: equal content has an equal digest.",
+    "re-asked": "An action that did not parse, so that the model was asked again.",
+    "malformed": "An action whose text does not parse as what was asked for.",
+    "null": "Trajectories without a value: they are in no mean, and not counted as zero.",
+}
+MEASURES = {
+    "accuracy": "The share of answers that are the right label.",
+    "macro_f1": TERMS["macro-F1"],
+    "em": "Exact match: 1 where the answer equals an accepted answer but for case, articles and punctuation.",
+    "f1": "F1 of the answer's words against the best accepted answer: the harmonic mean of token precision and recall.",
+    "token_precision": "The share of the answer's words that an accepted answer has. Long answers lower it.",
+    "token_recall": "The share of an accepted answer's words that the answer has. Long answers raise it.",
+    "correctness": "The share of the question's facts (nuggets) that the judge finds in the answer.",
+    "precision": "The share of the answer's claims that the judge finds correct.",
+    "faithfulness": "How far the returned documents support the answer's claims, by the judge.",
+    "unattributed": "The share of the answer's claims that its documents do not fully support. Lower is better.",
+    "nugget_containment": "The share of the question's facts whose words are in the answer: a rule, without a judge.",
+    "lexical_support": "The share of the answer's words that are in the returned documents: a rule, without a judge.",
+    "unattributed_rule": "The share of sentences with few words in the documents: a rule. Lower is better.",
+    "reward": TERMS["reward"],
+    **ENDINGS,
+    "parse_rate": TERMS["parsed"],
+    "answer_recall": "Whether an accepted answer is in what was retrieved.",
+    "gold_recall": "The share of the documents that hold the answer which were retrieved.",
+    "answer_recall_returned": "Whether an accepted answer is in the documents returned with the answer.",
+    "gold_recall_returned": "The share of the documents that hold the answer which were returned with it.",
+    "cached_tokens": "Prompt tokens that were not computed again, since the server had kept an earlier prompt.",
+}
+"""By a measure's name, without the ending of its lenient form."""
+
+
+def term(text: str, name: str = "") -> Markup:
+    """A term with its explanation; `name` is its key where the text is another."""
+    return _explained(text, TERMS[name or text])
+
+
+def measure_term(name: str, text: str = "") -> Markup:
+    """A measure, by default its title, with its explanation and that of its form; the text alone where it has none."""
+    measure = BY_NAME[name]
+    parts = (MEASURES.get(name.removesuffix(LENIENT), ""), TERMS.get(measure.form, ""))
+    return _explained(text or measure.title, " ".join(part for part in parts if part))
+
+
+def _explained(text: str, explanation: str) -> Markup:
+    if not explanation:
+        return escape(text)
+    return Markup('<span class="term" tabindex="0" title="{}">{}</span>').format(explanation, text)

@@ -1,0 +1,211 @@
+"""The page's script in a real browser: filters, permalinks, keys, messages and explanations."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.config import Config
+from report.gather import Gathered, gather
+from report.page import render
+from report.view import make_view
+from tests.helpers.browser import dumped_dom, needs_chromium
+from tests.helpers.handmade_run import HOSTILE, make_run
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.report.test_page import merged
+
+pytestmark = needs_chromium
+Sections = dict[str, list[dict[str, Any]]]
+Play = Callable[..., Any]
+HELPERS = """
+const one = (selector) => document.querySelector(selector);
+const all = (selector) => [...document.querySelectorAll(selector)];
+const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+const set = (selector, value, type = "input") => {
+  one(selector).value = value;
+  one(selector).dispatchEvent(new Event(type));
+};
+const shown = () => all("#questions [data-question]").map((row) => row.dataset.question);
+const columns = () => all(".run").map((column) => column.dataset.key);
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Gathered]:
+    folder = tmp_path_factory.mktemp("run")
+    config, round_folder = make_run(folder, train=12, test=12)
+    model = config.models["agent"].model_copy(update={"path": str(save_tiny_tokenizer(folder / "model"))})
+    config = config.model_copy(update={"models": {"agent": model}})
+    return config, gather(config, round_folder, 1)
+
+
+@pytest.fixture(scope="module")
+def sections(made: tuple[Config, Gathered]) -> Sections:
+    config, gathered = made
+    view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
+    return {section["name"]: section["questions"] for section in merged(view)["sections"]}
+
+
+@pytest.fixture
+def play(made: tuple[Config, Gathered], tmp_path: Path) -> Play:
+    """Run a script on the page and return what its `result()` gives, read when all is done."""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(*made))
+
+    def played(script: str, fragment: str = "") -> Any:
+        probe = f'{HELPERS}{script}; const probe = document.createElement("pre"); probe.id = "probe";'
+        probe += "probe.textContent = JSON.stringify(result()); document.body.append(probe);"
+        page = text.replace("</body>", f"<script>{probe}</script></body>")
+        found = re.search(r'<pre id="probe">(.*?)</pre>', dumped_dom(page, tmp_path, fragment), re.DOTALL)
+        assert found, "the script did not run to its end"
+        return json.loads(unescape(found[1]))
+
+    return played
+
+
+def test_filters_leave_the_questions_and_trajectories_that_match(play: Play, sections: Sections) -> None:
+    sampled = sections["sampled"]
+    expected = {
+        "outcome": [r["key"] for q in sampled for r in q["runs"] if "unparsed" in r["outcomes"]],
+        "reward": [r["key"] for q in sampled for r in q["runs"] if r["reward"] is not None and r["reward"] >= 0.5],
+        "role": [r["key"] for q in sampled for r in q["runs"] if "answerer" in r["roles"]],
+        "kind": [r["key"] for q in sampled if q["kind"] == "two hops" for r in q["runs"]],
+        "text": [r["key"] for q in sampled for r in q["runs"] if "agnt" in json.dumps(r["events"])],
+    }
+    found = play("""
+      const everything = () => shown().flatMap((id) => {
+        one(`#questions [data-question="${id}"]`).click();
+        return columns();
+      });
+      const found = {};
+      set("#filter-outcome", "unparsed", "change"); found.outcome = everything(); one("#clear-filters").click();
+      set("#filter-min", "0.5"); found.reward = everything(); one("#clear-filters").click();
+      set("#filter-role", "answerer", "change"); found.role = everything(); one("#clear-filters").click();
+      set("#filter-kind", "two hops", "change"); found.kind = everything(); one("#clear-filters").click();
+      set("#question-search", "AGNT"); found.text = everything(); one("#clear-filters").click();
+      found.cleared = shown().length;
+      const result = () => found;
+    """)
+    assert found.pop("cleared") == len(sampled)
+    assert all(expected.values()) and found == expected
+
+
+def test_what_went_wrong_leads_to_its_trajectories(play: Play, sections: Sections) -> None:
+    base = [r for q in sections["evaluated"] for r in q["runs"] if r["arm"] == "base"]
+    wrong = [run["key"] for run in base if "wrong_answer" in run["outcomes"]]
+    count, shown, label = play("""
+      const button = one('.outcomes [data-arm="base"][data-outcome="wrong_answer"]');
+      button.click();
+      const keys = shown().flatMap((id) => { one(`#questions [data-question="${id}"]`).click(); return columns(); });
+      const result = () => [Number(button.textContent), keys, one("#outcome-meaning").textContent];
+    """)
+    assert (count, shown) == (len(wrong), wrong) and "shares no word" in label
+
+
+def test_a_permalink_opens_its_trajectory_alone(play: Play, sections: Sections) -> None:
+    question = sections["evaluated"][5]
+    key = question["runs"][1]["key"]
+    section, current, columns, focused = play(
+        """const result = () => [one("#section-switch [aria-pressed=true]").dataset.value,
+           one("#questions [aria-current=true]").dataset.question, columns(), document.activeElement.dataset.key];""",
+        fragment=f"t={key}",
+    )
+    assert (section, current, columns, focused) == ("evaluated", question["id"], [key], key)
+    told = play('const result = () => one("#question-count").textContent;', fragment="t=<img>")
+    assert told == "The trajectory of this link is not on the page."
+
+
+def test_keys_move_between_questions_and_trajectories(play: Play, sections: Sections) -> None:
+    second = sections["sampled"][1]
+    keys = [run["key"] for run in second["runs"]]
+    states = play("""
+      const states = [];
+      const note = () => {
+        const { question, key } = document.activeElement.dataset;
+        states.push([question || key || "", location.hash, columns().length]);
+      };
+      one("#questions [aria-current=true]").focus();
+      for (const name of ["ArrowDown", "Enter", "ArrowRight", "Enter", "ArrowRight", "Escape", "Escape"]) {
+        key(name);
+        note();
+      }
+      one("#choices tr").focus(); key("ArrowDown"); key("Enter"); note();
+      const result = () => states;
+    """)
+    n = len(keys)
+    assert states == [
+        [second["id"], "", n],
+        [keys[0], "", n],
+        [keys[1], "", n],
+        [keys[1], f"#t={keys[1]}", 1],
+        [keys[2], f"#t={keys[2]}", 1],
+        [keys[2], "#trajectories", n],
+        [second["id"], "#trajectories", n],
+        [second["id"], "#trajectories", n],
+    ]
+
+
+def test_the_focus_stays_where_it_is_while_filtering(play: Play) -> None:
+    found = play("""
+      const found = [];
+      one("#question-search").focus(); set("#question-search", "lighthouse"); found.push(document.activeElement.id);
+      one('#question-filter [data-value="kept"]').focus(); document.activeElement.click();
+      found.push(document.activeElement.dataset.value + document.activeElement.getAttribute("aria-pressed"));
+      one("#filter-kind").focus(); set("#filter-kind", "one hop", "change"); found.push(document.activeElement.id);
+      const result = () => found;
+    """)
+    assert found == ["question-search", "kepttrue", "filter-kind"]
+
+
+def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tuple[Config, Gathered]) -> None:
+    gathered = made[1]
+    assert gathered.sampled is not None
+    found = {t.key: t for runs in gathered.sampled.trajectories.values() for _, t in runs}
+    key, trajectory = next((k, t) for k, t in found.items() if len(t.model_calls) > 3)
+    call = next(i for i, c in enumerate(trajectory.model_calls) if c.conversation == 0 and c.start > 200)
+    before, texts, hidden, visible = play(
+        f"""
+      const call = all(".messages")[{call}];
+      const before = call.children.length;
+      call.open = true; call.dispatchEvent(new Event("toggle"));
+      const textOf = (turn) => (turn.querySelector(".text") || turn).textContent;
+      const texts = [...call.querySelectorAll(".turn")].map(textOf);
+      const hidden = getComputedStyle(call.querySelector(".control")).display;
+      one("#show-control").click();
+      const result = () => [before, texts, hidden, getComputedStyle(call.querySelector(".control")).display];
+    """,
+        fragment=f"t={key}",
+    )
+    spans = trajectory.conversations[0].spans
+    expected = gathered.sampled.messages[key][0]
+    end = trajectory.model_calls[call].end
+    assert texts == ["".join(text) for span, text in zip(spans, expected, strict=True) if span.start < end]
+    assert before == 1, "made only when it is opened"
+    assert (hidden, visible) == ("none", "block")
+
+
+def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
+    hostile = sections["sampled"][0]
+    answers, images = play(f"""
+      one('#questions [data-question="{hostile["id"]}"]').click();
+      for (const item of all("details")) {{ item.open = true; item.dispatchEvent(new Event("toggle")); }}
+      const answers = all(".answer").map((node) => node.textContent);
+      const result = () => [answers, all("#trajectories :is(img, script, iframe)").length];
+    """)
+    assert any(HOSTILE in answer for answer in answers) and images == 0
+
+
+def test_terms_are_explained_at_the_focus(play: Play) -> None:
+    before, text, box, after = play("""
+      const before = one("#tip").hidden;
+      one(".results tbody .term").focus();
+      const seen = [one("#tip").textContent, one("#tip").getBoundingClientRect().width > 0];
+      key("Escape");
+      const result = () => [before, ...seen, one("#tip").hidden];
+    """)
+    assert before and box and after and "Exact match: 1 where the answer equals" in text
