@@ -70,7 +70,7 @@ slurm:
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# What needs neither a model nor servers, of the tests that take seconds: to be run while writing code.
+# Under two minutes on two cores, to be run while writing code: no model, no servers, nothing that takes more than five seconds.
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system

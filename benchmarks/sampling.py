@@ -30,9 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
-from agents.core.episode import Setting
-from agents.core.registry import load_system
-from agents.core.resources import open_reach
+from agents.core.resources import open_resources
+from agents.core.system import RunContext, load_system
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from inference.engines import close_engines, open_engines
 from questions.load import load_questions
@@ -42,12 +41,12 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments, write_json
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
-from retrieval.opening import open_index
+from retrieval.loader import open_index
 from sampling.pool import Task, plan_jobs
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunMeasurement:
     """One run of all trajectories."""
 
     way: str
@@ -72,7 +71,7 @@ class Measured:
         return 3600 * self.trajectories / self.seconds
 
 
-ROWS: tuple[tuple[str, Callable[[Measured], float], str], ...] = (
+ROWS: tuple[tuple[str, Callable[[RunMeasurement], float], str], ...] = (
     ("trajectories an hour", lambda m: m.per_hour, ",.0f"),
     ("new tokens a second", lambda m: m.new_tokens / m.seconds, ",.0f"),
     ("engine without a request, of the time", lambda m: m.idle, ".1%"),
@@ -87,11 +86,11 @@ ROWS: tuple[tuple[str, Callable[[Measured], float], str], ...] = (
 )
 
 
-def measure(config: Config, questions: Sequence[Question], way: str, folder: Path) -> tuple[Measured, set[str]]:
+def measure(config: Config, questions: Sequence[Question], way: str, folder: Path) -> tuple[RunMeasurement, set[str]]:
     """Run all trajectories one way on engines that are opened for it; also their keys."""
     config = config.model_copy(update={"run": str(folder)})  # memory and caches of sources are each run's own
     system, places = load_system(config.system), config.sampling.concurrency
-    setting = Setting(
+    setting = RunContext(
         config.sampling.temperature, config.sampling.frozen_temperature, config.sampling.top_p, None, "base"
     )
     with contextlib.ExitStack() as stack:
@@ -99,8 +98,8 @@ def measure(config: Config, questions: Sequence[Question], way: str, folder: Pat
         engines = open_engines(config.models, system.models)
         stack.callback(lambda: runner.run(close_engines(engines)))
         retriever = open_index(config.index)
-        reach = open_reach(config, retriever)
-        stack.callback(lambda: runner.run(reach.close()))
+        resources = open_resources(config, retriever)
+        stack.callback(lambda: runner.run(resources.close()))
         models = {role: engines[system.config.role(role).model].fingerprint for role in system.roles}
         jobs = plan_jobs(
             questions, config.sampling.samples, config.seed, config.system, setting, models, retriever.digest
@@ -111,14 +110,14 @@ def measure(config: Config, questions: Sequence[Question], way: str, folder: Pat
         load = os.getloadavg()[0]
         with Progress(way, len(tasks)) as progress:
             gauge, began, worked = Gauge(), time.perf_counter(), time.process_time()
-            runner.run(run(way, tasks, engines, retriever, places, progress, gauge, reach))
+            runner.run(run(way, tasks, engines, retriever, places, progress, gauge, resources))
             seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
             gauge.change(0)
     made = list(read_segments(folder, Trajectory))
     if {job.key for job in jobs} != {t.key for t in made} or len(made) != len(jobs):
         raise AssertionError(f"{way} did other work than was planned")
     calls = [call for trajectory in made for call in trajectory.model_calls]
-    measured = Measured(
+    measured = RunMeasurement(
         way=way,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
@@ -152,7 +151,7 @@ def empty_caches(config: Config, names: set[str]) -> None:
                 )
 
 
-def table(runs: Sequence[Measured]) -> str:
+def table(runs: Sequence[RunMeasurement]) -> str:
     """A column a way: the mean of its runs, and of the speed also each run; ratios to the pool under it."""
     by_way = {way: [measured for measured in runs if measured.way == way] for way in WAYS}
     lines = [f"{'':40}" + "".join(f"{way:>22}" for way in by_way)]
@@ -190,7 +189,7 @@ def main() -> None:
     questions = load_questions(config.questions.train, config.seed)[: options.questions]
     what = describe(config, questions)
     print(what, flush=True)
-    runs: list[Measured] = []
+    runs: list[RunMeasurement] = []
     keys: list[set[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         small = config.model_copy(update={"sampling": config.sampling.model_copy(update={"samples": 2})})
@@ -218,7 +217,7 @@ def describe(config: Config, questions: Sequence[Question]) -> str:
     )
 
 
-def _loads(runs: Sequence[Measured]) -> str:
+def _loads(runs: Sequence[RunMeasurement]) -> str:
     return ", ".join(f"{measured.load:.1f}" for measured in runs)
 
 

@@ -11,10 +11,10 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from agents.core.resources import Reach
+from agents.core.resources import Resources
 from inference.engine import Completion, Engine, Message, SamplingParams
 from ratchet.progress import Progress
-from ratchet.tasks import together
+from ratchet.tasks import gather_or_cancel
 from retrieval.index import Retriever
 from sampling.pool import Task, run_pool
 
@@ -66,7 +66,7 @@ class Lockstep:
                 one.set_result(None)
 
 
-class Watched:
+class CountedEngine:
     """An engine whose calls are counted, and held to steps where there is a lockstep."""
 
     def __init__(self, engine: Engine, gauge: Gauge, lockstep: Lockstep | None = None) -> None:
@@ -100,21 +100,21 @@ async def run(
     places: int,
     progress: Progress,
     gauge: Gauge,
-    reach: Reach | None = None,
+    resources: Resources | None = None,
 ) -> None:
     """Run all tasks, never more than `places` at a time."""
     if way == "pool":
-        watched: dict[str, Engine] = {name: Watched(engine, gauge) for name, engine in engines.items()}
-        await run_pool(tasks, watched, retriever, places, progress, reach)
+        watched: dict[str, Engine] = {name: CountedEngine(engine, gauge) for name, engine in engines.items()}
+        await run_pool(tasks, watched, retriever, places, progress, resources)
         return
     for start in range(0, len(tasks), places):
         batch = tasks[start : start + places]
         lockstep = Lockstep(len(batch)) if way == "steps" else None
-        held: dict[str, Engine] = {name: Watched(engine, gauge, lockstep) for name, engine in engines.items()}
+        held: dict[str, Engine] = {name: CountedEngine(engine, gauge, lockstep) for name, engine in engines.items()}
 
         async def one(task: Task, held: dict[str, Engine], lockstep: Lockstep | None) -> None:
-            await run_pool([task], held, retriever, 1, progress, reach)
+            await run_pool([task], held, retriever, 1, progress, resources)
             if lockstep:
                 lockstep.leave()
 
-        await together([one(task, held, lockstep) for task in batch])
+        await gather_or_cancel([one(task, held, lockstep) for task in batch])

@@ -45,10 +45,10 @@ from inference.footprint import footprint
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.records import TokenRow
 from slurm.scale import Step
+from training.callback import TrainingCallback, read_log
 from training.lora import add_lora, compute_type
 from training.rows import rows_table
-from training.trainer import RowTrainer, quiet, trainer_config
-from training.watch import Watch, read_log
+from training.trainer import RowTrainer, silence_libraries, trainer_config
 
 SHAPES: dict[str, Any] = {
     "qwen2.5-7b": lambda: Qwen2Config(
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
-    quiet()
+    silence_libraries()
     shape = SHAPES[arguments.shape]()
     model = ModelConfig(path=arguments.shape)
     dtype = compute_type(model)
@@ -120,7 +120,7 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = make_rows(arguments, shape.vocab_size)
     learner = add_lora(base, training.lora, seed=0)
     with tempfile.TemporaryDirectory() as name:
-        watch = Watch(Path(name), training.eval_steps, has_dev=False)
+        watch = TrainingCallback(Path(name), training.eval_steps, has_dev=False)
         settings = trainer_config(training, model, Path(name), len(rows), seed=0, processes=1)
         table = rows_table(rows)
         trainer = RowTrainer(learner, any_tokenizer(), settings, table, table.slice(0, 0), watch, resumed=False)

@@ -11,6 +11,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as for commands (`ratchet.command`)
 # A job that a script started in the background ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with long tests first, so that processes that share the tests end at about the same time."""
     long = {item.path for item in items if {"vllm", "cluster", "slow"} & set(item.keywords)}
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.fixture(autouse=True)
+def _tables_of_full_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not a terminal gets complete tables, whatever the terminal is that the tests were started in."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def build(request: dict[str, Any], step: int, out: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    content.ENCODED = request.get("encoded", content.ENCODED)
+    content.CHUNKS_PER_PART = request.get("encoded", content.CHUNKS_PER_PART)
     build_index(config, shared_tokenizer(), "tiny", workers=request.get("workers", 1))
     os.write(out, str(steps).encode())
 

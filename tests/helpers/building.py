@@ -14,7 +14,7 @@ from index_build.build import build_index
 from ratchet.config import IndexConfig
 from retrieval.index import Index
 from retrieval.layout import Manifest
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import shared_tokenizer
 
@@ -63,7 +63,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
     files.pop("verified.json", None)
-    files.pop(".lock", None)
+    files.pop(".lease", None)
     if "plan.json" in files:
         plan = json.loads(files["plan.json"])
         for source in plan["sources"]:

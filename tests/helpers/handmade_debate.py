@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store, note_arms, question_set, tabulate
+from evaluation.arms import ArmPlan, arm_store, build_results, question_set, record_arms
 from questions.labels import FEVER
 from ratchet.config import Config
 from ratchet.files import write_jsonl
@@ -135,8 +135,8 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
             where = arm_store(config, name, system, "base")
             store(where.folder, trajectories, claims(), system)
             plans.append(ArmPlan(arm, system, question_set(config, name), None, "base", where))
-        note_arms(config, number_one, name, plans)
-    tabulate(config, number_one, 1, ["test", "beside"])
+        record_arms(config, number_one, name, plans)
+    build_results(config, number_one, 1, ["test", "beside"])
     return config, number_one
 
 

@@ -82,12 +82,13 @@ def add_entries(run: RunFolder, n: int, sampled_by: str) -> None:
     stages += [("index", {}, {"index": data["index"]})] if n == 1 else []
     stages += [("sample", {**data, "adapter": sampled_by}, {"trajectories": made["trajectories"]})]
     stages += [("score", {"trajectories": made["trajectories"]}, old)] if n == 2 else []
-    for stage, reading, making in (
+    later: tuple[tuple[StageId, list[str], list[str]], ...] = (
         ("score", scored["reading"], scored["making"]),
         ("train", ["trajectories", "selection"], ["rows", "adapter"]),
         ("evaluate", ["adapter"], ["evaluation"]),
         ("promote", ["evaluation", "adapter"], []),
-    ):
+    )
+    for stage, reading, making in later:
         stages.append((stage, {what: made[what] for what in reading}, {what: made[what] for what in making}))
     with Segment(run.ledger) as segment:
         for hour, (stage, inputs, outputs) in enumerate(stages):

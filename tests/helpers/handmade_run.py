@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store, note_arms, question_set, tabulate
+from evaluation.arms import ArmPlan, arm_store, build_results, question_set, record_arms
 from evaluation.results import Results
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
@@ -198,13 +198,17 @@ def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> 
             "index": {"path": str(folder / "index")},
             "questions": paths,
             "rewards": {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}},
-            "evaluation": {"scores": SCORES, "baselines": {"no retrieval": {"name": "noretrieval"}}, "resamples": 2000},
+            "evaluation": {
+                "scores": SCORES,
+                "baselines": {"no retrieval": {"name": "no_retrieval"}},
+                "resamples": 2000,
+            },
         }
     )
 
 
 def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: float = 0.1) -> list[Trajectory]:
-    questions = questions_of("train", sum(1 for _ in open(config.questions.train.path)))  # noqa: SIM115, PTH123
+    questions = questions_of("train", len(Path(config.questions.train.path).read_bytes().splitlines()))
     made = [
         trajectory(q, sample, skill=skill + 0.5 * (i % 4) / 3, hostile=i == 0)
         for i, q in enumerate(questions)
@@ -253,8 +257,8 @@ def add_evaluation(config: Config, folder: RoundFolder, split: str = "test", arm
         store(plan.store.folder, made, asked.questions, system)
         score_trajectories(config, asked.questions, made, SCORES, plan.scores)
         plans.append(plan)
-    note_arms(config, folder, split, plans)
-    return tabulate(config, folder, 1, [split])[0]
+    record_arms(config, folder, split, plans)
+    return build_results(config, folder, 1, [split])[0]
 
 
 def make_run(folder: Path, train: int = 24, test: int = 30) -> tuple[Config, RoundFolder]:

@@ -9,8 +9,7 @@ from typing import Any
 from index_build.documents import Document
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine
-from questions.generate.settings import Settings
-from ratchet.config import parse
+from ratchet.config import GenerationConfig, parse
 from tests.helpers.tiny import tiny_format
 
 Given = dict[str, Any]
@@ -35,9 +34,9 @@ def corpus(count: int) -> list[Document]:
     ]
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> GenerationConfig:
     given = {"out": "unused", "questions": {"train": 6, "dev": 3, "test": 3}, "document_words": [5, 200], **changes}
-    return parse(Settings, given, "the test's settings")
+    return parse(GenerationConfig, given, "the test's settings")
 
 
 def given(prompt: str) -> Given:

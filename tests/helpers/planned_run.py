@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.config import Config
-from rounds.stages import Experiment, Stage, stages_of
+from rounds.stages import ExperimentRun, Stage, stages_of
 
 
-def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> Experiment:
+def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> ExperimentRun:
     questions = folder / "questions.jsonl"
     questions.write_text('{"id": "q", "text": "Who?"}\n')
     split = {"path": str(questions)}
@@ -21,8 +21,8 @@ def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> E
         "rewards": {"weights": {"f1": 1.0}},
         "evaluation": {"scores": ["f1"]},
     }
-    return Experiment(Config.model_validate(config | changes), ("--config", "c.yaml"), accelerate)
+    return ExperimentRun(Config.model_validate(config | changes), ("--config", "c.yaml"), accelerate)
 
 
-def plan(one: Experiment) -> list[Stage]:
+def plan(one: ExperimentRun) -> list[Stage]:
     return list(stages_of(one))

@@ -12,20 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.episode import Setting, run_episode
-from agents.core.registry import System, load_system
-from agents.core.resources import Reach
+from agents.core.resources import Resources
+from agents.core.system import RunContext, System, load_system, run_episode
 from agents.core.tools import Answer, Tools
 from inference.engine import Completion, Engine, Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import FEVER
-from ratchet.config import Section, SystemConfig
+from ratchet.config import MemoryConfig, Section, SystemConfig
 from ratchet.records import Event, Passage, Question, Trajectory
-from retrieval.memory.memory import Memory, MemoryConfig
+from retrieval.memory.memory import Memory
 from retrieval.sources.source import SearchSource, Source
 from tests.helpers.tiny import Style, tiny_format
 
-SETTING = Setting(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
+SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
 QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
 CLAIM = Question(id="c1", text="Ada Torrin built the harbour of Velm.", form="claim", labels=FEVER, label="SUPPORTS")
 
@@ -46,6 +45,9 @@ class Shelf:
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         self.asked.append((query, k, offset))
         return self.ranked.get(query, [])[offset : offset + k]
+
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
+        return [self.search(query, k, offset) for query in queries]
 
 
 def engine(replies: Replies, style: Style = "chatml", max_context: int = 32_000) -> ScriptedEngine:
@@ -75,11 +77,11 @@ async def play(
     config: SystemConfig | dict[str, Any],
     agent: ScriptedEngine | Mapping[str, Engine],
     shelf: Shelf | None = None,
-    setting: Setting = SETTING,
+    setting: RunContext = SETTING,
     seed: int = 7,
     question: Question = QUESTION,
     watch: Callable[[Event], None] | None = None,
-    reach: Reach | None = None,
+    resources: Resources | None = None,
 ) -> Trajectory:
     system = load_system(config if isinstance(config, SystemConfig) else SystemConfig.model_validate(config))
     engines: Mapping[str, Engine] = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
@@ -95,7 +97,7 @@ async def play(
             sample=3,
             seed=seed,
             watch=watch,
-            reach=reach or everywhere,
+            resources=resources or everywhere,
         )
 
 
@@ -128,10 +130,14 @@ def alike(texts: Sequence[str]) -> np.ndarray:
 
 
 @contextmanager
-def reach_over(shelf: Shelf) -> Iterator[Reach]:
+def reach_over(shelf: Shelf) -> Iterator[Resources]:
     """Every source there could be, an empty memory, and an embedder."""
     with tempfile.TemporaryDirectory() as folder:
-        yield Reach(Everywhere(shelf), Memory(MemoryConfig(), Path(folder)), alike)
+        memory = Memory(MemoryConfig(), Path(folder))
+        try:
+            yield Resources(Everywhere(shelf), memory, alike)
+        finally:
+            memory.close()
 
 
 Solve = Callable[[Tools], Awaitable[Answer]]
@@ -142,7 +148,7 @@ async def run(
     agent: ScriptedEngine | dict[str, ScriptedEngine],
     config: SystemConfig | None = None,
     shelf: Shelf | None = None,
-    setting: Setting = SETTING,
+    setting: RunContext = SETTING,
     seed: int = 7,
     watch: Callable[[Event], None] | None = None,
 ) -> Trajectory:

@@ -13,11 +13,10 @@ import numpy as np
 from index_build.postings import Bm25Postings, SparsePostings
 from index_build.writing import FolderWriter
 from retrieval.encoders.vectors import WEIGHTS
-from retrieval.ranker import Ranking
-from retrieval.sparse.analyzer import Words
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25, Engine, SparseQuery
-from retrieval.sparse.hashing import key_hash
-from retrieval.sparse.shards import Shard, ShardManifest
+from retrieval.sparse.shards import Shard, ShardManifest, key_hash
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""
@@ -109,7 +108,7 @@ class Corpus:
         for term, (chunks, values) in self.lists.items():
             for chunk, value in zip(chunks.tolist(), values.tolist(), strict=True):
                 texts[chunk] += f"{word(term)} " * value
-        postings = Bm25Postings(Words(None, False), spill, self.bm25.k1, self.bm25.b)
+        postings = Bm25Postings(Analyzer(None, False), spill, self.bm25.k1, self.bm25.b)
         postings.add(texts)
         return postings
 

@@ -6,8 +6,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat
-from inference.dialogue import Dialogue
+from inference.chat import ChatFormat, Dialogue
 from inference.engine import Completion, FinishReason
 from tests.helpers.tiny import STYLES, tiny_format
 

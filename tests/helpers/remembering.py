@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+from ratchet.config import MemoryConfig
 from ratchet.records import Passage
-from retrieval.memory.memory import Evidence, Memory, MemoryConfig
+from retrieval.memory.memory import Evidence, Memory
 
 
 def passage(text: str, title: str = "") -> Passage:
@@ -14,7 +16,10 @@ def passage(text: str, title: str = "") -> Passage:
 
 
 def opened(folder: Path, **config: object) -> Memory:
-    return Memory(MemoryConfig.model_validate(config), folder)
+    """A memory that closes its files when the test drops it."""
+    memory = Memory(MemoryConfig.model_validate(config), folder)
+    weakref.finalize(memory, memory.files.close)
+    return memory
 
 
 def leave(

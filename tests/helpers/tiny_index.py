@@ -11,7 +11,7 @@ from typing import Any
 from index_build.build import build_index
 from ratchet.config import IndexConfig
 from retrieval.index import Index
-from retrieval.opening import open_folder
+from retrieval.loader import open_folder
 from tests.helpers.tiny import tiny_tokenizer
 
 shared_tokenizer = cache(tiny_tokenizer)

@@ -18,7 +18,7 @@ import train  # noqa: E402
 from ratchet.command import run_command  # noqa: E402
 from training.trainer import RowTrainer  # noqa: E402
 
-RowTrainer.uses_trl_head = lambda self: True
+setattr(RowTrainer, "uses_trl_head", lambda self: True)  # noqa: B010
 
 if __name__ == "__main__":
     run_command(train.main)

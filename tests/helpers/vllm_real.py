@@ -96,9 +96,9 @@ def server_processes(port: int) -> list[int]:
 
 
 def _leads(pid: int) -> bool:
-    """Whether it is the first of its session and a server, and not the keeper that runs it."""
+    """Whether it is the first of its session and a server, and not the subreaper that runs it."""
     try:
-        return os.getsid(pid) == pid and b"keeper.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return os.getsid(pid) == pid and b"subreaper.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

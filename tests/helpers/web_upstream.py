@@ -13,12 +13,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from retrieval.sources.opening import open_sources
+from ratchet.config import Section, Sources, parse
+from retrieval.sources.registry import open_sources
 from retrieval.sources.source import Source
 from tests.helpers.served import Plain
 
@@ -55,7 +57,7 @@ class Asked:
     method: str
     path: str
     params: dict[str, str]
-    headers: Mapping[str, str]
+    headers: Message[str, str]
     body: dict[str, Any]
     at: float
 
@@ -230,10 +232,19 @@ FORMATS = {
 }
 
 
+class _Sources(Section):
+    sources: Sources
+
+
+def sources(**settings: dict[str, Any]) -> Sources:
+    """The section `sources` as a config has it."""
+    return parse(_Sources, {"sources": settings}, "the test's config").sources
+
+
 def opened(up: Upstream, service: str, folder: Path, **settings: Any) -> Source:
     """The service as a config opens it, quick and impatient."""
     quick = {"url": up.url, "cache": str(folder), "per_second": 10_000, "wait": 0.01, "contact": "me@velm.example"}
-    return open_sources({"web": {"service": service, **quick, **settings}}, Plain())["web"]
+    return open_sources(sources(web={"service": service, **quick, **settings}), Plain())["web"]
 
 
 def stored(folder: Path) -> list[Path]:

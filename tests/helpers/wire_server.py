@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue
 from inference.engine import Completion, SamplingParams
 from inference.http.engine import HttpEngine
 from ratchet.config import ModelConfig

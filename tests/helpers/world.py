@@ -13,18 +13,17 @@ from packaging.version import Version
 from pyarrow import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from inference.chat import load_tokenizer
-from inference.dialogue import Dialogue
+from inference.chat import Dialogue, load_tokenizer
 from inference.engine import Completion
 from ratchet.config import Config, load_config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
+from training.callback import TrainingCallback
 from training.lora import add_lora, load_model
-from training.prepare import prepare_rows
+from training.rows import prepare_rows
 from training.trainer import RowTrainer, trainer_config
-from training.watch import Watch
 
 trl_head_on_cpu = pytest.mark.skipif(
     Version(version("trl")) < Version("1.16"),
@@ -38,7 +37,7 @@ def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTra
     agent = config.models["agent"]
     settings = trainer_config(config.training, agent, out, len(table), 0, 1)
     learner = add_lora(load_model(agent), config.training.lora, 0)
-    watch = Watch(out, 5, has_dev=False)
+    watch = TrainingCallback(out, 5, has_dev=False)
     tokenizer = load_tokenizer(agent.path)
     return RowTrainer(learner, tokenizer, settings, table, table.slice(0, 0), watch, resumed=False), table
 

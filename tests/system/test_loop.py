@@ -19,7 +19,7 @@ from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
-from rounds.stages import Experiment, stages_of
+from rounds.stages import ExperimentRun, stages_of
 from tests.helpers.experiment import ROOT, command, environment, make_experiment
 from training.rows import check_rows, read_rows, table_rows
 
@@ -91,7 +91,7 @@ def test_two_sigkills_in_every_stage_lose_and_repeat_nothing(
     config = make_experiment(tmp_path, delay=0.05)
     dice = random.Random(11)
     kills = 0
-    for stage in stages_of(Experiment(load_config(config), ("--config", str(config)))):
+    for stage in stages_of(ExperimentRun(load_config(config), ("--config", str(config)))):
         for part in (0.5, 0.9):  # somewhere in the first half (mostly start-up), and where the work is
             process = subprocess.Popen(stage.command, cwd=ROOT, env=environment(), start_new_session=True)
             time.sleep(seconds[stage.id] * dice.uniform(part - 0.4, part))

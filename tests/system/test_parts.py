@@ -15,7 +15,7 @@ from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.gather import gather
 from tests.helpers.experiment import make_experiment
-from training.prepare import prepare_rows
+from training.rows import prepare_rows
 
 QUESTIONS, SAMPLES = 8, 4
 
@@ -125,4 +125,4 @@ def test_scores_and_selection_are_of_what_the_round_was_last_sampled_for(lab: La
     for path in folder.glob("part*.jsonl"):
         path.unlink()
     status, said = lab.run("rewards")
-    assert status == 2 and "none of what is to be sampled is there yet" in said
+    assert status == 2 and "no planned trajectory is sampled yet" in said

@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 from agents import ask
-from ratchet import load_config, read_run
+from evaluation.results import TRAINED
+from inference.scripted import ScriptedEngine
+from ratchet import Experiment, load_config, read_run
 from ratchet.__main__ import main as ratchet
+from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from retrieval import open_index
 from sampling.store import TrajectoryStore
@@ -22,7 +25,7 @@ from tests.helpers.experiment import ROOT, make_experiment
 
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-PUBLIC = ("retrieval.open_index", "agents.ask", "ratchet.load_config", "ratchet.read_run")
+PUBLIC = ("retrieval.open_index", "agents.ask", "ratchet.load_config", "ratchet.read_run", "ratchet.Experiment")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def test_every_block_of_the_guide_runs(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    assert len(BLOCKS) == GUIDE.count("```") // 2 == 6
+    assert len(BLOCKS) == GUIDE.count("```") // 2 == 8
     for number, block in enumerate(BLOCKS, 1):
         exec(compile(block, f"block {number} of the guide", "exec"), {})
         assert capsys.readouterr().out.strip(), f"block {number} prints nothing"
@@ -78,6 +81,41 @@ async def test_a_question_is_asked_where_an_event_loop_runs_already(
     assert seen == [event.kind for event in asked.events] and "model" in seen
     with pytest.raises(UserError, match="the question is empty"):
         ask(" ", "configs/demo.yaml")
+
+
+@pytest.mark.slow
+async def test_an_experiment_opens_the_model_once_in_a_notebook_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    opened: list[ScriptedEngine] = []
+    original = ScriptedEngine.from_config
+
+    def open_once(model: ModelConfig) -> ScriptedEngine:
+        opened.append(original(model))
+        return opened[-1]
+
+    monkeypatch.setattr(ScriptedEngine, "from_config", open_once)
+    question = "Who built Velm's harbour?"
+    with Experiment("configs/demo.yaml", ["run=runs/own"]) as experiment:
+        assert opened == [], "nothing is opened before it is needed"
+        first, second = experiment.ask(question), await experiment.aask(question)
+        assert first.answer == second.answer == ask(question, experiment.config).answer
+        assert len(opened) == 2, "one by the experiment, one by ask"
+        assert experiment.ask(question, adapter="runs/demo/round-1/adapter").policy != "base"
+        assert [p.id for p in await experiment.asearch(question, k=2)] == [p.id for p in experiment.search(question, 2)]
+        sampled = experiment.sample(2)
+        assert len(sampled) == 2 * 4 and [t.key for t in await experiment.asample(2)] == [t.key for t in sampled]
+        assert experiment.trajectories().num_rows == 8
+        [results] = experiment.evaluate()
+        [again] = await experiment.aevaluate("runs/demo/round-1/adapter")
+        assert results.arm(TRAINED) is None and again.arm(TRAINED) is not None
+        with pytest.raises(UserError, match="the question is empty"):
+            experiment.ask(" ")
+        with pytest.raises(UserError, match="runs/none: there is no adapter here"):
+            experiment.evaluate("runs/none")
+    async with experiment:
+        assert experiment.ask(question).answer == first.answer, "it opens again after it was closed"
 
 
 @pytest.mark.slow

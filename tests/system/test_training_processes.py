@@ -78,8 +78,8 @@ def test_a_file_for_accelerate_is_taken_as_it_is(
 @pytest.mark.parametrize(
     ("gpus", "arguments", "said"),
     [
-        (0, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be made of training\.micro_batch=3"),
-        (4, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be made of training\.micro_batch=3"),
+        (0, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be divided into training\.micro_batch=3"),
+        (4, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be divided into training\.micro_batch=3"),
         (8, ("--accelerate", DDP), r"batch_size=4 cannot .* on 8 devices: set training\.batch_size="),
     ],
 )
@@ -99,6 +99,8 @@ def test_a_batch_that_cannot_be_divided_is_refused_before_the_first_stage(
 def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: Path) -> None:
     path = make_experiment(tmp_path, questions=2)
     run = open_run(load_config(path))
+    run.round(1).trajectories.mkdir(parents=True)
+    (run.round(1).trajectories / "part-0-of-1.jsonl").write_text("{}\n")
     assert open_run(load_config(path, ["models.agent.device=auto"])).path == run.path
     with pytest.raises(UserError, match=r"models\.agent\.dtype"):
         open_run(load_config(path, ["models.agent.dtype=bfloat16"]))

@@ -60,14 +60,15 @@ def test_a_server_killed_in_the_middle_of_sampling(smollm2: Path, tmp_path: Path
     run = RunFolder(tmp_path / "run")
     one = run.round(1)
     sample = [sys.executable, "-m", "sampling", "--config", str(config), "--adapter", str(adapter)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "inference", "serve", "--config", str(config), "--", *sample],
-        cwd=ROOT,
-        env=environment(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "errors").open("w"),
-    )
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "inference", "serve", "--config", str(config), "--", *sample],
+            cwd=ROOT,
+            env=environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
     try:
         wait_for(lambda: len(list(read_segments(one.trajectories, Trajectory))) >= 2, process, 500)
         log = run.path / "servers" / "agent-1.log"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ratchet.command import run_command
 from ratchet.files import write_atomic
-from tools.demo_world.asking import make_claims, make_questions
-from tools.demo_world.isles import SPLITS, build_entities, write_document
+from tools.demo_world.entities import SPLITS, build_entities, write_document
+from tools.demo_world.questions import make_claims, make_questions
 
 SEED = 1
 
@@ -36,6 +36,7 @@ def generate(seed: int = SEED) -> dict[str, str]:
 
 
 def main() -> None:
+    """Run the command: write the five files of the demo's data."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.demo_world", description="Write the demo's corpus and questions."
     )

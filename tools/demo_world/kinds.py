@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Relation:
+    """One fact that every entity of a kind has, and the phrases that state it and ask for it."""
+
     name: str
     values: str
     """A kind of entity (then the relation is a link), a vocabulary, or 'number'."""
@@ -25,6 +27,8 @@ class Relation:
 
 @dataclass(frozen=True)
 class Comparison:
+    """The questions that compare two entities by a number."""
+
     relation: str
     larger: tuple[str, ...]
     """Questions with {a} and {b} whose answer is the one with the larger number."""
@@ -33,6 +37,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Kind:
+    """A kind of entity: how it is named, and its relations."""
+
     name: str
     title: str
     """The subject's name in a sentence, with {n} for the bare name."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from benchmarks.retrieval_corpus import Columns, Query
-from retrieval.ranker import Ranking
+from benchmarks.retrieval.corpus import Columns, Query
+from retrieval.index import Ranking
 
 # How far a float32 engine's scores may be off, relative.
 FLOAT32 = 1e-5
@@ -20,6 +20,8 @@ FLOAT64 = 1e-12
 
 
 class Oracle:
+    """Scores queries against every document, and judges the rankings of engines by these scores."""
+
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._idf = columns.idf()
@@ -68,8 +70,8 @@ def _verdict(found: Ranking, scores: np.ndarray, k: int) -> tuple[int, float]:
             return 1, share
     # In float32 close neighbours may change places; nothing else may.
     placed = np.allclose(scores[found.chunks], truth.scores, rtol=FLOAT32, atol=0)
-    told = np.allclose(found.scores, truth.scores, rtol=FLOAT32, atol=0)
-    return (2 if placed and told and len(set(found.chunks.tolist())) == len(found) else 3), share
+    scored = np.allclose(found.scores, truth.scores, rtol=FLOAT32, atol=0)
+    return (2 if placed and scored and len(set(found.chunks.tolist())) == len(found) else 3), share
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""The engines of the retrieval package, ours and Lucene, as benchmarks/retrieval.py drives them."""
+"""The engines of the retrieval package in the form that the benchmark runs: our own, and Lucene."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.retrieval_baselines import Engine, folder_bytes, row_texts
-from benchmarks.retrieval_corpus import Columns, Kind, Query, Rows
+from benchmarks.retrieval.baselines import Engine, folder_bytes, row_texts
+from benchmarks.retrieval.corpus import Columns, Kind, Query, Rows
 from index_build.postings import Bm25Postings, SparsePostings
 from index_build.shard import BATCH
 from index_build.writing import FolderWriter
 from ratchet.errors import UserError
 from retrieval.backends.lucene import LuceneRanker, build_lucene
 from retrieval.encoders.vectors import WEIGHTS
-from retrieval.ranker import Ranking
-from retrieval.sparse.analyzer import Words
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25, SparseQuery
 from retrieval.sparse.engine import Engine as SparseEngine
-from retrieval.sparse.hashing import key_hash
-from retrieval.sparse.shards import Shard, ShardManifest, read_shard_manifest
+from retrieval.sparse.shards import Shard, ShardManifest, key_hash, read_shard_manifest
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.
@@ -35,7 +34,7 @@ class Ours(Engine):
     """One shard of ours: its posting file and what goes with it, and one empty document that stands for the texts."""
 
     name = "ours"
-    fed = "text / vectors"
+    input_form = "text / vectors"
 
     def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
         return rows, list(row_texts(rows)) if rows.kind == "bm25" else []
@@ -45,9 +44,9 @@ class Ours(Engine):
         files = FolderWriter(folder)
         with tempfile.TemporaryDirectory(dir=folder) as spill:
             if rows.kind == "bm25":
-                words = Bm25Postings(Words(None, False), Path(spill), rows.k1, rows.b)
-                left = iter(texts)
-                while batch := list(islice(left, BATCH)):
+                words = Bm25Postings(Analyzer(None, False), Path(spill), rows.k1, rows.b)
+                remaining = iter(texts)
+                while batch := list(islice(remaining, BATCH)):
                     words.add(batch)
                 counts = words.write(files)
             else:
@@ -112,7 +111,7 @@ class Lucene(Engine):
     """
 
     name = "Lucene"
-    fed = "text"
+    input_form = "text"
     kinds: tuple[Kind, ...] = ("bm25",)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""The engines that benchmarks/retrieval.py compares: others', and plain ones; retrieval_ours.py has ours."""
+"""The engines that ours is compared with: published ones and plain kernels; engines.py has our own."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import numpy as np
 import tantivy
 from numba import njit, prange
 
-from benchmarks.retrieval_corpus import K1, B, Columns, Kind, Query, Rows, columns_of
-from retrieval.ranker import Ranking
+from benchmarks.retrieval.corpus import K1, B, Columns, Kind, Query, Rows, columns_of
+from retrieval.index import Ranking
 
 
 class Engine:
-    """What is compared: built from a corpus into a folder, opened from there, searched on any number of threads."""
+    """An engine to compare: built from a corpus into a folder, opened from there, searched on any number of threads."""
 
     name = ""
-    fed = "vectors"
-    """What `prepare` makes: the build is timed from there."""
+    input_form = "vectors"
+    """What `prepare` returns; the build is timed from there."""
     kinds: tuple[Kind, ...] = ("bm25", "learned")
     """The vectors it can index."""
     weighted = True
     """Whether it takes query weights; one that does not is judged with weights of 1."""
 
     def check(self) -> None:
-        """A UserError where something that it needs is not installed."""
+        """Raise UserError where a package that it needs is not installed."""
 
     def prepare(self, rows: Rows) -> Any:
-        """What the engine is fed with, in its own form; not timed."""
+        """Return the corpus in the form that `build` takes; not timed."""
         return rows
 
     def build(self, prepared: Any, folder: Path) -> None:
-        """From `prepared` to files in an empty folder; timed."""
+        """Build the index from `prepared` in an empty folder; timed."""
         raise NotImplementedError
 
     def open(self, folder: Path) -> None:
@@ -65,18 +65,18 @@ def in_threads(search: Callable[[Query], Ranking], queries: Sequence[Query], thr
     if threads == 1 or len(queries) == 1:
         return [search(query) for query in queries]
     results: list[Any] = [None] * len(queries)
-    left = iter(range(len(queries)))
+    remaining = iter(range(len(queries)))
     lock = threading.Lock()
 
-    def take() -> None:
+    def search_next() -> None:
         while True:
             with lock:
-                at = next(left, None)
+                at = next(remaining, None)
             if at is None:
                 return
             results[at] = search(queries[at])
 
-    for future in [_pool.submit(take) for _ in range(threads)]:
+    for future in [_pool.submit(search_next) for _ in range(threads)]:
         future.result()
     return results
 
@@ -141,7 +141,7 @@ class BlockMax(Csc):
 
 
 class Lion(Csc):
-    """The kernel that Lion and SPLADE publish, told again: parallel inside each list, a score for every document.
+    """The algorithm of the kernel that Lion and SPLADE publish: parallel inside each list, a score for every document.
 
     Typed dictionaries of lists; every list is split over all threads (so the lists follow one another with a barrier
     between); all scores above 0 are gathered, argpartition picks. Queries come one after the other: the published
@@ -182,7 +182,7 @@ class Bm25s(Engine):
     matrix is set to them directly, which it then searches as ever, every query weight being 1."""
 
     name = f"bm25s {version('bm25s')}, numba"
-    fed = "token numbers"
+    input_form = "token numbers"
     weighted = False
 
     def hot_bytes(self, folder: Path, columns: Columns) -> int:
@@ -227,7 +227,7 @@ class Tantivy(Engine):
     """tantivy by its Python client. Lengths are rounded to a byte, so its BM25 is not quite BM25."""
 
     name = f"tantivy {version('tantivy')}"
-    fed = "text"
+    input_form = "text"
     kinds: tuple[Kind, ...] = ("bm25",)
 
     def prepare(self, rows: Rows) -> list[str]:
@@ -295,10 +295,12 @@ def _ranked(scores: np.ndarray, chunks: np.ndarray) -> Ranking:
 
 
 def folder_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def empty_folder(folder: Path) -> Path:
+    """Create the folder, without what it held."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -1,4 +1,4 @@
-"""Measuring for benchmarks/retrieval.py: the machine, its memory, and engines in turns so that noise hits all alike."""
+"""Measures the machine, its memory, and the engines in turns, so that noise affects all alike."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import numba
 import numpy as np
 from numba import njit
 
-from benchmarks.retrieval_baselines import Engine
-from benchmarks.retrieval_corpus import Query
+from benchmarks.retrieval.baselines import Engine
+from benchmarks.retrieval.corpus import Query
 
-BEGAN = time.monotonic()
+STARTED = time.monotonic()
 
 
 @dataclass
 class Timing:
-    """What was measured of one engine."""
+    """The times of one engine."""
 
     single: list[list[float]] = field(default_factory=list)
     """[rounds][queries], seconds; each query alone on one thread."""
     split: list[list[float]] = field(default_factory=list)
-    """The same on two threads for one query; empty where it was not asked for."""
+    """The same on two threads for one query; empty where `measure` was called without `split`."""
     batch: dict[int, list[float]] = field(default_factory=dict)
     """Threads to [rounds], seconds for the whole batch."""
     cpu: dict[int, list[float]] = field(default_factory=dict)
@@ -67,16 +67,16 @@ def measure(
     for number in range(rounds):
         for i in range(len(engines)):
             engine = engines[(i + number) % len(engines)]
-            say(f"{title}round {number + 1} of {rounds}: {engine.name}")
+            log(f"{title}round {number + 1} of {rounds}: {engine.name}")
             timing = timings[engine.name]
             time.sleep(0.02)  # threads of the engine before may still be waiting in a loop
             timing.single.append(_one_by_one(engine, queries, k, 1))
             if split:
                 timing.split.append(_one_by_one(engine, queries, k, 2))
             for count in threads:
-                began, cpu = time.perf_counter(), time.process_time()
+                started, cpu = time.perf_counter(), time.process_time()
                 engine.search(queries, k, count)
-                timing.batch.setdefault(count, []).append(time.perf_counter() - began)
+                timing.batch.setdefault(count, []).append(time.perf_counter() - started)
                 timing.cpu.setdefault(count, []).append(time.process_time() - cpu)
     return timings
 
@@ -84,9 +84,9 @@ def measure(
 def _one_by_one(engine: Engine, queries: Sequence[Query], k: int, threads: int) -> list[float]:
     spent = []
     for query in queries:
-        began = time.perf_counter()
+        started = time.perf_counter()
         engine.search([query], k, threads)
-        spent.append(time.perf_counter() - began)
+        spent.append(time.perf_counter() - started)
     return spent
 
 
@@ -101,9 +101,9 @@ def bandwidth(megabytes: int = 512, repeats: int = 7) -> dict[str, float]:
             for name, work, traffic in (("read", _sum, 1), ("copy", _copy, 2)):
                 best = float("inf")
                 for _ in range(repeats + 1):  # the first one compiles and touches the pages
-                    began = time.perf_counter()
+                    started = time.perf_counter()
                     list(pool.map(work, sources, targets))
-                    best = min(best, time.perf_counter() - began)
+                    best = min(best, time.perf_counter() - started)
                 rates[f"{name} {threads}"] = traffic * source.nbytes / best / 1e9
     return rates
 
@@ -124,7 +124,7 @@ def _copy(source: Any, target: Any) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine and the versions that the numbers were measured with."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -148,9 +148,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def say(text: str) -> None:
-    """A line of progress."""
-    print(f"[{time.monotonic() - BEGAN:6.1f}s] {text}", file=sys.stderr, flush=True)
+def log(text: str) -> None:
+    """Print a line of progress, with the seconds since the start, to stderr."""
+    print(f"[{time.monotonic() - STARTED:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 
 def _version(name: str) -> str:

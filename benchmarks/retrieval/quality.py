@@ -1,4 +1,4 @@
-"""Ranking quality on real data for benchmarks/retrieval.py: every engine on the same chunks, terms, k1 and b.
+"""Ranking quality on real data: every engine on the same chunks, terms, k1 and b.
 
     datamorgana    recall@10 and nDCG@10 of the gold documents, dev questions; a document ranks with its best chunk
     openqa         share of the questions with an answer string in the first 1, 5 and 20 passages, both normalised
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.retrieval_baselines import Engine, empty_folder
-from benchmarks.retrieval_corpus import Query, Rows, columns_of
-from benchmarks.retrieval_oracle import Oracle, top
-from benchmarks.retrieval_timing import say
+from benchmarks.retrieval.baselines import Engine, empty_folder
+from benchmarks.retrieval.corpus import Query, Rows, columns_of
+from benchmarks.retrieval.oracle import Oracle, top
+from benchmarks.retrieval.timing import log
 from index_build.chunks import Chunker
 from inference.chat import load_tokenizer
 from ratchet.config import IndexConfig
@@ -28,8 +28,8 @@ from ratchet.errors import UserError
 from ratchet.files import read_jsonl
 from ratchet.records import with_title
 from ratchet.text import normalise_answer
-from retrieval.ranker import Ranking
-from retrieval.sparse.analyzer import Words
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
 
 DEPTH = 100
 ORACLE = "brute force"
@@ -48,13 +48,15 @@ class Chunks:
     """Document id of every chunk."""
     texts: list[str]
 
-    def query(self, words: Words, question: str) -> Query:
+    def query(self, words: Analyzer, question: str) -> Query:
         found = sorted(self.numbers[term] for term in words.terms(question) if term in self.numbers)
         return Query(np.array(found, np.int64), np.ones(len(found), np.float32))
 
 
 @dataclass(frozen=True)
 class Question:
+    """A question with what a good ranking of it contains."""
+
     text: str
     gold: frozenset[str]
     """Ids of the documents that hold the answer."""
@@ -62,27 +64,29 @@ class Question:
 
 
 def quality(data: Path, tokenizer: str, engines: Sequence[Engine]) -> dict[str, Any]:
-    """Set to measure to engine to [mean, difference to ours, its half width]. The first engine is ours.
+    """Return, by question set, measure and engine, [mean, difference to ours, half width of its interval].
+
+    The first engine is ours.
 
     `data` is a folder with datamorgana or openqa in it, or both; neither is a UserError.
     """
     sets = {name: data / name for name in ("datamorgana", "openqa") if (data / name / "corpus.jsonl.gz").is_file()}
     if not sets:
-        raise UserError(f"--quality {data}: no datamorgana/corpus.jsonl.gz and no openqa/corpus.jsonl.gz in there")
+        raise UserError(f"--quality {data}: has no datamorgana/corpus.jsonl.gz and no openqa/corpus.jsonl.gz")
     results: dict[str, Any] = {}
     for name, folder in sets.items():
-        say(f"{name}: chunks")
-        words = Words(IndexConfig.model_fields["stemmer"].default, IndexConfig.model_fields["stop_words"].default)
-        chunks = read_chunks(folder / "corpus.jsonl.gz", words, tokenizer if name == "datamorgana" else None)
-        questions = list(read_questions(folder, name))
+        log(f"{name}: chunks")
+        words = Analyzer(IndexConfig.model_fields["stemmer"].default, IndexConfig.model_fields["stop_words"].default)
+        chunks = _read_chunks(folder / "corpus.jsonl.gz", words, tokenizer if name == "datamorgana" else None)
+        questions = list(_read_questions(folder, name))
         queries = [chunks.query(words, question.text) for question in questions]
         oracle = Oracle(columns_of(chunks.rows))
         rankings = {}
         for engine in engines:
-            say(f"{name}: {engine.name}")
+            log(f"{name}: {engine.name}")
             rankings[engine.name] = _rank(engine, chunks.rows, queries)
         rankings[ORACLE] = [top(oracle.scores(query), DEPTH) for query in queries]
-        measure = gold_measures if name == "datamorgana" else answer_measures
+        measure = _gold_measures if name == "datamorgana" else _answer_measures
         values = {engine: measure(chunks, questions, ranked) for engine, ranked in rankings.items()}
         results[name] = {
             "chunks": chunks.rows.documents,
@@ -100,7 +104,7 @@ def _rank(engine: Engine, rows: Rows, queries: Sequence[Query]) -> list[Ranking]
         engine.build(engine.prepare(rows), empty_folder(Path(name) / "index"))
         engine.open(Path(name) / "index")
         found = dict(zip(asked, engine.search([queries[i] for i in asked], DEPTH, 1), strict=True))
-    nothing = Ranking(np.empty(0), np.empty(0, np.int64))
+    nothing = Ranking.empty()
     return [found.get(i, nothing) for i in range(len(queries))]
 
 
@@ -116,7 +120,7 @@ def _compare(values: dict[str, Values], ours: str) -> dict[str, dict[str, list[f
     return table
 
 
-def read_chunks(path: Path, words: Words, tokenizer: str | None) -> Chunks:
+def _read_chunks(path: Path, words: Analyzer, tokenizer: str | None) -> Chunks:
     """Cut as index_build cuts by default; without a tokenizer every document is one chunk."""
     defaults = IndexConfig.model_fields
     chunker = None
@@ -150,14 +154,14 @@ def read_chunks(path: Path, words: Words, tokenizer: str | None) -> Chunks:
     return Chunks(rows, numbers, documents, texts)
 
 
-def read_questions(folder: Path, name: str) -> Iterator[Question]:
+def _read_questions(folder: Path, name: str) -> Iterator[Question]:
     for path in [folder / "dev.jsonl"] if name == "datamorgana" else sorted(folder.glob("*_test.jsonl")):
         for _, row in read_jsonl(path, "question"):
             answers = tuple(filter(None, map(normalise_answer, row.get("golden_answers", ()))))
             yield Question(row["question"], frozenset(row.get("document_ids", ())), answers)
 
 
-def gold_measures(chunks: Chunks, questions: Sequence[Question], rankings: Sequence[Ranking]) -> Values:
+def _gold_measures(chunks: Chunks, questions: Sequence[Question], rankings: Sequence[Ranking]) -> Values:
     values: Values = {"recall@10": [], "nDCG@10": []}
     discounts = 1 / np.log2(np.arange(2, 12))
     for question, ranking in zip(questions, rankings, strict=True):
@@ -168,7 +172,7 @@ def gold_measures(chunks: Chunks, questions: Sequence[Question], rankings: Seque
     return values
 
 
-def answer_measures(chunks: Chunks, questions: Sequence[Question], rankings: Sequence[Ranking]) -> Values:
+def _answer_measures(chunks: Chunks, questions: Sequence[Question], rankings: Sequence[Ranking]) -> Values:
     depths = (1, 5, 20)
     values: Values = {f"answer recall@{depth}": [] for depth in depths}
     passages: dict[int, str] = {}

@@ -1,13 +1,13 @@
-"""Our retrieval engine beside bm25s, tantivy, Lucene, Lion's kernel and plain ones, on the same data in one run.
+"""Compare our retrieval engine with bm25s, tantivy, Lucene, Lion's kernel and plain ones, on the same data in one run.
 
-    python benchmarks/retrieval.py                                    200,000 documents, about 5 minutes on 2 cores
-    python benchmarks/retrieval.py --large                            and the lists of one query over 29M documents
-    python benchmarks/retrieval.py --quality ../shared/data --only ours,bm25s,lucene       ranking quality, real data
-    python benchmarks/retrieval.py --quick                            everything in small, for CI
+    python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
+    python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
+    python -m benchmarks.retrieval --quality ../shared/data --only ours,bm25s,lucene       ranking quality, real data
+    python -m benchmarks.retrieval --quick                            small corpora, for CI
 
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
-learned query touches. benchmarks/retrieval_corpus.py says how corpora and questions are drawn, retrieval_oracle.py what
-exact means. Single queries: quantiles over queries of each query's median round. Rates: the median round.
+learned query touches. corpus.py describes how corpora and queries are drawn, oracle.py what exact means. Single
+queries: quantiles over queries of each query's median round. Rates: the median round.
 bm25s, tantivy: pip install '.[benchmark]'. Lucene: pip install '.[lucene]'.
 """
 
@@ -23,21 +23,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# First in the path: this file is called retrieval, and so is the package.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
 from ratchet.command import run_command
 from ratchet.errors import UserError
 
 try:
-    from benchmarks.retrieval_baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy, empty_folder
-    from benchmarks.retrieval_ours import Lucene, Ours
-    from benchmarks.retrieval_quality import quality
+    from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy, empty_folder
+    from benchmarks.retrieval.engines import Lucene, Ours
+    from benchmarks.retrieval.quality import quality
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
-from benchmarks.retrieval_corpus import (
+from benchmarks.retrieval.corpus import (
     Columns,
     Kind,
     Query,
@@ -47,11 +44,11 @@ from benchmarks.retrieval_corpus import (
     few_lists,
     learned_rows,
     queries_for,
+    queries_of_all_terms,
     rows_of,
-    whole_queries,
 )
-from benchmarks.retrieval_oracle import Oracle
-from benchmarks.retrieval_timing import Timing, bandwidth, machine, measure, say
+from benchmarks.retrieval.oracle import Oracle
+from benchmarks.retrieval.timing import Timing, bandwidth, log, machine, measure
 
 ENGINES: dict[str, type[Engine]] = {
     "ours": Ours,
@@ -67,6 +64,7 @@ THREADS = (1, 2)
 
 
 def main() -> None:
+    """Run the benchmark that the command line asks for."""
     parser = argparse.ArgumentParser(description="Retrieval engines side by side.")
     parser.add_argument("--documents", type=int, default=200_000, help="of parts A and B (default: 200000)")
     parser.add_argument("--queries", type=int, default=200)
@@ -86,54 +84,54 @@ def main() -> None:
     if unknown := [name for name in names if name not in ENGINES]:
         raise UserError(f"--only: there is no engine {unknown[0]!r} (known: {', '.join(ENGINES)})")
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every build
-    engines = usable([ENGINES[name]() for name in names])
+    engines = _usable([ENGINES[name]() for name in names])
     result: dict[str, Any] = {"machine": machine()}
     for key, value in result["machine"].items():
         print(f"{key}: {value}")
     if options.quality:
         engines = [engine for engine in engines if not isinstance(engine, Tantivy)]  # its k1 and b are fixed
         result["quality"] = quality(options.quality, options.tokenizer, engines)
-        show_quality(result["quality"])
+        _show_quality(result["quality"])
     else:
-        speed(options, engines, result)
+        _speed(options, engines, result)
     if options.out:
         options.out.write_text(json.dumps(result, indent=1))
 
 
-def usable(engines: list[Engine]) -> list[Engine]:
-    """Without those whose extra is not installed."""
+def _usable(engines: list[Engine]) -> list[Engine]:
+    """Return the engines whose packages are installed, and name the others."""
     kept = []
     for engine in engines:
         try:
             engine.check()
             kept.append(engine)
         except UserError as error:
-            print(f"left out: {engine.name}: {error}")
+            print(f"skipped: {engine.name}: {error}")
     return kept
 
 
-def speed(options: argparse.Namespace, engines: list[Engine], result: dict[str, Any]) -> None:
+def _speed(options: argparse.Namespace, engines: list[Engine], result: dict[str, Any]) -> None:
     result["bandwidth"] = memory = bandwidth()
     print("memory, GB/s on 1 and 2 threads: " + ", ".join(f"{name} {rate:.1f}" for name, rate in memory.items()))
-    say("drawing the corpus")
+    log("drawing the corpus")
     rows = bm25_rows(options.documents, VOCABULARY, options.seed)
     columns = columns_of(rows)
     queries = queries_for(columns, options.queries, 5, False, options.seed)
-    result["A"] = part("A: BM25, 5 terms", rows, columns, queries, engines, options)
+    result["A"] = _part("A: BM25, 5 terms", rows, columns, queries, engines, options)
     rows = learned_rows(rows, options.seed)
     columns = columns_of(rows)
     queries = queries_for(columns, options.queries, 30, True, options.seed)
-    result["B"] = part("B: learned sparse, 30 weighted terms", rows, columns, queries, engines, options)
+    result["B"] = _part("B: learned sparse, 30 weighted terms", rows, columns, queries, engines, options)
     if options.large or options.quick:
         columns = few_lists(29_000_000 if options.large else 1_000_000, 30, options.seed)
         rows = rows_of(columns)
-        queries = whole_queries(columns, 3, options.seed)
+        queries = queries_of_all_terms(columns, 3, options.seed)
         options.rounds = min(options.rounds, 5)
-        result["C"] = part("C: the 30 lists of a learned query", rows, columns, queries, engines, options, memory)
-    summary(result)
+        result["C"] = _part("C: the 30 lists of a learned query", rows, columns, queries, engines, options, memory)
+    _summary(result)
 
 
-def part(
+def _part(
     title: str,
     rows: Rows,
     columns: Columns,
@@ -148,31 +146,31 @@ def part(
     figures: dict[str, dict[str, Any]] = {}
     plain = [Query(query.terms, np.ones_like(query.weights)) for query in queries]
     oracle = Oracle(columns)
-    compile_kernels(able, rows.kind, options.k)
+    _compile_kernels(able, rows.kind, options.k)
     with tempfile.TemporaryDirectory(prefix="retrieval-") as name:
         for number, engine in enumerate(able):
-            say(f"{label}: {engine.name}: build")
+            log(f"{label}: {engine.name}: build")
             folder = empty_folder(Path(name) / str(number))
             prepared = engine.prepare(rows)
-            began = time.perf_counter()
+            started = time.perf_counter()
             engine.build(prepared, folder)
-            built = time.perf_counter() - began
+            built = time.perf_counter() - started
             del prepared
             figures[engine.name] = {
                 "build_s": built,
                 "documents_per_s": columns.documents / built,
                 "bytes_per_posting": engine.size(folder, columns) / columns.postings,
                 "hot_bytes": engine.hot_bytes(folder, columns),
-                "open_ms": 1e3 * min(timed_open(engine, folder) for _ in range(3)),
+                "open_ms": 1e3 * min(_timed_open(engine, folder) for _ in range(3)),
             }
-            say(f"{label}: {engine.name}: check")
+            log(f"{label}: {engine.name}: check")
             found = engine.search(queries, options.k, 1)
             figures[engine.name]["exact"] = oracle.judge(found, queries if engine.weighted else plain, options.k)
-        independent = all(same_on_any_threads(e, queries, options.k) for e in able if isinstance(e, Ours))
+        independent = all(_same_on_any_threads(e, queries, options.k) for e in able if isinstance(e, Ours))
         del oracle
         timings = measure(able, queries, options.k, options.rounds, THREADS, memory is not None, f"{label}: ")
     for engine in able:
-        figures[engine.name] |= timing_figures(timings[engine.name], len(queries))
+        figures[engine.name] |= _timing_figures(timings[engine.name], len(queries))
         if memory is not None:
             floor = figures[engine.name]["hot_bytes"] / memory["read 1"] / 1e6
             figures[engine.name] |= {"floor_ms": floor, "times_floor": figures[engine.name]["p50_ms"] / floor}
@@ -181,19 +179,19 @@ def part(
         f"{columns.postings:,} postings, {len(queries)} queries, k = {options.k}"
     )
     ours = next((engine.name for engine in able if isinstance(engine, Ours)), None)
-    show_figures(figures, {engine.name: engine for engine in able}, ours)
+    _show_figures(figures, {engine.name: engine for engine in able}, ours)
     if ours:
         print(f"ours: the same on 1, 2, 3 and 8 threads, in a batch and alone, to the last bit: {independent}")
     return {"postings": columns.postings, "engines": figures, "ours": ours, "thread_independent": independent}
 
 
-def compile_kernels(engines: Sequence[Engine], kind: Kind, k: int) -> None:
-    """Everything once in small, so that no compiler is timed."""
+def _compile_kernels(engines: Sequence[Engine], kind: Kind, k: int) -> None:
+    """Run everything once on a small corpus, so that no compilation is timed."""
     rows = bm25_rows(100, 1000, 0)
     rows = learned_rows(rows, 0) if kind == "learned" else rows
     queries = queries_for(columns_of(rows), 4, 5, kind == "learned", 0)
     for engine in engines:
-        say(f"compiling: {engine.name}")
+        log(f"compiling: {engine.name}")
         with tempfile.TemporaryDirectory(prefix="retrieval-") as name:
             engine.build(engine.prepare(rows), Path(name))
             engine.open(Path(name))
@@ -201,13 +199,13 @@ def compile_kernels(engines: Sequence[Engine], kind: Kind, k: int) -> None:
                 engine.search(queries, k, threads)
 
 
-def timed_open(engine: Engine, folder: Path) -> float:
-    began = time.perf_counter()
+def _timed_open(engine: Engine, folder: Path) -> float:
+    started = time.perf_counter()
     engine.open(folder)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
-def same_on_any_threads(engine: Engine, queries: Sequence[Query], k: int) -> bool:
+def _same_on_any_threads(engine: Engine, queries: Sequence[Query], k: int) -> bool:
     truth = engine.search(queries, k, 1)
     others = [engine.search(queries, k, threads) for threads in (2, 3, 8)]
     others += [[engine.search([query], k, threads)[0] for query in queries] for threads in (1, 2, 8)]
@@ -218,7 +216,7 @@ def same_on_any_threads(engine: Engine, queries: Sequence[Query], k: int) -> boo
     )
 
 
-def timing_figures(timing: Timing, queries: int) -> dict[str, float]:
+def _timing_figures(timing: Timing, queries: int) -> dict[str, float]:
     figures = {"p50_ms": timing.milliseconds(0.5), "p99_ms": timing.milliseconds(0.99)}
     if timing.split:
         figures["p50_ms_2_threads"] = timing.milliseconds(0.5, split=True)
@@ -247,13 +245,13 @@ COLUMNS = (
 RATIOS = (("p50_ms", False), ("p99_ms", False), ("q_per_s_1", True), ("q_per_s_2", True), ("documents_per_s", True))
 
 
-def show_figures(figures: dict[str, dict[str, Any]], engines: dict[str, Engine], ours: str | None) -> None:
+def _show_figures(figures: dict[str, dict[str, Any]], engines: dict[str, Engine], ours: str | None) -> None:
     shown = [column for column in COLUMNS if any(column[1] in row for row in figures.values())]
     lines = [["engine", "built from", *(head for head, _, _ in shown)]]
     for name, row in figures.items():
         weights = "" if engines[name].weighted or "learned" not in engines[name].kinds else " *"
-        lines.append([name + weights, engines[name].fed, *(f"{row[key]:{form}}" for _, key, form in shown)])
-    print(table(lines))
+        lines.append([name + weights, engines[name].input_form, *(f"{row[key]:{form}}" for _, key, form in shown)])
+    print(_table(lines))
     if any(line[0].endswith("*") for line in lines):
         print("* takes no query weights: all are 1")
     if ours is None:
@@ -261,23 +259,24 @@ def show_figures(figures: dict[str, dict[str, Any]], engines: dict[str, Engine],
     lines = [["times ours is better", *(key.replace("_", " ") for key, _ in RATIOS)]]
     for name, row in figures.items():
         if name != ours:
-            lines.append([name, *(f"{ratio(figures[ours], row, key, more):.2f}" for key, more in RATIOS)])
-    print(table(lines))
+            lines.append([name, *(f"{_ratio(figures[ours], row, key, more):.2f}" for key, more in RATIOS)])
+    print(_table(lines))
 
 
-def ratio(ours: dict[str, Any], theirs: dict[str, Any], key: str, more: bool) -> float:
+def _ratio(ours: dict[str, Any], theirs: dict[str, Any], key: str, more: bool) -> float:
     return float(ours[key] / theirs[key] if more else theirs[key] / ours[key])
 
 
-def table(lines: list[list[str]]) -> str:
+def _table(lines: list[list[str]]) -> str:
+    """Format lines of cells as aligned columns; the first column is aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
     return "\n".join("  ".join(line) for line in padded)
 
 
-def summary(result: dict[str, Any]) -> None:
-    """What was asked for beside what this run measured."""
-    lines = [["asked for", "measured", "met"]]
+def _summary(result: dict[str, Any]) -> None:
+    """Print the targets of the engine beside what this run measured."""
+    lines = [["target", "measured", "met"]]
 
     def line(text: str, value: float, met: bool) -> None:
         lines.append([text, f"{value:.2f}", "yes" if met else "no"])
@@ -290,14 +289,14 @@ def summary(result: dict[str, Any]) -> None:
         for name, row in figures.items():
             if name.startswith("bm25s") and label != "C":
                 for key, more in RATIOS[:4]:
-                    value = ratio(ours, row, key, more)
+                    value = _ratio(ours, row, key, more)
                     line(f"{label}: ahead of bm25s, {key.replace('_', ' ')}", value, value > 1)
             if name == Lion.name and label == "C":
                 for key, threads in (("p50_ms", "one thread"), ("p50_ms_2_threads", "two threads each")):
-                    value = ratio(ours, row, key, False)
+                    value = _ratio(ours, row, key, False)
                     line(f"C: 15 times Lion's kernel, {threads}", value, value >= 15)
             if name == Lucene.name:
-                value = ratio(row, ours, "documents_per_s", True)
+                value = _ratio(row, ours, "documents_per_s", True)
                 line("A: build within 2 times of Lucene's (both from text)", value, value <= 2)
         if label == "C":
             line("C: within 4 times of reading our own bytes once", ours["times_floor"], ours["times_floor"] <= 4)
@@ -305,17 +304,17 @@ def summary(result: dict[str, Any]) -> None:
             line("C: within 4 times of reading 8 bytes a posting once", value, value <= 4)
         line(f"{label}: under 3.2 bytes a posting", ours["bytes_per_posting"], ours["bytes_per_posting"] < 3.2)
         line(f"{label}: opens in under a second (s)", ours["open_ms"] / 1e3, ours["open_ms"] < 1e3)
-    print("\n" + table(lines))
+    print("\n" + _table(lines))
 
 
-def show_quality(results: dict[str, Any]) -> None:
+def _show_quality(results: dict[str, Any]) -> None:
     for name, one in results.items():
         print(f"\n{name}: {one['chunks']:,} chunks, {one['questions']:,} questions")
         for measure_name, row in one["measures"].items():
             lines = [[measure_name, "mean", "ours is better by", "+-", f"top {100} exact"]]
             for engine, (mean, gap, half) in row.items():
                 lines.append([engine, f"{mean:.4f}", f"{gap:+.4f}", f"{half:.4f}", one["exact"].get(engine, "")])
-            print(table(lines))
+            print(_table(lines))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Synthetic corpora for benchmarks/retrieval.py: sparse vectors with the statistics of real text, seeded, in seconds.
+"""Synthetic corpora: sparse vectors with the statistics of real text, seeded, in seconds.
 
 Two kinds of vectors, both with values in uint16:
 
@@ -100,6 +100,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Query:
+    """Weighted terms to search for."""
+
     terms: np.ndarray
     """int64 [n], ascending; a term that comes twice counts twice."""
     weights: np.ndarray
@@ -147,17 +149,17 @@ def bfloat16_logits(count: int, seed: int) -> np.ndarray:
     return out
 
 
-def few_lists(documents: int, lists: int, seed: int, least: float = 0.001, most: float = 0.4) -> Columns:
+def few_lists(documents: int, lists: int, seed: int, min_share: float = 0.001, max_share: float = 0.4) -> Columns:
     """Only the posting lists that one query touches, of a corpus that would not fit: learned vectors.
 
-    List i holds a document with a chance that falls geometrically from `most` to `least`: 30 lists over 29 million
-    documents are 58 million postings.
+    List i holds a document with a chance that falls geometrically from `max_share` to `min_share`: 30 lists over 29
+    million documents are 58 million postings.
     """
-    shares = np.geomspace(most, least, lists)
+    shares = np.geomspace(max_share, min_share, lists)
     offsets, chunks = np.zeros(lists + 1, np.int64), []
     for i, share in enumerate(shares):
-        room = int(documents * share + 10 * np.sqrt(documents * share) + 64)
-        found = np.empty(room, np.int32)
+        capacity = int(documents * share + 10 * np.sqrt(documents * share) + 64)
+        found = np.empty(capacity, np.int32)
         size = _draw_list(documents, share, seed + i, found)
         chunks.append(found[:size].copy())
         offsets[i + 1] = offsets[i] + size
@@ -166,6 +168,7 @@ def few_lists(documents: int, lists: int, seed: int, least: float = 0.001, most:
 
 
 def columns_of(rows: Rows) -> Columns:
+    """Transpose documents to posting lists."""
     lengths = np.empty(0, np.int64)
     if rows.kind == "bm25":
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows.values, dtype=np.int64)])
@@ -175,6 +178,7 @@ def columns_of(rows: Rows) -> Columns:
 
 
 def rows_of(columns: Columns) -> Rows:
+    """Transpose posting lists to documents."""
     offsets, terms, values = transpose(columns.offsets, columns.chunks, columns.values, columns.documents)
     return Rows(columns.kind, columns.vocabulary, offsets, terms, values)
 
@@ -200,8 +204,8 @@ def queries_for(columns: Columns, count: int, terms: int, weighted: bool, seed: 
     return queries
 
 
-def whole_queries(columns: Columns, count: int, seed: int) -> list[Query]:
-    """Queries of all the terms there are, with weights that differ."""
+def queries_of_all_terms(columns: Columns, count: int, seed: int) -> list[Query]:
+    """Return queries of all terms of the corpus, with weights that differ."""
     terms = np.arange(columns.vocabulary, dtype=np.int64)
     return [Query(terms, _query_weights(len(terms), True, seed + number)) for number in range(count)]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ratchet.records import Question, Record
-from tools.demo_world.isles import Entity, capital, state
+from tools.demo_world.entities import Entity, capitalise, state_value
 from tools.demo_world.kinds import Relation
 from tools.demo_world.names import VOCABULARIES
 
@@ -33,6 +33,8 @@ LABELS = ("SUPPORTS", "REFUTES", "NOT ENOUGH INFO")
 
 
 class Claim(Record):
+    """A claim with its label."""
+
     id: str
     claim: str
     label: str
@@ -72,6 +74,7 @@ def short_answers(kind: str, value: str) -> tuple[str, ...]:
 
 
 def one_hop_paths(entities: Mapping[str, Entity], split: str) -> list[Path]:
+    """Every fact about every entity of a split."""
     return [Path(e, e, relation) for e in entities.values() if e.split == split for relation in e.kind.relations]
 
 
@@ -81,9 +84,11 @@ def two_hop_paths(entities: Mapping[str, Entity], split: str) -> list[Path]:
     for path in one_hop_paths(entities, split):
         if not path.relation.roles:
             continue
-        told = {relation.values for relation in path.subject.stated()} | {path.subject.kind.name}
+        stated_values = {relation.values for relation in path.subject.stated()} | {path.subject.kind.name}
         last = entities[path.value]
-        paths += [Path(path.subject, last, r, path.relation) for r in last.kind.relations if r.values not in told]
+        paths += [
+            Path(path.subject, last, r, path.relation) for r in last.kind.relations if r.values not in stated_values
+        ]
     return paths
 
 
@@ -108,14 +113,15 @@ def mention(path: Path, rng: random.Random) -> str:
     return rng.choice(path.link.roles).format(s=name) if path.link else name
 
 
-def ask_path(path: Path, identity: str, rng: random.Random) -> Question:
-    said = state(path.relation, path.value, rng)
+def path_question(path: Path, identity: str, rng: random.Random) -> Question:
+    """A one-hop or two-hop question with its answer and reference."""
+    said = state_value(path.relation, path.value, rng)
     about = mention(path, rng)
     if path.link is None:
-        reference = f"{capital(path.subject.title)} {said}."
+        reference = f"{capitalise(path.subject.title)} {said}."
     else:
         pronoun = "who" if path.last.kind.name == "person" else "which"
-        reference = f"{capital(about)} is {path.last.title}, {pronoun} {said}."
+        reference = f"{capitalise(about)} is {path.last.title}, {pronoun} {said}."
     return Question(
         id=identity,
         text=rng.choice(path.relation.asks).format(s=about),
@@ -127,7 +133,8 @@ def ask_path(path: Path, identity: str, rng: random.Random) -> Question:
     )
 
 
-def ask_comparison(pair: tuple[Entity, Entity], identity: str, rng: random.Random) -> Question:
+def comparison_question(pair: tuple[Entity, Entity], identity: str, rng: random.Random) -> Question:
+    """A question about which of two entities has the larger or smaller number."""
     comparison = pair[0].kind.comparison
     assert comparison is not None
     relation = pair[0].kind.relation(comparison.relation)
@@ -165,6 +172,7 @@ def comparable_pairs(entities: Mapping[str, Entity], split: str) -> list[tuple[E
 
 
 def make_questions(entities: Mapping[str, Entity], split: str, rng: random.Random) -> list[Question]:
+    """The questions of a split, as many of each kind as COUNTS says."""
     counts = COUNTS[split]
     used: Counter[str] = Counter()
     chosen: list[Path] = []
@@ -178,9 +186,9 @@ def make_questions(entities: Mapping[str, Entity], split: str, rng: random.Rando
     asked: list[Path | tuple[Entity, Entity]] = [*chosen, *pairs]
     rng.shuffle(asked)
     return [
-        ask_path(item, f"{split}-{number:03}", rng)
+        path_question(item, f"{split}-{number:03}", rng)
         if isinstance(item, Path)
-        else ask_comparison(item, f"{split}-{number:03}", rng)
+        else comparison_question(item, f"{split}-{number:03}", rng)
         for number, item in enumerate(asked, 1)
     ]
 
@@ -210,7 +218,7 @@ def make_claim(path: Path, label: str, identity: str, entities: Mapping[str, Ent
     if label == LABELS[1]:
         value = rng.choice(sorted(_other_values(path, entities) - {value, path.subject.name}))
     about = mention(path, rng) if path.link else path.subject.title
-    claim = f"{capital(about)} {state(path.relation, value, rng)}."
+    claim = f"{capitalise(about)} {state_value(path.relation, value, rng)}."
     return Claim(id=identity, claim=claim, label=label, gold_ids=() if label == LABELS[2] else path.gold_ids)
 
 

@@ -42,6 +42,8 @@ HIDDEN = 2
 
 @dataclass(frozen=True)
 class Entity:
+    """An island, a town, a person...: its name and all that is true of it."""
+
     kind: Kind
     name: str
     split: str
@@ -66,12 +68,15 @@ class Entity:
 
 @dataclass(frozen=True)
 class Document:
+    """A document of the demo's corpus."""
+
     id: str
     title: str
     text: str
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
+    """The text with its first letter in upper case."""
     return text[0].upper() + text[1:]
 
 
@@ -135,7 +140,7 @@ def _fixed(kind: Kind, i: int, names: dict[str, list[str]]) -> dict[str, str]:
     return {}
 
 
-def state(relation: Relation, value: str, rng: random.Random) -> str:
+def state_value(relation: Relation, value: str, rng: random.Random) -> str:
     """A verb phrase that states the value."""
     return re.sub(r"\ba (?=[aeiou])", "an ", rng.choice(relation.says).format(v=value))
 
@@ -147,5 +152,5 @@ def write_document(entity: Entity, rng: random.Random) -> Document:
         opening = entity.pronoun if number % 2 else entity.title
         if number == 0:
             opening = entity.kind.intro.format(t=entity.title, job=entity.job)
-        sentences.append(f"{capital(opening)} {state(relation, entity.values[relation.name], rng)}.")
+        sentences.append(f"{capitalise(opening)} {state_value(relation, entity.values[relation.name], rng)}.")
     return Document(id=entity.id, title=entity.title.removeprefix("the "), text=" ".join(sentences))

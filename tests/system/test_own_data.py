@@ -1,0 +1,65 @@
+"""The first hour with one's own data: a folder of Markdown and ten questions, by the commands of the guide alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.experiment import environment
+
+TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
+BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
+
+
+def ratchet(folder: Path, *words: str, status: int = 0) -> str:
+    """Run `ratchet ...` in the folder as a user would, and return what it printed."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ratchet", *words],
+        cwd=folder,
+        env=environment() | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    print(f"ratchet {' '.join(words)}: {time.monotonic() - begin:.0f} s")
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_from_a_folder_and_a_table_to_a_report(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / smollm2.name).symlink_to(smollm2)
+    (tmp_path / "notes").mkdir()
+    for town, builder in zip(TOWNS, BUILDERS, strict=True):
+        text = f"# The harbour of {town}\n\nThe harbour of {town} was built by {builder} after the great storm.\n"
+        (tmp_path / "notes" / f"{town.lower()}.md").write_text(text)
+    rows = [f"Who built the harbour of {town}?,{builder}" for town, builder in zip(TOWNS, BUILDERS, strict=True)]
+    table = tmp_path / "questions.csv"
+
+    # Two mistakes at first: a misspelt column, and then a blank question. Each is named with its line and the fix.
+    table.write_text("\n".join(["question,anwser", *rows]))
+    said = ratchet(tmp_path, "init", "notes", "questions.csv", status=2)
+    assert "questions.csv:2: anwser: unknown field (did you mean 'answer'?)" in said
+    table.write_text("\n".join(["question,answer", *rows[:9], " ,Garrick"]))
+    assert "questions.csv:11: " in ratchet(tmp_path, "init", "notes", "questions.csv", status=2)
+    table.write_text("\n".join(["question,answer", *rows]))
+
+    said = ratchet(tmp_path, "init", "notes", "questions.csv")
+    assert "7 train, 1 dev, 2 test" in said and "ratchet selftrain --config notes.yaml" in said
+    said = ratchet(tmp_path, "questions", "check", "--config", "notes.yaml")
+    assert "questions.train: 7 questions of questions.csv: 7 with answers" in said
+    ratchet(tmp_path, "index", "--config", "notes.yaml")
+    assert "The harbour of Velm" in ratchet(tmp_path, "search", "Who built Velm's harbour?", "--config", "notes.yaml")
+    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml")
+    assert "56 trajectories of 7 questions" in said
+    assert (tmp_path / "runs" / "notes" / "report.html").exists()
+    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml")

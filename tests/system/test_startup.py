@@ -1,0 +1,61 @@
+"""Help comes at once: no command imports a heavy library before it has read its arguments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.startup import commands
+from ratchet.__main__ import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("accelerate", "datasets", "matplotlib", "peft", "torch", "transformers", "trl", "xgrammar")
+"""Not numba: the search engine's module is compiled by decorators, so whatever opens an index imports it."""
+
+PROGRAM = f"""
+import contextlib, io, json, runpy, sys
+
+sys.path.insert(0, "")
+found = {{}}
+for words in json.loads(sys.argv[1]):
+    module, *rest = words
+    before = set(sys.modules)
+    sys.argv = [module, *rest, "--help"]
+    shown, status = io.StringIO(), None
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            status = end.code
+    heavy = sorted(set({HEAVY}) & (set(sys.modules) - before))
+    found[" ".join(words)] = [status or 0, shown.getvalue().startswith("usage: "), heavy]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def helped() -> dict[str, tuple[int, bool, list[str]]]:
+    """For each command: the exit status of its --help, whether it shows usage, and the heavy libraries it imported.
+
+    One process asks all of them, so a library is listed under the first command that imports it.
+    """
+    asked = list(commands(ROOT).values())
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(asked)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    result: dict[str, tuple[int, bool, list[str]]] = json.loads(done.stdout)
+    return result
+
+
+def test_every_command_has_help(helped: dict[str, tuple[int, bool, list[str]]]) -> None:
+    assert {f"ratchet {name}" for name in COMMANDS} <= set(helped)
+    assert {"ratchet", "agents", "sampling", "rewards", "training", "evaluation", "train", "selftrain"} <= set(helped)
+    assert {words: (status, usage) for words, (status, usage, _) in helped.items() if status or not usage} == {}
+
+
+def test_help_imports_nothing_heavy(helped: dict[str, tuple[int, bool, list[str]]]) -> None:
+    assert {words: heavy for words, (_, _, heavy) in helped.items() if heavy} == {}
