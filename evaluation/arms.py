@@ -23,6 +23,7 @@ from agents.core.dialogues import RunContext
 from agents.core.system import load_system
 from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
+from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
 from evaluation.results import (
     BASE,
@@ -383,7 +384,7 @@ def _compared(
     ]
     base, others = arms[0], arms[1:]
     comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
-    best = best_baseline(arms, primary, resamples, config.seed)
+    best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     return Results(
         round=number,
         split=split,
@@ -400,6 +401,7 @@ def _compared(
             for name, trajectories in found.items()
             if (shares := complementarity(questions, trajectories)) is not None
         },
+        label_floor=floor,
         best_baseline=best,
-        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best),
+        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor),
     )

@@ -135,7 +135,7 @@ def _verdict(results: Results | None) -> tuple[str, str]:
     if results is None:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
-    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline)
+    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline, results.label_floor)
     return headline or ("No verdict" if comparison else "The base model alone"), particulars
 
 
