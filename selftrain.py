@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from inference.serving.devices import visible_gpus
-from ratchet.command import IN_LOOP, config_of, config_parser, run_command
+from ratchet.command import IN_LOOP, config_of, config_parser, positive_integer, run_command
 from ratchet.errors import UserError
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
@@ -61,7 +61,9 @@ def status(words: Sequence[str], prog: str) -> None:
 def run_stages(words: Sequence[str], prog: str) -> None:
     """Run every stage that is not done, or print the commands."""
     parser = _parser(prog, ABOUT)
-    parser.add_argument("--until", type=int, metavar="N", help="stop after round N (default: after the last)")
+    parser.add_argument(
+        "--until", type=positive_integer, metavar="N", help="stop after round N (default: after the last)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args(words)
     experiment = _experiment(options)

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.results import BASE, TRAINED, Results
-from ratchet.command import add_phase_argument, config_of, config_parser, recorded_stages, run_command
+from ratchet.command import (
+    add_phase_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    recorded_stages,
+    run_command,
+)
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, open_run
@@ -70,7 +77,7 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
 def _members(words: Sequence[str], prog: str) -> None:
     """Print one adapter's results on the tasks of all members."""
     parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
-    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
+    add_round_argument(parser, "the round whose adapter is evaluated")
     arguments = parser.parse_args(words)
     from evaluation.tables.members import print_members
 
@@ -107,7 +114,7 @@ def _describe_one(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
-    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
+    add_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
     )

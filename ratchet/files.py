@@ -29,10 +29,10 @@ R = TypeVar("R", bound=BaseModel)
 
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a complete file: readers see the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data.encode(errors="replace") if isinstance(data, str) else data)
             file.flush()

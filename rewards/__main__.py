@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from questions.load import load_questions
-from ratchet.command import PlainConsole, config_of, config_parser, recorded_stages, run_command
+from ratchet.command import PlainConsole, add_round_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json
@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") ->
 def score_and_select(words: Sequence[str], prog: str) -> None:
     """Score a round's trajectories, then write and print its selection."""
     parser = config_parser(prog, DESCRIPTION)
-    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    add_round_argument(parser, "the round")
     parser.add_argument("--also", default="", help="further scores to compute for what-if, such as em,f1")
     parser.add_argument(
         "--accept-unfinished",
@@ -93,7 +93,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
 def whatif(words: Sequence[str], prog: str) -> None:
     """Compare the stored selection with one under other weights; write nothing."""
     parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
-    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    add_round_argument(parser, "the round")
     parser.add_argument("--weights", required=True, help="the weights to try, such as correctness=2,faithfulness=1")
     parser.add_argument("--min-reward", type=float, help="default: the config's")
     parser.add_argument("--ties", type=int, help="default: the config's")

@@ -87,6 +87,15 @@ class Config(Section):
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
     """How `python -m questions generate` makes questions from the corpus."""
 
+    @field_validator("run")
+    @classmethod
+    def _run_is_named(cls, run: str) -> str:
+        if not run.strip():
+            raise ValueError("is empty; name the folder that gets the experiment's records, such as runs/first")
+        if any(len(part.encode()) > 255 for part in Path(run).parts):
+            raise ValueError("the name of a folder has 255 bytes at most")
+        return run
+
     @field_validator("embedder")
     @classmethod
     def _embedder_has_a_path(cls, embedder: DenseConfig) -> DenseConfig:

@@ -33,7 +33,7 @@ class RewardsConfig(Section):
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that gives the judged scores."""
-    runs: int = Field(5, gt=0)
+    runs: int = Field(5, gt=0, le=1_000)
     """Number of judge runs that a score is averaged over."""
     temperature: float = Field(0.5, ge=0)
     """Temperature of the judge."""
