@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from evaluation.results import BASE, TRAINED, Results
 from ratchet.command import (
+    add_config_arguments,
     add_phase_argument,
     add_round_argument,
     config_of,
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 
 ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
 benchmarks, and print base against trained and all methods side by side."""
+
+AGREEMENT = """How well the runs of the judge agree with each other, from stored scores; no model is needed.
+
+With --human FILE: how well rewards agree with people. FILE has pairs of answers to a question with its reference, and
+labels from -2 (the first answer is much better) to 2 for their correctness, completeness and overall quality, as in
+RAGChecker's human_labeled_data.json. The measure is Pearson's correlation of score differences with labels, as in its
+paper (Ru et al. 2024, arXiv 2408.08067). No config is needed for rewards without a judge; for judged ones, --config
+names one with rewards.judge, and the scores are stored in its run folder."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
@@ -54,6 +63,38 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     _evaluate(action, config, _folder(config, arguments), arguments)
+
+
+def _agreement(words: Sequence[str], prog: str) -> None:
+    """Print how well the runs of the judge agree, or with --human how well rewards agree with people."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=AGREEMENT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_config_arguments(parser, required=False)
+    _add_stored_arguments(parser)
+    human = parser.add_argument_group("with people")
+    human.add_argument("--human", type=Path, metavar="FILE", help="labelled pairs of answers, in RAGChecker's format")
+    human.add_argument(
+        "--reward",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a reward by its name or file, or a weighted mean such as f1=1,correctness=2 (repeatable; default: every "
+        "reward without a judge, and with --config also the config's)",
+    )
+    human.add_argument(
+        "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
+    )
+    arguments = parser.parse_args(words)
+    if arguments.human is None:
+        if arguments.config is None:
+            parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
+        config = config_of(arguments)
+        return _evaluate("agreement", config, _folder(config, arguments), arguments)
+    from evaluation.tables.human import print_human_agreement
+
+    config = config_of(arguments) if arguments.config else None
+    print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
 
 
 def _thresholds(words: Sequence[str], prog: str) -> None:
@@ -114,11 +155,15 @@ def _describe_one(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
+    _add_stored_arguments(parser)
+    return parser
+
+
+def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     add_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
     )
-    return parser
 
 
 def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
@@ -131,7 +176,6 @@ STORED = {
     "table": "print the tables of a stored evaluation",
     "verdicts": "confusion tables of questions with labels, and scores by label",
     "power": "how many questions are needed to detect a gain",
-    "agreement": "how well the runs of the judge agree",
 }
 SUBCOMMANDS = {
     "run": Subcommand("sample, score and compare, as without a command", _run),
@@ -140,6 +184,7 @@ SUBCOMMANDS = {
         "compare runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
     ),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
+    "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),

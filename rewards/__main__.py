@@ -27,7 +27,7 @@ from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 from rewards.reward import load_reward
 from rewards.scoring import check_question_ids, score_trajectories, unfinished
-from rewards.selection import check_weights, select
+from rewards.selection import check_weights, parse_weights, select
 from rewards.store import stored_scores
 from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
 from sampling.store import TrajectoryStore
@@ -99,7 +99,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--ties", type=int, help="default: the config's")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    weights = _parse_weights(arguments.weights)
+    weights = parse_weights(arguments.weights, "--weights")
     rule = config.rewards.select
     changes = {"min_reward": arguments.min_reward, "ties": arguments.ties}
     try:
@@ -133,23 +133,6 @@ def whatif(words: Sequence[str], prog: str) -> None:
             )
     then = select(questions, trajectories, scores, weights, rule)
     PlainConsole().print(whatif_table(now, then))
-
-
-def _parse_weights(text: str) -> dict[str, float]:
-    """'correctness=2,faithfulness=1' as a mapping."""
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, sign, value = (piece.strip() for piece in part.partition("="))
-        try:
-            weight = float(value)
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise UserError(f"--weights {text}: expected name=number,name=number, got {part!r}")
-        load_reward(name, "--weights")
-        weights[name] = weight
-    check_weights(weights)
-    return weights
 
 
 def _load_trajectories(

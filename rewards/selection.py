@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory
-from rewards.reward import has_answer, strict_value
+from rewards.reward import has_answer, load_reward, strict_value
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
@@ -56,6 +56,23 @@ def check_weights(weights: Weights) -> None:
     if bad or not any(weights.values()):
         shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
         raise UserError(f"rewards.weights: {shown}; weights are numbers from 0 up, one of them above 0")
+
+
+def parse_weights(text: str, option: str) -> dict[str, float]:
+    """'correctness=2,faithfulness=1' as a mapping. `option`: what it was given to, for errors. Raises UserError."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(value)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise UserError(f"{option} {text}: expected name=number,name=number, got {part!r}")
+        load_reward(name, option)
+        weights[name] = weight
+    check_weights(weights)
+    return weights
 
 
 def reward(key: str, scores: Scores, weights: Weights) -> float | None:
