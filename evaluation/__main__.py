@@ -86,15 +86,17 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
     )
     arguments = parser.parse_args(words)
-    if arguments.human is None:
-        if arguments.config is None:
-            parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
-        config = config_of(arguments)
-        return _evaluate("agreement", config, _folder(config, arguments), arguments)
-    from evaluation.tables.human import print_human_agreement
-
     config = config_of(arguments) if arguments.config else None
-    print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
+    if arguments.human is not None:
+        from evaluation.tables.human import print_human_agreement
+
+        print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
+    elif arguments.reward:
+        parser.error("--reward is compared with people: add --human FILE")
+    elif config is None:
+        parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
+    else:
+        _evaluate("agreement", config, _folder(config, arguments), arguments)
 
 
 def _thresholds(words: Sequence[str], prog: str) -> None:

@@ -1,10 +1,10 @@
 """How well a reward agrees with people: with their preferences between two answers to one question.
 
-The measure is that of RAGChecker's meta-evaluation (Ru et al. 2024, arXiv 2408.08067, section 4.2, and its published
-code): Pearson's correlation, in hundredths, of the difference of the two answers' scores with the label that a person
-gave, from -2 (the first answer is much better) to 2. Every label counts by itself; two people who judged one pair are
-two labels. A difference that is missing is put at the median of the others, and is counted. People are compared by
-the first two labels of every pair.
+The measure is that of RAGChecker's meta-evaluation (Ru et al. 2024, arXiv 2408.08067, and its published code):
+Pearson's correlation, in hundredths, of the difference of the two answers' scores with the label that a person gave,
+from -2 (the first answer is much better) to 2. Every label counts by itself; two people who judged one pair are two
+labels. A difference that is missing is put at the median of the others, and is counted. People are compared by the
+first two labels of every pair.
 
 Intervals are of a bootstrap over questions: all pairs and labels of a question are drawn together.
 """

@@ -97,6 +97,7 @@ MEASURES = (
     *_in_both_forms("unattributed", "Unattributed claims", "judge", "lower"),
     *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness", "judge"),
     *_in_both_forms("answer_relevance", "RAGAS relevance", "judge"),
+    *_in_both_forms("reference_similarity", "Reference similarity", "rule"),
     *_in_both_forms("nugget_containment", "Nugget containment", "rule"),
     *_in_both_forms("lexical_support", "Lexical support", "rule"),
     *_in_both_forms("unattributed_rule", "Unattributed sentences", "rule", "lower"),

@@ -157,8 +157,8 @@ def agreement_table(
     questions = len({pair.question.text for pair in pairs})
     table = Table(
         title=f"Agreement with people: {len(pairs)} pairs of answers to {questions} questions, {labels} labels",
-        caption="Pearson's correlation x 100 of score differences with labels, with 95% bootstrap intervals over "
-        "questions;\nnull: pairs without a score, which are put at the median",
+        caption="Pearson's correlation x 100 of score differences with labels; 95% bootstrap intervals over\n"
+        "questions. null: pairs without a score, which are put at the median.",
     )
     table.add_column("reward", no_wrap=True)
     for heading in (*ASPECTS[:-1], ASPECTS[-1], f"less {against}", "null"):

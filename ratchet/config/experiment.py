@@ -67,7 +67,8 @@ class Config(Section):
     memory: Annotated[MemoryConfig | None, _EmptyIsNone, AsGiven] = None
     """The evidence memory of systems that keep one. Default: one in the run folder."""
     embedder: Annotated[DenseConfig, AsGiven] = DEFAULT_EMBEDDER
-    """The encoder that compares texts by meaning: answer relevance, recall by meaning, shortened passages."""
+    """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
+    passages."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
     """Which questions are trained on, chosen by and tested on. Building an index, searching and asking need none."""
     system: SystemConfig = SystemConfig()

@@ -177,9 +177,9 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
     assert BY_NAME[name].short == "brief", "where only the results are left"
 
 
-def test_the_ten_built_in_scores_are_such_files() -> None:
+def test_the_eleven_built_in_scores_are_such_files() -> None:
     judged = {"correctness", "faithfulness", "precision", "ragas_faithfulness", "answer_relevance"}
     assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
-    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support"}
+    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support", "reference_similarity"}
     assert set(known_rewards()) == judged | ruled
     assert not any(load_reward(name).is_outside for name in known_rewards())
