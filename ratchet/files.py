@@ -192,7 +192,7 @@ def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
         yield from read_segment(path, kind)
 
 
-def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
+def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> None:
     """Write records as one JSONL file, atomically."""
     write_atomic(path, b"".join(map(_line, records)))
 

@@ -42,6 +42,7 @@ import numpy as np
 
 from ratchet.config import MemoryConfig
 from ratchet.records import Passage, content_key, with_title
+from ratchet.text import replace_surrogates
 from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
 from retrieval.memory.records import EvidenceRecord, entity_key
@@ -93,7 +94,7 @@ class Memory:
         They are on disk when it returns. What other questions know already is not written again.
         """
         keys, now = _keys(entities), time.time()
-        looked_up = text[: self.config.characters].encode(errors="replace").decode()
+        looked_up = replace_surrogates(text[: self.config.characters])
         cut: dict[str, Passage] = {}
         for passage in map(self._cut, passages):
             if passage.text.strip():
