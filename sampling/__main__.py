@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.core.system import RunContext
-from questions.check import check_questions
 from questions.leakage import check_leakage
 from questions.load import load_questions
 from ratchet.command import add_round_argument, config_of, config_parser, part_of_work, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.records import content_key
 from ratchet.runfolder import open_run
+from rewards.check import check_questions
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 

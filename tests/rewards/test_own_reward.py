@@ -12,11 +12,11 @@ import yaml
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results, make_arm
 from inference.scripted import ScriptedEngine
-from questions.check import check_questions
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
+from rewards.check import check_questions
 from rewards.reward import known_rewards, load_reward, rule_score
 from rewards.scoring import score_trajectories, unfinished
 from rewards.store import stored_scores
