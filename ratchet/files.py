@@ -186,6 +186,13 @@ def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
                 ) from error
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
 def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
     """Records of every *.jsonl segment of a folder, in file-name order."""
     for path in sorted(folder.glob("*.jsonl")):

@@ -42,6 +42,7 @@ def render(config: Config, gathered: Gathered) -> str:
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     script = read_script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
     view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
     results = gathered.results
@@ -85,7 +86,7 @@ def render(config: Config, gathered: Gathered) -> str:
         outcomes=count_outcomes(view.index["sections"]),
         script=Markup(script),
         policy=(
-            f"default-src 'none'; script-src 'sha256-{_sha256(script)}'; style-src 'unsafe-inline'; base-uri 'none'; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
             "form-action 'none'"
         ),
     )
@@ -103,10 +104,6 @@ def json_for_script(value: Any) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _verdict(results: Results | None) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from questions.leakage import check_leakage, training_question_digests
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_log, write_json
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
@@ -153,7 +153,7 @@ def optimise(
     import torch
 
     from inference.chat import load_tokenizer
-    from training.callback import TrainingCallback, read_log
+    from training.callback import TrainingCallback
     from training.checkpoints import BestAdapter, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter
     from training.processes import explain_lost_processes

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,15 +47,14 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class SkippedConversation:
+class SkippedConversation(NamedTuple):
     """A conversation of a trainable role that became no row."""
 
     trajectory: str
     conversation: int
     role: str
     tokens: int
-    reason: Literal["too long", "no parsed action"]
+    reason: str
 
 
 def build_rows(
@@ -77,24 +76,12 @@ def build_rows(
             if not conversation.trainable:
                 continue
             mask = loss_mask(conversation)
-            reason: Literal["too long", "no parsed action"] | None = None
-            if not any(mask):
-                reason = "no parsed action"
-            elif len(mask) > max_length:
-                reason = "too long"
-            if reason:
+            if not any(mask) or len(mask) > max_length:
+                reason = "too long" if any(mask) else "no parsed action"
                 skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
                 continue
-            rows.append(
-                TokenRow(
-                    trajectory=key,
-                    conversation=number,
-                    role=conversation.role,
-                    ids=conversation.ids,
-                    loss_mask=mask,
-                    retokenised=conversation.retokenised,
-                )
-            )
+            row = conversation.model_dump(include={"role", "ids", "retokenised"})
+            rows.append(TokenRow(trajectory=key, conversation=number, loss_mask=mask, **row))
     return rows, skipped
 
 

@@ -16,7 +16,7 @@ from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import Difference, Estimate, holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, TRAINED, Arm, Results
+from evaluation.results import BASE, TRAINED, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 
 COSTS = {
@@ -85,7 +85,7 @@ def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
             _signed(_against_base(results, arm, "macro_f1"))
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
-            *(_cost(arm.measures.get(name), name) for name in costs),
+            *(format_mean(arm.measures.get(name), name) for name in costs),
             percent(arm.measures.get("finished"), interval=False),
             percent(arm.measures.get("parse_rate"), interval=False),
         )
@@ -173,10 +173,6 @@ def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate 
 
 def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate | None:
     return stratified_interval(groups, first.resamples, first.seed) if all(groups) else None
-
-
-def _cost(found: Estimate | None, name: str) -> str:
-    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"
 
 
 def _mean_cost(arms: Sequence[Arm], name: str) -> str:
