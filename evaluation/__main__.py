@@ -54,7 +54,25 @@ def _run(words: Sequence[str], prog: str) -> None:
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    _evaluate("run", config, _folder(config, arguments), arguments)
+    folder = _folder(config, arguments)
+    from evaluation.arms import evaluate, run_arms, splits_of
+
+    splits = [arguments.split] if arguments.split else splits_of(config)
+    adapter = None if arguments.base_only else arguments.adapter or folder.adapter
+    if adapter is not None and not (adapter / "adapter_config.json").exists():
+        raise UserError(
+            f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
+            "or measure the base model alone with --base-only"
+        )
+    with _recorded(config, arguments, splits == splits_of(config), adapter):
+        if arguments.phase == "sample":
+            arms = run_arms(config, folder, splits, adapter)
+            for split in splits:
+                counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
+                print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
+            return
+        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
+    _show(found, config, folder)
 
 
 def _stored(action: str, words: Sequence[str], prog: str) -> None:
@@ -62,7 +80,25 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    _evaluate(action, config, _folder(config, arguments), arguments)
+    folder = _folder(config, arguments)
+    from evaluation.arms import build_results, read_arms, splits_of, stored_arm_scores
+    from evaluation.measures.agreement import agreement_table
+    from evaluation.measures.power import power_table
+    from evaluation.tables.verdicts import print_verdicts
+
+    splits = [arguments.split] if arguments.split else splits_of(config)
+    found = build_results(config, folder, arguments.round, splits)
+    if action == "table":
+        return _show(found, config, folder)
+    if action == "verdicts":
+        return print_verdicts(found)
+    for results in found:
+        print(f"{results.title}:")
+        if action == "power":
+            print_table(power_table(results))
+        else:
+            scores = stored_arm_scores(read_arms(folder, results.split).values())
+            print_table(agreement_table(scores.values()))
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -195,59 +231,6 @@ SUBCOMMANDS = {
 }
 
 
-def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
-    from evaluation.arms import build_results, evaluate, read_arms, results_path, run_arms, splits_of, stored_arm_scores
-    from evaluation.measures.agreement import agreement_table
-    from evaluation.measures.power import power_table
-    from evaluation.tables.verdicts import print_verdicts
-
-    splits = [arguments.split] if arguments.split else splits_of(config)
-    if action == "run":
-        adapter = None if arguments.base_only else arguments.adapter or folder.adapter
-        if adapter is not None and not (adapter / "adapter_config.json").exists():
-            raise UserError(
-                f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
-                "or measure the base model alone with --base-only"
-            )
-        with _recorded(config, arguments, splits == splits_of(config), adapter):
-            if arguments.phase == "sample":
-                arms = run_arms(config, folder, splits, adapter)
-                for split in splits:
-                    counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
-                    print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
-                return
-            found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
-    else:
-        found = build_results(config, folder, arguments.round, splits)
-    if action in ("run", "table"):
-        _print(found)
-        for split in splits:
-            print(f"written to {results_path(folder, config, split)}")
-        _complete_card(folder, config)
-        return
-    if action == "verdicts":
-        print_verdicts(found)
-        return
-    for results in found:
-        print(f"{results.title}:")
-        if action == "power":
-            table = power_table(results)
-        else:
-            table = agreement_table(stored_arm_scores(read_arms(folder, results.split).values()).values())
-        print_table(table)
-
-
-def _complete_card(folder: RoundFolder, config: Config) -> None:
-    """Put the round's stored results on every question set into the card of the round's adapter."""
-    from evaluation.arms import results_path, splits_of
-    from evaluation.card import complete_card
-    from evaluation.results import read_results
-
-    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
-    if (folder.adapter / "adapter_config.json").exists():
-        complete_card(folder.adapter, [results for results in stored if results is not None])
-
-
 def _recorded(
     config: Config, arguments: argparse.Namespace, every_split: bool, adapter: Path | None
 ) -> contextlib.AbstractContextManager[None]:
@@ -258,8 +241,11 @@ def _recorded(
     return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
 
 
-def _print(found: list[Results]) -> None:
-    from evaluation.results import print_candidates, print_null_counts, print_results
+def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
+    """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
+    from evaluation.arms import results_path, splits_of
+    from evaluation.card import complete_card
+    from evaluation.results import print_candidates, print_null_counts, print_results, read_results
     from evaluation.tables.suite import print_suite
 
     for results in found:
@@ -270,6 +256,11 @@ def _print(found: list[Results]) -> None:
     for results in found:
         print_candidates(results)
         print_null_counts(results)
+    for results in found:
+        print(f"written to {results_path(folder, config, results.split)}")
+    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    if (folder.adapter / "adapter_config.json").exists():
+        complete_card(folder.adapter, [results for results in stored if results is not None])
 
 
 if __name__ == "__main__":
