@@ -31,7 +31,7 @@ from evaluation.measures.measures import (
 from evaluation.measures.statistics import Difference, Estimate, bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.command import wide_console
-from ratchet.files import read_record, write_atomic
+from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
 from ratchet.tables import print_table
 
@@ -279,11 +279,6 @@ def _compare_costs(baseline: Arm, trained: Arm) -> dict[str, CostPair]:
         for name, (a, b) in pairs.items()
         if a is not None and b is not None and a.mean is not None and b.mean is not None
     }
-
-
-def write_results(path: Path, results: Results) -> None:
-    """Store the results as JSON."""
-    write_atomic(path, results.model_dump_json(indent=1) + "\n")
 
 
 def read_results(path: Path) -> Results | None:

@@ -156,6 +156,11 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
             ) from error
 
 
+def write_record(path: Path, record: BaseModel) -> None:
+    """Write a record as one JSON file, atomically, in the order of its fields."""
+    write_atomic(path, record.model_dump_json(indent=1) + "\n")
+
+
 def read_record(path: Path, kind: type[R], fix: str) -> R | None:
     """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
     try:

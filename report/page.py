@@ -44,7 +44,7 @@ def render(config: Config, gathered: Gathered) -> str:
     script = read_script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
-    view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
+    view = make_view(gathered, config.rewards.weights)
     results = gathered.results
     headline, particulars = _verdict(results)
     plots = make_plots(results, gathered.selection, gathered.training)

@@ -14,7 +14,7 @@ from evaluation.sweep.page import render
 from evaluation.sweep.table import print_sweep, to_csv
 from ratchet.command import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from ratchet.errors import UserError
-from ratchet.files import write_atomic
+from ratchet.files import write_atomic, write_record
 from ratchet.runfolder import open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 
@@ -150,7 +150,7 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
 def _finish(plan: Sweep, quiet: bool = False) -> None:
     """Merge, write, print; exit status 1 where cells are missing."""
     results = merge(plan)
-    write_atomic(plan.folder / "sweep.json", results.model_dump_json(indent=1) + "\n")
+    write_record(plan.folder / "sweep.json", results)
     write_atomic(plan.folder / "sweep.csv", to_csv(results))
     write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))
     if quiet:

@@ -23,13 +23,13 @@ from evaluation.results import (
     make_arm,
     primary_measure,
     read_results,
-    write_results,
 )
 from evaluation.sweep.cells import plan_sweep
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
+from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
 from tests.helpers.adapter_folders import save_adapter
@@ -403,5 +403,5 @@ def test_damaged_results_name_the_way_out(tmp_path: Path, config_path: Path) -> 
         read_results(path)
     config, folder = opened(config_path)
     results = evaluate(config, folder, 1, "test", None)
-    write_results(path, results)
+    write_record(path, results)
     assert read_results(path) == results
