@@ -81,8 +81,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.arms import build_results, read_arms, splits_of, stored_arm_scores
-    from evaluation.measures.agreement import agreement_table
+    from evaluation.arms import build_results, splits_of
     from evaluation.measures.power import power_table
     from evaluation.tables.verdicts import print_verdicts
 
@@ -94,11 +93,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
         return print_verdicts(found)
     for results in found:
         print(f"{results.title}:")
-        if action == "power":
-            print_table(power_table(results))
-        else:
-            scores = stored_arm_scores(read_arms(folder, results.split).values())
-            print_table(agreement_table(scores.values()))
+        print_table(power_table(results))
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -132,7 +127,15 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif config is None:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        _evaluate("agreement", config, _folder(config, arguments), arguments)
+        from evaluation.arms import build_results, read_arms, splits_of, stored_arm_scores
+        from evaluation.measures.agreement import agreement_table
+
+        folder = _folder(config, arguments)
+        splits = [arguments.split] if arguments.split else splits_of(config)
+        for results in build_results(config, folder, arguments.round, splits):
+            print(f"{results.title}:")
+            scores = stored_arm_scores(read_arms(folder, results.split).values())
+            print_table(agreement_table(scores.values()))
 
 
 def _thresholds(words: Sequence[str], prog: str) -> None:
