@@ -40,6 +40,7 @@ from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
 from rounds.recording import record_when_done
 from rounds.stages import ExperimentRun, Stage, stages_of
 from rounds.status import LEASE, print_status
+from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
@@ -98,8 +99,9 @@ SUBCOMMANDS = {
 def training_processes(experiment: ExperimentRun) -> int | None:
     """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
 
-    UserError where training.batch_size cannot be divided over the processes.
+    UserError where training.batch_size cannot be divided over the processes, or the model cannot be trained.
     """
+    check_model_is_open(experiment.config)
     training, file = experiment.config.training, experiment.accelerate
     if file is not None:
         accumulation_steps(training, int(read_mapping(Path(file)).get("num_processes") or 1))

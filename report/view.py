@@ -179,6 +179,7 @@ def _run(
                 "role": c.role,
                 "trainable": c.trainable,
                 "retokenised": c.retokenised,
+                "text": bool(c.text),
                 "spans": _spans(c, rows[i], messages[i] if i < len(messages) else (), table),
             }
             for i, c in enumerate(trajectory.conversations)

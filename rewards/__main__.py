@@ -158,17 +158,19 @@ def _load_trajectories(
 
 
 def drop_unsampled(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without events, and with only the sampled tokens of its conversations."""
+    """The trajectory without events, and with only what was sampled of its conversations."""
     conversations = []
     for conversation in trajectory.conversations:
         ids: list[int] = []
+        text, end = "", 0
         spans: list[Span] = []
         for span in conversation.spans:
             if span.sampled:
-                start = len(ids)
                 ids += conversation.ids[span.start : span.end]
-                spans.append(span.model_copy(update={"start": start, "end": len(ids)}))
-        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "spans": tuple(spans)}
+                text += conversation.text[span.start : span.end]
+                start, end = end, end + span.end - span.start
+                spans.append(span.model_copy(update={"start": start, "end": end}))
+        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "text": text, "spans": tuple(spans)}
         conversations.append(Conversation(**fields))
     return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
 

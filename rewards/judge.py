@@ -116,9 +116,9 @@ class Judge:
         dialogue = Dialogue("judge", self.settings.judge, self.engine.format, trainable=False)
         dialogue.user(prompt)
         room, context = self.settings.max_tokens, self.engine.max_context
-        if len(dialogue.ids) + room > context:
+        if dialogue.tokens + room > context:
             raise PromptTooLong(
-                f"the judge's prompt of {len(dialogue.ids):,} tokens and {room:,} for its reply do not fit its context "
+                f"the judge's prompt of {dialogue.tokens:,} tokens and {room:,} for its reply do not fit its context "
                 f"of {context:,} (models.{self.settings.judge}.max_context)"
             )
         return dialogue

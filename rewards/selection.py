@@ -193,21 +193,19 @@ def _keep(
 
 def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     """The trajectories without those whose sampled tokens equal an earlier one's; one without sampled tokens stays."""
-    seen: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+    seen: set[tuple[tuple[str, tuple[int | str, ...]], ...]] = set()
     found = []
     for trajectory in trajectories:
         actions = tuple(
             (
                 conversation.role,
-                tuple(
-                    i for span in conversation.spans if span.sampled for i in conversation.ids[span.start : span.end]
-                ),
+                tuple(i for s in conversation.spans if s.sampled for i in conversation.content[s.start : s.end]),
             )
             for conversation in trajectory.conversations
         )
         if actions in seen:
             continue
-        if any(ids for _, ids in actions):
+        if any(sampled for _, sampled in actions):
             seen.add(actions)
         found.append(trajectory)
     return found

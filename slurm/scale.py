@@ -250,7 +250,7 @@ def _index_row(config: Config, node: Node, documents: int | None) -> TableRow:
 
 def _serving_row(config: Config, name: str, node: Node) -> TableRow:
     model = config.models[name]
-    if model.engine in ("openai", "scripted"):
+    if model.engine in ("openai", "chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
     spec = ServerSpec((name,), model, config.serve_config(name), model.concurrency)
     size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel

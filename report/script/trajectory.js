@@ -74,10 +74,11 @@ function strip(conversation) {
   for (const [kind, n] of conversation.spans) counts.set(kind, (counts.get(kind) || 0) + n);
   const learnt = counts.get("trained");
   const hint = [...counts].map(([kind, n]) => `${kind} ${n}`).join(", ");
+  const unit = conversation.text ? "characters" : "tokens";
   return el("div", { class: "strip", title: `${hint}${conversation.retokenised ? "; ids computed from text" : ""}` },
     el("span", null, conversation.role),
     el("div", null, conversation.spans.map(([kind, n]) => el("i", { class: `t ${kind}`, style: `flex:${n} 0 0` }))),
-    el("span", null, learnt ? `${learnt} of ${total} trained` : `${total} tokens${conversation.trainable ? "" : ", frozen"}`));
+    el("span", null, learnt ? `${learnt} of ${total} trained` : `${total} ${unit}${conversation.text ? ", closed model" : conversation.trainable ? "" : ", frozen"}`));
 }
 
 // The messages of a call: every turn that the model saw, then what it wrote. They are made when they are opened.
@@ -101,7 +102,8 @@ function messages(event, run, question) {
     if (!host.open || host.children.length > 1) return;
     host.append(el("div", { class: "dialogue" }, seen.map((span) => turn(span, question, false)),
       spans.slice(seen.length, last).map((span) => turn(span, question, true)),
-      conversation.retokenised ? el("p", { class: "label" }, "The server gave text alone: these ids were computed from it.") : null));
+      conversation.retokenised ? el("p", { class: "label" }, "The server gave text alone: these ids were computed from it.") : null,
+      conversation.text ? el("p", { class: "label" }, "A closed model: its dialogue is recorded as text, and cannot be trained on.") : null));
   });
   return host;
 }
