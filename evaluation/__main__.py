@@ -83,6 +83,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     folder = _folder(config, arguments)
     from evaluation.arms import build_results, splits_of
     from evaluation.measures.power import power_table
+    from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
     splits = [arguments.split] if arguments.split else splits_of(config)
@@ -91,6 +92,8 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
         return _show(found, config, folder)
     if action == "verdicts":
         return print_verdicts(found)
+    if action == "savings":
+        return print_savings(config, found)
     for results in found:
         print(f"{results.title}:")
         print_table(power_table(results))
@@ -216,6 +219,7 @@ def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
 STORED = {
     "table": "print the tables of a stored evaluation",
     "verdicts": "confusion tables of questions with labels, and scores by label",
+    "savings": "how many tool calls an evidence memory saves, in percent",
     "power": "how many questions are needed to detect a gain",
 }
 SUBCOMMANDS = {
