@@ -230,6 +230,12 @@ SUBCOMMANDS = {
     ),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
     "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
+    "adjudicate": Subcommand(
+        "write a sheet of trajectories for people to judge", "evaluation.tables.adjudication:adjudicate"
+    ),
+    "adjudicated": Subcommand(
+        "who was wrong, by sheets that people filled in", "evaluation.tables.adjudication:adjudicated"
+    ),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
