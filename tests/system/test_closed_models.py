@@ -22,7 +22,9 @@ from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder, open_run
+from report.gather import gather
 from report.messages import MessageDecoder
+from report.view import make_view
 from rewards.__main__ import drop_unsampled
 from sampling.__main__ import sample_round
 from sampling.store import TrajectoryStore
@@ -84,6 +86,9 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     done = list(store.read())
     assert [one.answer for one in done] == ["Ada Torrin"] * 2 and not any(one.token_exact for one in done)
     assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
+    view = make_view(gather(load_config(path), round_folder, 1), {"em": 1.0})
+    shown = view.chunks[0]["runs"][0]["conversations"]
+    assert [one["text"] for one in shown] == [True], "the report says that it is text"
     judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]
     assert judged and all("temperature" not in body for body in judged)
 
