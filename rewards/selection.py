@@ -136,6 +136,8 @@ def _choose(
     cause: Cause
     if candidates:
         cause, numbers = _cause([value for value, _ in candidates], rule)
+        if cause == "kept" and (numbers := _low_scores([one.key for _, one in candidates], scores, rule)):
+            cause = "score_too_low"
     elif lacks_scores:
         cause, numbers = "missing_scores", left_out
     else:
@@ -158,6 +160,7 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "none_finished": f"no {' or '.join(rule.keep_status).replace('_', ' ')} trajectory",
         "missing_scores": "no candidate has all its scores",
         "reward_too_low": f"best reward is not above {rule.min_reward}",
+        "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
     }
     return texts[cause]
@@ -171,6 +174,18 @@ def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
     if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
         return "all_equal", f"{len(rewards)} times {best:.3f}"
     return "kept", ""
+
+
+def _low_scores(keys: Sequence[str], scores: Scores, rule: SelectConfig) -> str:
+    """The scores in which no candidate is above its `rule.min_scores`, with the best of each; empty where there is
+    none."""
+    low = []
+    for name, least in rule.min_scores.items():
+        found = (scores.get((key, name)) for key in keys)
+        known = [score.value for score in found if score is not None and score.value is not None]
+        if not known or max(known) <= least + TIE:
+            low.append(f"best {name} {max(known):.3f}" if known else f"no {name}")
+    return ", ".join(low)
 
 
 def _keep(

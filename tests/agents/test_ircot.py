@@ -110,7 +110,7 @@ async def test_the_pool_holds_fifteen_paragraphs_none_of_them_twice() -> None:
     assert [p.id for p in small.passages] == ["c0", "c1", "c2", "c3"]
 
 
-async def test_a_full_pool_is_not_searched_for() -> None:
+async def test_once_the_pool_is_full_nothing_is_searched_for() -> None:
     world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
     shelf = Shelf({QUESTION.text: [passage(n) for n in range(1, 4)], **world})
     replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
