@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agents.core.tools import Answer, Tools
+from agents.mrag.settings import Length, with_length
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -27,10 +28,12 @@ class Settings(Section):
     """The wording of the prompt."""
 
     style: Literal["paper", "brief"] = "paper"
+    length: Length = "any"
+    """The length of the answer that is asked for, as in `mrag`."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
+    dialogue = tools.dialogue("answerer", with_length(SYSTEM[settings.style], settings.length))
     text = await tools.ask(dialogue, f"Question: {question.text}")
     return Answer(text.strip())

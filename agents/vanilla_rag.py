@@ -18,6 +18,7 @@ from agents.mrag.coordinator import ANSWER_EXAMPLE, document_line
 from agents.mrag.coordinator import SYSTEM as BRIEF
 from agents.mrag.prompt_style import passage_text
 from agents.mrag.schemas import BriefAnswer
+from agents.mrag.settings import Length, with_length
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -43,6 +44,8 @@ class Settings(Section):
     """The wording of the prompt, and the documents that are read."""
 
     style: Literal["paper", "brief"] = "paper"
+    length: Length = "any"
+    """The length of the answer that is asked for, as in `mrag`."""
     documents: int = Field(2, gt=0)
 
 
@@ -56,10 +59,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     if settings.style == "brief":
-        dialogue = tools.dialogue("answerer", SYSTEM["brief"], (ANSWER_EXAMPLE,))
+        dialogue = tools.dialogue("answerer", with_length(SYSTEM["brief"], settings.length), (ANSWER_EXAMPLE,))
         message = "\n".join([*(document_line(p) for p in reversed(passages)), f"Question: {question.text}"])
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
     documents = "\n".join(f"Document {i}: {passage_text(p)}" for i, p in enumerate(passages, 1))
-    dialogue = tools.dialogue("answerer", SYSTEM["paper"])
+    dialogue = tools.dialogue("answerer", with_length(SYSTEM["paper"], settings.length))
     read = await tools.ask(dialogue, f"Question: {question.text}\nSupporting documents:\n{documents}", Response)
     return Answer(read.response.strip(), tuple(passages))

@@ -32,7 +32,7 @@ from agents.mrag.schemas import (
     brief_action,
     brief_review,
 )
-from agents.mrag.settings import AGENTS, Settings
+from agents.mrag.settings import AGENTS, Settings, with_length
 from agents.mrag.state import Page, State
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question
@@ -199,6 +199,7 @@ class Brief:
 
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
+        self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = BriefQuery
 
     def system(self, agent: str) -> str:
@@ -206,6 +207,8 @@ class Brief:
             agents = "\n".join(f"{name}: {ABOUT[name]}" for name in self.offered)
             form = '{"agent": .., "reason": ..}' if self.explanations else '{"agent": ..}'
             return f"{COORDINATOR.format(agents=agents)}\nFormat: {form}"
+        if agent == "answerer":
+            return with_length(SYSTEM[agent], self.length)
         return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}" if agent in FORMAT else SYSTEM[agent]
 
     def examples(self, agent: str) -> tuple[tuple[str, str], ...]:

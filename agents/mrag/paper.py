@@ -20,7 +20,7 @@ from agents.mrag.schemas import (
     part_of,
     variant,
 )
-from agents.mrag.settings import Settings
+from agents.mrag.settings import Settings, with_length
 from agents.mrag.state import Page, State
 
 ONLY_JSON = "Write that one JSON object and nothing else."
@@ -107,6 +107,7 @@ class Paper:
 
     def __init__(self, settings: Settings) -> None:
         self.offered, self.explanations = settings.offered, settings.explanations
+        self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
 
     def system(self, agent: str) -> str:
@@ -119,7 +120,8 @@ class Paper:
             return SEARCHER.format(inputs=inputs, query=query, review=review, only=ONLY_JSON)
         inputs = ANSWERER_INPUT if agent == "answerer" else inputs
         outputs = self._fields(OUTPUTS[agent])
-        return f"{TASKS[agent]}\n\nYou are given\n{inputs}\nand write one JSON object with\n{outputs}\n\n{ONLY_JSON}"
+        task = with_length(TASKS[agent], self.length) if agent == "answerer" else TASKS[agent]
+        return f"{task}\n\nYou are given\n{inputs}\nand write one JSON object with\n{outputs}\n\n{ONLY_JSON}"
 
     def examples(self, agent: str) -> tuple[()]:
         return ()
@@ -147,7 +149,8 @@ class Paper:
         if agent == "reviser":
             suggestion = {"suggestion": values["suggestion"]}
             inputs = f'- "suggestion": {INPUTS[agent].model_fields["suggestion"].description}'
-            return REVISER.format(inputs=inputs, outputs=self._fields(OUTPUTS[agent]), given=_json(suggestion))
+            given_text = with_length(_json(suggestion), self.length)
+            return REVISER.format(inputs=inputs, outputs=self._fields(OUTPUTS[agent]), given=given_text)
         return _json(values)
 
     def output_schema(self, agent: str) -> type[Fields]:
