@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.prompts.documents import READ, final_answer, question_text
+from agents.core.prompts.documents import READ, AnswerForm, final_answer, in_form, question_text
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
@@ -29,6 +29,9 @@ class Settings(Section):
 
     rounds: int = Field(3, gt=0)
     documents: int = Field(3, gt=0)
+    answer_form: AnswerForm = "alone"
+    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -36,6 +39,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        said = await tools.ask(tools.dialogue("answerer", READ), question_text(question.text, passages))
+        dialogue = tools.dialogue("answerer", in_form(READ, settings.answer_form))
+        said = await tools.ask(dialogue, question_text(question.text, passages))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far

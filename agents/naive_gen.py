@@ -6,7 +6,7 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import KNOW, final_answer, question_text
+from agents.core.prompts.documents import KNOW, AnswerForm, final_answer, in_form, question_text
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
@@ -15,9 +15,14 @@ ROLES = ("answerer",)
 
 
 class Settings(Section):
-    """Nothing can be set."""
+    """The form of the answer."""
+
+    answer_form: AnswerForm = "alone"
+    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    return Answer(final_answer(await tools.ask(tools.dialogue("answerer", KNOW), question_text(question.text))))
+    dialogue = tools.dialogue("answerer", in_form(KNOW, settings.answer_form))
+    return Answer(final_answer(await tools.ask(dialogue, question_text(question.text))))

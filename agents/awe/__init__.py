@@ -35,7 +35,16 @@ from pydantic import Field
 from agents.awe.citations import check_citations
 from agents.core.claims import unique
 from agents.core.output import Malformed
-from agents.core.prompts.documents import KNOW, READ, documents_text, final_answer, question_text, unanimous
+from agents.core.prompts.documents import (
+    KNOW,
+    READ,
+    AnswerForm,
+    documents_text,
+    final_answer,
+    in_form,
+    question_text,
+    unanimous,
+)
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
@@ -72,6 +81,10 @@ class Settings(Section):
     """knowledge, retrieval: one path alone, without debate."""
     documents: int = Field(3, gt=0)
     citations: Literal["none", "checked"] = "none"
+    answer_form: AnswerForm = "alone"
+    """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read
+    from what the model writes. The judge writes the answer alone (A.2)."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +99,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate the answers of both paths, or return the answer of one path."""
     paths = []
     if settings.paths != "retrieval":
-        thinker, reader = tools.dialogue("knowledge", KNOW), tools.dialogue("knowledge_reader", READ)
+        thinker = tools.dialogue("knowledge", in_form(KNOW, settings.answer_form))
+        reader = tools.dialogue("knowledge_reader", in_form(READ, settings.answer_form))
         paths.append(knowledge_first(question.text, tools, settings, thinker, reader))
     if settings.paths != "knowledge":
-        drafter, reader = tools.dialogue("retrieval_drafter", READ), tools.dialogue("retrieval_reader", READ)
+        read = in_form(READ, settings.answer_form)
+        drafter, reader = tools.dialogue("retrieval_drafter", read), tools.dialogue("retrieval_reader", read)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
     found = await asyncio.gather(*paths)
     if len(found) == 1:

@@ -7,12 +7,17 @@ methods is the method. The words are ours; the answer is read as the published s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Literal
 
 from ratchet.records import Passage
 
-KNOW = "Answer the question from what you know. Write the answer alone, in as few words as possible."
-READ = "Answer the question with the help of the documents. Write the answer alone, in as few words as possible."
+ALONE = "Write the answer alone, in as few words as possible."
+KNOW = f"Answer the question from what you know. {ALONE}"
+READ = f"Answer the question with the help of the documents. {ALONE}"
 MARK = "The answer is:"
+MARKED = f'You may explain in a few sentences. End with "{MARK}" and the answer in as few words as possible.'
+AnswerForm = Literal["alone", "marked"]
+"""alone: the output is the answer. marked: it stands behind "The answer is:", as DRAG's evaluation script reads it."""
 
 
 def question_text(question: str, passages: Iterable[Passage] = ()) -> str:
@@ -33,6 +38,11 @@ def final_answer(text: str) -> str:
     """What stands behind the first "The answer is:"; the whole output where those words are missing."""
     _, mark, answer = text.partition(MARK)
     return (answer if mark else text).strip()
+
+
+def in_form(instructions: str, form: AnswerForm) -> str:
+    """Instructions to answer, KNOW or READ, that ask for the answer in this form."""
+    return instructions if form == "alone" else instructions.replace(ALONE, MARKED)
 
 
 def unanimous(answers: Collection[str]) -> str:
