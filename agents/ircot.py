@@ -51,8 +51,8 @@ class Settings(Section):
     """A reader answers from the pool. false: only where the reasoning states no answer. never: the answer is what the
     reasoning states, or all of it where it states none, as FlashRAG has it."""
     answer_form: AnswerForm = "alone"
-    """What the reader is asked for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
-    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+    """What the reader is asked for: the answer alone, or (`marked`) the answer behind "The answer is:", as the
+    evaluation script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -332,7 +332,9 @@ class Score(Record):
         return self
 
 
-Cause = Literal["kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "score_too_low", "all_equal"]
+Cause = Literal[
+    "kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "score_too_low", "all_equal"
+]
 """What became of a question when trajectories were selected: some are kept, or why none is."""
 
 

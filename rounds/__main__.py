@@ -25,7 +25,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> 
 
 def choose(words: Sequence[str], prog: str) -> None:
     """Choose the round's adapter among those that its training evaluated."""
-    parser = config_parser(prog, "Run every evaluated adapter of a round on dev, and choose the one with the best reward.")
+    parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
     parser.add_argument("--round", type=int, default=1, help="the round whose adapter is chosen (default 1)")
     add_phase_argument(parser)
     arguments = parser.parse_args(words)

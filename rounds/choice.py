@@ -1,9 +1,9 @@
 """Which of a training's evaluated adapters becomes the round's: the one with the best mean reward on dev.
 
-mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2) evaluates every 500 steps and keeps the checkpoint that does best on the
-test set. Here dev chooses, and test is left for the final measurement. The reward of a question is that of selection
-(`rewards.selection.strict_reward`), the mean over its samples; a candidate is compared on the questions that have a
-reward from every candidate.
+mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2) evaluates every 500 steps and keeps the checkpoint that does best on
+the test set. Here dev chooses, and test is left for the final measurement. The reward of a question is that of
+selection (`rewards.selection.strict_reward`), the mean over its samples; a candidate is compared on the questions that
+have a reward from every candidate.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -
             scores = score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
             if left := unfinished(scores):
                 raise UserError(
-                    f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run the "
-                    "same command again."
+                    f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
+                    "the same command again."
                 )
             rewards[step] = _rewards(config, arm.asked.questions, found, scores, weights)
     choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
@@ -121,8 +121,8 @@ def best_candidate(
     shared = set.intersection(*(set(found) for found in rewards.values()))
     if not shared:
         raise UserError(
-            "no question of dev has a reward from every adapter, so none can be chosen: change rewards.weights to scores "
-            "that dev's questions allow, or set training.choose_by=held_out_loss"
+            "no question of dev has a reward from every adapter, so none can be chosen: change rewards.weights to "
+            "scores that dev's questions allow, or set training.choose_by=held_out_loss"
         )
     means = {step: fmean(found[question] for question in sorted(shared)) for step, found in rewards.items()}
     best = max(means, key=lambda step: (round(means[step], 12), -step))

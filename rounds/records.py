@@ -54,8 +54,9 @@ class Entry(Record):
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
     questions: "questions", "index", "trajectories", "scores", "selection", "rows", "candidates", "choice",
-    "adapter", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was evaluated, "parent" the one that it
-    is compared with; "config" is what of the config the stage depends on and may change on a run.
+    "adapter", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was evaluated,
+    "parent" the one that it is compared with; "config" is what of the config the stage depends on and may change on a
+    run.
     """
 
     round: int

@@ -166,7 +166,7 @@ def optimise(
     state: PartialState,
     start: Path | None,
 ) -> float | None:
-    """Run or finish the optimisation, which leaves the evaluated adapters in folder.training. Returns the first dev loss."""
+    """Run or finish the optimisation, which leaves the evaluated adapters in folder.training; the first dev loss."""
     import torch
 
     from inference.chat import load_tokenizer
@@ -265,9 +265,7 @@ def _publish(
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""
     message = f"{target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
     if target != folder.adapter:
-        message += (
-            "; the loss on held-out kept actions is a cheap stand-in: `python -m rounds choose` chooses by reward on dev"
-        )
+        message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
     print(message, file=sys.stderr, flush=True)
 
 

@@ -82,9 +82,9 @@ class Settings(Section):
     documents: int = Field(3, gt=0)
     citations: Literal["none", "checked"] = "none"
     answer_form: AnswerForm = "alone"
-    """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
-    script of DRAG reads it, which AwE adopts. Either is read
-    from what the model writes. The judge writes the answer alone (A.2)."""
+    """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", which
+    the evaluation script of DRAG reads and AwE adopts. Either is read from what the model writes. The judge writes the
+    answer alone (A.2)."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ Where the paper's own parts disagree or are silent
   relevant documents of the trajectory (table 3). The summarizer gets what the coordinator passes on (figure 18) and
   not, as in table 2, the documents as well.
 - The reviser is a further turn of the answerer's conversation: its prompt (figure 21) holds nothing but the suggestion.
-- "Reuse the same query up to 5 times" (D.4) is read as five retrievals of one query in all, as in section 5 and in table
-  2, which shows documents 1 to 10. Counted for a query across the whole trajectory, blanks and case apart, so changing
-  to and fro does not escape it.
+- "Reuse the same query up to 5 times" (D.4) is read as five retrievals of one query in all, as in section 5 and in
+  table 2, which shows documents 1 to 10. Counted for a query across the whole trajectory, blanks and case apart, so
+  changing to and fro does not escape it.
 - A change of query with an empty new query keeps the query. When both change and end are set, the search ends
   (algorithm 2).
 - Query ids count the different queries of a trajectory, document ids the documents as they come up.

@@ -1,8 +1,8 @@
 """How well the runs of a judge agree, from the verdicts stored with every score.
 
 Runs are compared for correctness by each nugget's verdict (-1 to 2, ordinal) where all runs judge the same nuggets;
-for faithfulness and precision, and for correctness where every run has nuggets of its own, by each trajectory's mean over
-its claims or nuggets (interval).
+for faithfulness and precision, and for correctness where every run has nuggets of its own, by each trajectory's mean
+over its claims or nuggets (interval).
 Krippendorff's alpha (Content Analysis, chapter 12; Computing Krippendorff's Alpha-Reliability, 2011): 1 is perfect
 agreement, 0 what chance gives; he asks for 0.8, and 0.667 for tentative conclusions. A missing verdict is skipped and
 counted.

@@ -251,8 +251,8 @@ def unattributed(faithfulness: Score | None) -> float | None:
     """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
     judge runs.
 
-    Only a run with a readable verdict on every claim counts; None where there is none. An answer without documents, whose
-    claims were never extracted, has 1 where its faithfulness is 0, and None where that is null.
+    Only a run with a readable verdict on every claim counts; None where there is none. An answer without documents,
+    whose claims were never extracted, has 1 where its faithfulness is 0, and None where that is null.
     """
     if faithfulness is not None and faithfulness.value == 0 and not faithfulness.verdicts:
         return 1.0

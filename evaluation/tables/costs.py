@@ -80,7 +80,9 @@ def _draw(points: Sequence[CostPoint], title: str, measure: str, out: Path) -> N
         below = stacked[at] = stacked.get(at, -1) + 1  # names of methods that cost the same stand below each other
         quality = "" if point.quality is None else f" {100 * point.quality:.1f}"
         offset = (6, 4 - 11 * below)
-        axes.annotate(f"{point.name}{quality}", (point.calls, point.searches), offset, textcoords="offset points", size=8)
+        axes.annotate(
+            f"{point.name}{quality}", (point.calls, point.searches), offset, textcoords="offset points", size=8
+        )
     axes.set(xlabel="model calls per question", ylabel="searches per question", title=f"{title} ({measure}, %)")
     axes.margins(x=0.2, y=0.15)
     axes.grid(alpha=0.3)

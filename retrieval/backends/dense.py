@@ -26,8 +26,8 @@ class DenseRanker:
 
     A block of vectors at a time goes through one float32 matrix product with a group of queries, on the CPU or on a GPU
     that holds the vectors in float16 (`retrieval.backends.gpu`). Whatever that rounding could have kept out of the best
-    k is then scored again in float64 from the stored vectors, the products added in the order of the dimensions: a score
-    depends on the two vectors alone, not on the device, threads, blocks or other queries.
+    k is then scored again in float64 from the stored vectors, the products added in the order of the dimensions: a
+    score depends on the two vectors alone, not on the device, threads, blocks or other queries.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ UPLOAD_ROWS = 1 << 17
 
 
 def make_scorer(shards: Sequence[np.ndarray], device: str) -> BlockScorer:
-    """What scores the chunks on this device: `auto` is a GPU where there is one. Vectors that do not fit its free memory
-    are scored on the CPU, which is logged."""
+    """What scores the chunks on this device: `auto` is a GPU where there is one. Vectors that do not fit its free
+    memory are scored on the CPU, which is logged."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if torch.device(device).type != "cuda":
@@ -81,7 +81,7 @@ class DeviceScorer:
     def _offer_block(
         self, scores: torch.Tensor, first: int, slack: torch.Tensor, pools: Sequence[CandidatePool]
     ) -> None:
-        """`scores`: float32 [queries, chunks first, first + 1, ...]. Only what may be among the best leaves the device."""
+        """`scores`: float32 [queries, chunks first, first + 1, ...]; only what may be among the best leaves it."""
         least = torch.tensor([float(pool.min_score) for pool in pools], dtype=torch.float64, device=self._device)
         k = pools[0].k
         if scores.shape[1] >= k:  # k chunks of this block alone surely beat what is further below the k-th than slack

@@ -145,7 +145,13 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
             {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "Velm (town)", "Semi-final")},
         ),
         ("strategyqa", "dev", "data/strategyqa/dev.json", {**STRATEGY, "answer": True}, {"answers": ("yes",)}),
-        ("strategyqa", "train", "strategyqa/train.jsonl", {**flashrag(), "golden_answers": [True]}, {"answers": ("yes",)}),
+        (
+            "strategyqa",
+            "train",
+            "strategyqa/train.jsonl",
+            {**flashrag(), "golden_answers": [True]},
+            {"answers": ("yes",)},
+        ),
         ("hotpotqa", "dev", "dev.jsonl", flashrag(type="bridge", supporting_facts=HUB_FACTS), {"gold_titles": PAGES}),
         (
             "hotpotqa",

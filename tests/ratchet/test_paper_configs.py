@@ -35,7 +35,9 @@ def test_mrags_index_is_lion_and_bm25_differs_in_nothing_else() -> None:
 def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_the_end_of_the_budget() -> None:
     paper = config("mrag")
     assert paper.system.malformed != "constrain" and not paper.rewards.constrained
-    assert all(one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval")
+    assert all(
+        one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval"
+    )
     assert paper.rewards.correctness.nuggets == "per_run" and paper.rewards.runs == 5
     assert paper.rewards.faithfulness.without_documents == "zero"
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
@@ -54,7 +56,11 @@ def test_mrags_published_code_is_one_config() -> None:
 
 def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark() -> None:
     awe = config("awe_drag")
-    assert awe.evaluation.temperature == 0.0 and (awe.questions.test.benchmark, awe.questions.test.split) == ("nq", "dev")
+    assert awe.evaluation.temperature == 0.0
+    assert (awe.questions.test.benchmark, awe.questions.test.split) == (
+        "nq",
+        "dev",
+    )
     systems = {"AwE": awe.system, **awe.evaluation.baselines}
     assert {one.role("default").max_tokens for one in systems.values()} == {256}
     marked = {name for name, one in systems.items() if one.settings.get("answer_form") == "marked"}

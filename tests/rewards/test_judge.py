@@ -96,7 +96,9 @@ def test_an_answer_cannot_pose_as_another_field(tmp_path: Path) -> None:
 
 def test_unreadable_verdicts_are_counted_and_skipped_by_the_mean(tmp_path: Path) -> None:
     scores: dict[str, list[Any]] = {"Ada Torrin built it": [2, "two"], "It was in 1204": [7, -1]}
-    score = judge_it(tmp_path, scripted_judge(matching(scores)), "correctness", QUESTION, trajectory(), correctness=ONCE)
+    score = judge_it(
+        tmp_path, scripted_judge(matching(scores)), "correctness", QUESTION, trajectory(), correctness=ONCE
+    )
     assert score.value == pytest.approx((1.0 + 0.0) / 2)
     assert score.unparsed == 2
     assert sum(verdict.get("score") is None for verdict in score.verdicts[1:]) == 2
@@ -132,9 +134,7 @@ def test_a_verdict_cut_off_by_its_limit_is_unreadable(tmp_path: Path) -> None:
         return said.replace("as stated", "as stated " * 300) if "aspect" in given else said
 
     judged = trajectory(answer="Ada Torrin built it")
-    score = judge_it(
-        tmp_path, scripted_judge(reply), "correctness", QUESTION, judged, max_tokens=500, correctness=ONCE
-    )
+    score = judge_it(tmp_path, scripted_judge(reply), "correctness", QUESTION, judged, max_tokens=500, correctness=ONCE)
     assert (score.value, score.unparsed) == (None, 4)
     assert {verdict["finish_reason"] for verdict in score.verdicts[1:]} == {"length"}
 
@@ -223,6 +223,7 @@ def test_decoding_is_constrained_unless_the_config_says_otherwise(tmp_path: Path
     free = scripted_judge()
     score = judge_it(tmp_path, free, "faithfulness", QUESTION, trajectory(documents=["Ada"]), constrained=False)
     assert score.value == 0.0 and {call.params.schema for call in free.calls} == {None}
+
 
 def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Path) -> None:
     """Two stores stand for the processes: a lease is one holding's, not one process's."""

@@ -121,9 +121,7 @@ def test_a_finished_stage_runs_again_without_its_judge(judged: Judged) -> None:
 
 
 @pytest.mark.parametrize(("nuggets", "draws"), [("once", 1), ("per_run", 2)])
-def test_all_samples_of_a_question_share_its_nuggets(
-    judged: Judged, tmp_path: Path, nuggets: str, draws: int
-) -> None:
+def test_all_samples_of_a_question_share_its_nuggets(judged: Judged, tmp_path: Path, nuggets: str, draws: int) -> None:
     judged.config = make_config(tmp_path, QUESTIONS, rewards={"runs": 2, "correctness": {"nuggets": nuggets}})
     engine = scripted_judge()
     judged(engine)

@@ -38,8 +38,8 @@ def test_the_best_mean_reward_chooses_and_not_the_lowest_loss(tmp_path: Path) ->
         (500, 0.75, 0.7), (1000, 0.5, 0.4), (1500, 0.25, 0.5)
     ]  # fmt: skip
     assert choice.reason == (
-        "The adapter after step 500 has the best mean reward of 3 on 2 questions of dev, 0.750; the held-out loss would "
-        "have chosen step 1000, with 0.500."
+        "The adapter after step 500 has the best mean reward of 3 on 2 questions of dev, 0.750; the held-out loss "
+        "would have chosen step 1000, with 0.500."
     )
 
 

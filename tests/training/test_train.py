@@ -202,7 +202,7 @@ def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapte
     _, config, folder = start(tmp_path, model, max_steps=4, eval_steps=2, choose_by="reward")
     recipe.train(config, 1)
     assert not folder.adapter.exists() and (folder.candidate / "adapter_model.safetensors").exists()
-    assert "`python -m rounds choose` chooses by reward on dev" in capsys.readouterr().err
+    assert "`python -m rounds choose` decides on dev" in capsys.readouterr().err
     recipe.train(config, 1)
     assert "is complete" in capsys.readouterr().err
 
