@@ -46,6 +46,7 @@ from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
+from retrieval.sources.source import ToolResult
 
 ROLES = ("actor",)
 
@@ -111,13 +112,15 @@ class Workspace:
         self.sentences: list[str] = []
         self.word, self.shown = "", 0
 
-    async def search(self, query: str) -> list[Passage]:
+    async def search(self, query: str) -> ToolResult:
+        """What was found; a search that failed leaves the documents of the last one to be looked up in."""
         settings = self.settings
-        passages = await self.tools.search("actor", query, settings.documents, source=settings.source)
-        self.read |= {passage.id: passage for passage in passages}
-        self.sentences = [sentence for passage in passages for sentence in sentences(passage.text)]
-        self.word, self.shown = "", 0
-        return passages
+        found = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
+        if not found.error:
+            self.read |= {passage.id: passage for passage in found.passages}
+            self.sentences = [sentence for passage in found.passages for sentence in sentences(passage.text)]
+            self.word, self.shown = "", 0
+        return found
 
     def lookup(self, word: str) -> str:
         """The next sentence with the word."""
@@ -144,11 +147,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if step.action == "finish":
             turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
             return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
-        passages, shown = list[Passage](), ""
+        passages, shown = tuple[Passage, ...](), ""
         if step.action == "search":
-            passages = await workspace.search(step.argument)
+            found = await workspace.search(step.argument)
+            passages = found.passages
             documents = documents_text(first_sentences(passages, settings.sentences))
-            shown = f"Documents:\n{documents or 'none'}"
+            shown = found.error or f"Documents:\n{documents or 'none'}"
         elif step.action == "lookup":
             shown = workspace.lookup(step.argument)
         ids = tuple(passage.id for passage in passages)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from agents.core.labels import task_text, verdict_instructions
 from agents.core.output import Malformed
 from agents.core.prompts.documents import documents_text
-from agents.tool_mad.debate import Agent, Round, Scores, passages_of
-from ratchet.records import Label, Passage, Question
+from agents.core.prompts.few_shot import task_with_options
+from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
+from ratchet.records import Label, Question
 
 TOOL = {"rag": "a collection of documents", "search": "a web search engine"}
 QUERY = (
@@ -20,6 +21,11 @@ QUERY = (
     "Write the query alone, in [square brackets]."
 )
 AGAIN = " Consider what the other side says, and keep your last query or write a better one."
+KEYWORDS = (
+    "You search a database of scientific papers. It finds only papers that have all of your words. Write one to five "
+    "keywords for the query, the most important one first, with commas between them. Write the keywords alone, in "
+    "[square brackets]."
+)
 ANSWER = (
     "You take part in a debate about a {form}; its aim is to agree on the right label. Decide {sources}.{other} First "
     "give your reasons in a few sentences. "
@@ -41,19 +47,25 @@ BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
 def query_prompt(question: Question, agent: Agent, last: Round) -> tuple[str, str]:
     """`last`: the round before, empty in the first."""
     instructions = QUERY.format(form=question.form, tool=TOOL[agent.kind], again=AGAIN if last else "")
-    parts = [task_text(question)]
+    parts = [task_with_options(question)]
     if last:
-        parts += [f"Your last query: {_one_line(last[agent.name].query)}", _other_side_text(agent, last)]
+        parts += [f"Your last query: {_one_line(last[agent.name].lookup.query)}", _other_side_text(agent, last)]
     return instructions, "\n\n".join(parts)
 
 
+def keywords_prompt(question: Question, query: str) -> tuple[str, str]:
+    """The prompt that turns an agent's query into keywords."""
+    return KEYWORDS, f"{task_with_options(question)}\n\nQuery: {_one_line(query)}"
+
+
 def answer_prompt(
-    question: Question, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
+    question: Question, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round
 ) -> tuple[str, str]:
     """The prompt for an agent's answer."""
     sources = FROM_MEMORY if agent.kind == "none" else FROM_DOCUMENTS
     instructions = ANSWER.format(form=question.form, sources=sources, other=OTHER if last else "")
-    parts = [] if agent.kind == "none" else [f"Documents:\n{documents_text(passages) or '(none were found)'}"]
+    found = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
+    parts = [] if agent.kind == "none" else [f"Documents:\n{found}"]
     parts.append(task_text(question))
     if last:
         parts.append(_other_side_text(agent, last))
@@ -80,9 +92,10 @@ def debate_text(history: Sequence[Round]) -> str:
     for n, moves in enumerate(history, 1):
         for name, move in moves.items():
             lines = [f"Round {n}, agent {name}"]
-            if move.query:
-                read = " ".join(f"[{number[passage.id]}]" for passage in move.passages)
-                lines += [f"Query: {_one_line(move.query)}", f"Found: {read or '(nothing)'}"]
+            if move.lookup.query:
+                read = " ".join(f"[{number[passage.id]}]" for passage in move.lookup.passages)
+                found = read or f"({move.lookup.failure or 'nothing'})"
+                lines += [f"Query: {_one_line(move.lookup.query)}", f"Found: {found}"]
             parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
@@ -111,6 +124,20 @@ def read_query(text: str) -> str:
     if not found:
         raise Malformed("Write one query and nothing else, in square brackets.")
     return found[1].strip()
+
+
+def read_keywords(text: str) -> str:
+    """The keywords in square brackets, as one query in their order. Raises Malformed."""
+    return _without_commas(read_query(text))
+
+
+def read_keywords_leniently(text: str, query: str) -> str:
+    """The first thing in brackets, else the first line, else the query."""
+    return _without_commas(read_query_leniently(text, query))
+
+
+def _without_commas(text: str) -> str:
+    return " ".join(word for part in re.split(r"[,;]", text) for word in part.split())
 
 
 def read_query_leniently(text: str, claim: str) -> str:
