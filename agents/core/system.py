@@ -117,7 +117,7 @@ async def run_episode(
     finally:
         tools.close()
     if status != "failed" and (outage := tools.outage):
-        answer, status, error = Answer(""), "failed", outage
+        answer, status, error = Answer("", turns=answer.turns, stopped=answer.stopped), "failed", outage
     return Trajectory(
         key=key,
         question_id=question.id,

@@ -10,10 +10,9 @@ import pytest
 from questions.labels import AVERITEC, choice_labels
 from ratchet.config import Thresholds
 from ratchet.errors import UserError
-from ratchet.records import Passage, Question
-from retrieval.sources.source import SearchSource, SourceError
+from ratchet.records import Question
 from tests.helpers.debating import NO, OPEN, YES, Debate
-from tests.helpers.playing import CLAIM, Unpunctual
+from tests.helpers.playing import CLAIM, DownSource, Unpunctual
 from tests.helpers.snapshots import check_snapshot
 
 APART = {"rag": [YES], "search": [NO]}
@@ -267,18 +266,9 @@ async def test_keywords_are_drawn_from_the_query_and_searched_with_in_their_orde
     assert "Your last query: search 1" in debate.told("Write one query")[3][1]
 
 
-class Down(SearchSource):
-    """A service that is out of order."""
-
-    name, about, digest = "search", "searches", "down"
-
-    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        raise SourceError("tavily answered 503: nothing (after 5 tries); run the same command again later")
-
-
 async def test_a_tool_that_fails_is_told_to_its_agent_and_the_debate_goes_on() -> None:
     debate = Debate({"rag": [YES], "claim": [YES]})
-    trajectory = await debate.play(rounds=2, sources={"rag": "index", "search": "search"}, down=Down())
+    trajectory = await debate.play(rounds=2, sources={"rag": "index", "search": "search"}, down=DownSource("search"))
     assert (trajectory.status, trajectory.stopped) == ("finished", "judge after round 2")
     told = [user for _, user in debate.told("its aim is to agree")]
     assert "Documents:\n(The search is not available now: it gave no answer.)" in told[1]
@@ -290,7 +280,7 @@ async def test_a_tool_that_fails_is_told_to_its_agent_and_the_debate_goes_on() -
 
 async def test_a_debate_in_which_no_tool_works_failed_after_its_queries() -> None:
     debate = Debate({"rag": [YES], "search": [YES]})
-    trajectory = await debate.play(sources={"rag": "search", "search": "search"}, down=Down())
+    trajectory = await debate.play(sources={"rag": "search", "search": "search"}, down=DownSource("search"))
     assert (trajectory.status, trajectory.answer) == ("failed", "") and "503" in trajectory.error
     assert len(trajectory.model_calls) == 2, "what cannot be used is not computed"
 
