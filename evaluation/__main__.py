@@ -256,6 +256,10 @@ SUBCOMMANDS = {
     ),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
     "costs": Subcommand("plot model calls against searches of every method, from stored results", _costs),
+    "stability": Subcommand(
+        "scores of a debate's turns by agent and round, right and wrong", "evaluation.tables.stability:stability"
+    ),
+    "budgets": Subcommand("compare methods with equal numbers of tokens", "evaluation.tables.budgets:budgets"),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
     "list": Subcommand("list the benchmarks that can be read", _list_all),

@@ -120,7 +120,7 @@ class Results(Record):
         """The measures of these groups to show, in display order: those of any arm, optional ones if not empty."""
 
         def has(arm: Arm, name: str, group: str) -> bool:
-            if name == "recalled":  # few systems have a memory
+            if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
                 return name in arm.measures and bool(arm.measures[name].mean)
             strict = arm.measures.get(name.removesuffix(LENIENT))
             if name.endswith(LENIENT) and name not in (*MATCHES, *MACRO_F1):  # only where endings make a difference

