@@ -152,11 +152,17 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
         default=0.25,
         help="the share of correct answers that may stay below a threshold (default 0.25)",
     )
+    parser.add_argument(
+        "--setting",
+        action="store_true",
+        help="print only the argument of --set that gives the first method's thresholds to every system",
+    )
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     from evaluation.measures.thresholds import print_thresholds
 
-    print_thresholds(config, _folder(config, arguments), arguments.split or "dev", arguments.quantile)
+    folder, split = _folder(config, arguments), arguments.split or "dev"
+    print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
 
 
 def _costs(words: Sequence[str], prog: str) -> None:

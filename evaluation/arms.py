@@ -35,6 +35,7 @@ from evaluation.results import (
     make_arm,
     primary_measure,
 )
+from rewards.check import check_corpus
 from questions.leakage import check_adapter_leakage
 from questions.load import load_questions, load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
@@ -266,6 +267,9 @@ def run_arms(
     arms = plan(config, splits, adapter, parent)
     if not sampled:
         check_leaks(config, arms)
+        keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
+        for warning in check_corpus(config, [keys.get(one, f"evaluation.benchmarks.{one}") for one in splits]):
+            print(warning, file=sys.stderr)
     elif unplanned := [arm for arm in arms if not _is_planned(config, arm, arm.store.manifest())]:
         arm = unplanned[0]
         raise UserError(

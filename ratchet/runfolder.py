@@ -197,9 +197,7 @@ def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
         name: {key: value for key, value in model.items() if key not in MACHINE}
         for name, model in resolved.get("models", {}).items()
     }
-    embedder = {
-        key: value for key, value in (resolved.get("embedder") or {}).items() if key not in (*MACHINE, "tries")
-    }
+    embedder = {key: value for key, value in (resolved.get("embedder") or {}).items() if key not in (*MACHINE, "tries")}
     questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
     sampling = {**resolved.get("sampling", {}), "concurrency": None, "max_failures": None}
     return kept | {"models": models, "embedder": embedder, "questions": questions, "sampling": sampling}

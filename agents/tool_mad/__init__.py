@@ -145,9 +145,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, answer, "judge")
 
 
-async def query_and_search(
-    tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round
-) -> Lookup:
+async def query_and_search(tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round) -> Lookup:
     """The agent's query and what that finds; nothing where it has no tool."""
     if agent.kind == "none":
         return Lookup()

@@ -102,9 +102,17 @@ def score_distributions(questions: Iterable[Question], trajectories: Iterable[Tr
 
 
 def print_thresholds(
-    config: Config, folder: RoundFolder, split: str, quantile: float, out: TextIO | None = None
+    config: Config,
+    folder: RoundFolder,
+    split: str,
+    quantile: float,
+    setting_only: bool = False,
+    out: TextIO | None = None,
 ) -> None:
-    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config."""
+    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config.
+
+    `setting_only`: print nothing but the argument of --set that gives the first arm's thresholds to every system.
+    """
     if split not in CALIBRATE_ON:
         raise UserError(
             f"--split {split}: thresholds are chosen on dev or train, never on the questions that are reported"
@@ -122,12 +130,17 @@ def print_thresholds(
         if not found:
             continue
         shown = True
+        line = thresholds_line(found, quantile)
+        flag = "embedder.thresholds=" + line.removeprefix("thresholds: ")
+        if setting_only:
+            if line.startswith("#"):
+                raise UserError(f"{split}, {name}: no answer was right, so there are no thresholds")
+            print(flag, file=out)
+            return
         print_table(distribution_table(f"{split}, {name}, {config.embedder.path}", found, quantile), out)
         key = "evaluation.baselines." + name if name in config.evaluation.baselines else "system"
-        line = thresholds_line(found, quantile)
         console.print(f"{key}.settings:\n  {line}\n", markup=False)
         if not line.startswith("#"):
-            flag = "embedder.thresholds=" + line.removeprefix("thresholds: ")
             console.print(f"for every system at once, in a new run folder: --set '{flag}'\n", markup=False)
     if not shown:
         raise UserError(

@@ -57,9 +57,7 @@ class Budgeted:
 
 def budgets(words: Sequence[str], prog: str) -> None:
     """Print the methods' accuracy with equal numbers of tokens."""
-    parser = config_parser(
-        prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model."
-    )
+    parser = config_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
     parser.add_argument("--round", type=int, default=1, help="the round that was evaluated (default 1)")
     parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
     parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")

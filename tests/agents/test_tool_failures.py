@@ -117,7 +117,9 @@ def run(folder: Path, resources: Resources, claims: int, **settings: Any) -> Non
 def test_one_service_that_stays_down_stops_the_pool_after_a_run_of_claims(tmp_path: Path) -> None:
     with reach_over(SHELF) as resources:
         broken = replace(resources, sources={"search": DownSource("search")})
-        with pytest.raises(UserError, match=r"last 3 trajectories failed, or a tool of theirs did.*search answered 503"):
+        with pytest.raises(
+            UserError, match=r"last 3 trajectories failed, or a tool of theirs did.*search answered 503"
+        ):
             run(tmp_path, broken, 9, max_failures=3)
     found = list(read_segments(tmp_path, Trajectory))
     assert [t.status for t in found] == ["finished"] * 3, "the other agent went on"

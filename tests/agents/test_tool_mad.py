@@ -249,8 +249,10 @@ async def test_the_agents_that_search_see_the_options_of_a_choice() -> None:
     await debate.play(exam, rounds=2, keywords=["search"])
     asked = debate.told("Write one query") + debate.told("keywords for the query")
     assert len(asked) == 6
-    assert all(user.startswith("Question: Which nerve?\nA: the ulnar\nB: the median\n") or user.endswith("B: the median")
-               for _, user in asked)
+    assert all(
+        user.startswith("Question: Which nerve?\nA: the ulnar\nB: the median\n") or user.endswith("B: the median")
+        for _, user in asked
+    )
     claim = Debate(TOGETHER)
     await claim.play()
     assert claim.told("Write one query")[0][1] == f"Claim: {CLAIM.text}"
