@@ -35,7 +35,6 @@ from evaluation.results import (
     make_arm,
     primary_measure,
 )
-from rewards.check import check_corpus
 from questions.leakage import check_adapter_leakage
 from questions.load import load_questions, load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
@@ -44,6 +43,7 @@ from ratchet.files import read_record, write_record
 from ratchet.plugins import short_name
 from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
+from rewards.check import check_corpus
 from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.pool import Pass, policy_name, sample

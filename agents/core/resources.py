@@ -33,7 +33,7 @@ class Resources:
     sources: Mapping[str, Source] = field(default_factory=dict)
     memory: Memory | None = None
     embed: Embed = no_embedder
-    thresholds: Thresholds = Thresholds()
+    thresholds: Thresholds = field(default_factory=Thresholds)
     """Of scores that the embedder makes."""
     digest: str = ""
     """Of what is configured here; empty where nothing is."""

@@ -117,8 +117,8 @@ class Tools(Dialogues):
     async def call(
         self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]
     ) -> ToolResult:
-        """Call a tool of one of these sources. What it refuses (bad arguments), and that the service behind it cannot be
-        reached, is ToolResult.error, words for a model.
+        """Call a tool of one of these sources. ToolResult.error has, in words for a model, what it refuses (bad
+        arguments), or that the service behind it cannot be reached.
 
         Raises SourceError where a tool server cannot say which tools it has.
         """

@@ -5,8 +5,8 @@ answers; relevance is on its embedder's scale, so another embedder or scorer nee
 
 Here a threshold is the score that all but a given share of the correct answers reach (`--quantile 0.25`: three of four
 do); the table also shows how many wrong ones reach it. An answer is one agent's turn in one round, right if its label
-is the question's. The trajectories are stored ones, so no model is needed. `embedder.thresholds` sets the thresholds of every
-system of a config. A run folder keeps its thresholds: use new ones in a new folder.
+is the question's. The trajectories are stored ones, so no model is needed. `embedder.thresholds` sets the thresholds
+of every system of a config. A run folder keeps its thresholds: use new ones in a new folder.
 """
 
 from __future__ import annotations

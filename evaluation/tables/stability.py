@@ -126,7 +126,8 @@ def draw_all(found: Mapping[tuple[str, str], Sequence[TurnScore]], folder: Path,
         path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.{kind}"
         out = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
-            figure.savefig(out, format=kind, **({"metadata": {"Date": None}} if kind == "svg" else {}))
+            # Without the date, the same records give the same file.
+            figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
         write_atomic(path, out.getvalue())
         paths.append(path)
     return paths

@@ -18,8 +18,8 @@ from questions.labels import FEVER, FEVER_TWO, claim_fields
 
 TITLE = "FaVIQ"
 ABOUT = (
-    "claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; 2 labels, "
-    "asked with 3 (dev_two and so on: with 2)"
+    "claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; "
+    "2 labels, asked with 3 (dev_two and so on: with 2)"
 )
 LICENCE = "not stated"
 SOURCE = "faviq.github.io (the A set's test on request)"

@@ -66,6 +66,7 @@ def test_without_a_right_answer_there_is_no_threshold() -> None:
 def test_the_line_for_the_config_is_one_that_the_system_takes() -> None:
     found = [ScoreDistribution("faithfulness", (0.61234,), (), 0), ScoreDistribution("relevance", (1.0,), (0.5,), 0)]
     settings = parse(Settings, yaml.safe_load(thresholds_line(found, 0.25)), "the test")
+    assert settings.thresholds is not None
     assert (settings.thresholds.faithfulness, settings.thresholds.relevance) == (0.612, 1.0)
 
 
