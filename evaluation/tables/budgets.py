@@ -34,8 +34,8 @@ from ratchet.tables import print_table
 from rewards.rules import accuracy, exact_match, references
 
 CAPTION = """\
-mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question; * fewer samples are stored than
-fit: raise evaluation.samples; ! one sample costs more than the budget"""
+mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
+* fewer samples are stored than fit: raise evaluation.samples; ! one sample costs more than the budget"""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def within_budget(name: str, samples: Samples, budget: float, resamples: int, se
     stored = min((len(found) for _, found in samples), default=1)
     fit = int((budget + 1e-6) // tokens) if tokens else stored
     count = max(1, min(fit, stored))
-    voted = [_right(majority([t.answer for t in found[:count]]), question) for question, found in samples]
-    single = [[_right(t.answer, question) for t in found] for question, found in samples]
+    voted = [_right(majority([_vote(t) for t in found[:count]]), question) for question, found in samples]
+    single = [[_right(_vote(t), question) for t in found] for question, found in samples]
     return Budgeted(
         name,
         tokens,
@@ -142,6 +142,11 @@ def _right(answer: str, question: Question) -> float | None:
         return accuracy(answer, question)
     expected = references(question)
     return exact_match(answer, expected) if expected else None
+
+
+def _vote(trajectory: Trajectory) -> str:
+    """Its answer; none where it did not finish, as in the strict measures."""
+    return trajectory.answer if trajectory.status == "finished" else ""
 
 
 def _tokens(trajectory: Trajectory) -> int:

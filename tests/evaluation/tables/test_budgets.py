@@ -43,6 +43,12 @@ def test_a_sample_without_an_answer_has_no_vote() -> None:
     assert found.voted.mean == 1.0
 
 
+def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> None:
+    broken = [t.model_copy(update={"status": "unparsed"}) for t in method(["SR"])]
+    found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0)
+    assert (found.single.mean, found.voted.mean) == (0.0, 0.0)
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, monkeypatch, capsys)
     assert command("run", "--split", "dev", "--base-only", "--set", "evaluation.samples=2")[0] == 0
