@@ -6,6 +6,7 @@ trajectory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -155,9 +156,6 @@ def make_arm(
 ) -> Arm:
     """Compute an arm's measures and verdicts from its trajectories and scores."""
     values, nulls = values_by_question(questions, trajectories, scores, names, weights)
-    statuses: dict[str, int] = {}
-    for trajectory in trajectories:
-        statuses[trajectory.status] = statuses.get(trajectory.status, 0) + 1
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
         found = {}
@@ -182,7 +180,7 @@ def make_arm(
         system=system,
         policy=policy,
         trajectories=len(trajectories),
-        statuses=statuses,
+        statuses=dict(Counter(trajectory.status for trajectory in trajectories)),
         measures=measures,
         kinds=kinds,
         values=values,
