@@ -377,8 +377,7 @@ def _compared(
         )
         for name, store in stores.items()
     ]
-    base, others = arms[0], arms[1:]
-    comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
+    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
     best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     return Results(
         round=number,
