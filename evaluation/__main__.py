@@ -287,7 +287,8 @@ def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     from evaluation.arms import results_path, splits_of
     from evaluation.card import complete_card
-    from evaluation.results import print_candidates, print_null_counts, print_results, read_results
+    from evaluation.results import read_results
+    from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
 
     for results in found:

@@ -36,7 +36,7 @@ from evaluation.results import (
     primary_measure,
 )
 from questions.leakage import check_adapter_leakage
-from questions.load import load_questions, load_split
+from questions.load import load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import read_record, write_record
@@ -106,8 +106,10 @@ class RoundArms(Record):
 
 def question_set(config: Config, split: str, asked_by: str = "--split") -> QuestionSet:
     """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
-    loaded = load_split(split_of(config, split, asked_by), config.seed)
-    return QuestionSet(split, _title_of(config, split), loaded.questions, loaded.digest)
+    given = split_of(config, split, asked_by)
+    loaded = load_split(given, config.seed)
+    title = (short_name(given.benchmark) or split) + (", shuffled" if given.order == "shuffled" else "")
+    return QuestionSet(split, title, loaded.questions, loaded.digest)
 
 
 def arm_store(config: Config, split: str, system: SystemConfig, policy: str) -> TrajectoryStore:
@@ -218,12 +220,6 @@ def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfi
     if name not in splits:
         raise UserError(f"{asked_by} {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
     return splits[name]
-
-
-def _title_of(config: Config, name: str) -> str:
-    """A question set's title in tables."""
-    split = split_of(config, name)
-    return (short_name(split.benchmark) or name) + (", shuffled" if split.order == "shuffled" else "")
 
 
 def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
@@ -374,7 +370,8 @@ def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:
 def _compared(
     config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
 ) -> Results:
-    questions = load_questions(split_of(config, split), config.seed)
+    asked = question_set(config, split)
+    questions = asked.questions
     found = {name: arm_trajectories(store) for name, store in stores.items()}
     names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
     primary = primary_measure(questions, names)
@@ -384,13 +381,12 @@ def _compared(
         )
         for name, store in stores.items()
     ]
-    base, others = arms[0], arms[1:]
-    comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
+    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
     best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     return Results(
         round=number,
         split=split,
-        title=_title_of(config, split),
+        title=asked.title,
         questions=len(questions),
         samples=config.evaluation.samples,
         seed=config.seed,

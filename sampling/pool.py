@@ -97,19 +97,11 @@ def plan_jobs(
     of the other sources.
     """
     sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
+    settings = system.model_dump(mode="json")
     jobs = []
     for question in questions:
         for sample in range(samples):
-            key = content_key(
-                "trajectory",
-                question,
-                system.model_dump(mode="json"),
-                models,
-                sampled_by,
-                index,
-                seed,
-                sample,
-            )
+            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
             jobs.append(Job(question, sample, key, int(key[:12], 16)))
     return jobs
 
