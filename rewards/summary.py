@@ -144,6 +144,8 @@ ADVICE: dict[Cause, str] = {
     "reward_too_low": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
     "within the model's reach, or lower rewards.select.min_reward",
     "all_equal": "set rewards.select.drop_all_equal to false",
+    "not_mixed": "set rewards.select.only_mixed to false, or sample more or hotter (sampling.samples, sampling.temperature)",
+    "group_full": "take the field with rare values from rewards.select.balance",
     "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }

@@ -203,6 +203,7 @@ Conversations of trainable roles that gave no row: {skipped}.
 
 | | |
 |---|---|
+| objective | {training.get("objective", "sft")} |
 | LoRA | r={lora["r"]}, alpha={lora["alpha"]}, dropout={lora["dropout"]}, on {lora["targets"]} |
 | optimiser | {training["optimizer"]}, weight decay {training["weight_decay"]} |
 | learning rate | {training["learning_rate"]} |
