@@ -8,8 +8,8 @@ every needed score (one with a weight above 0). A trajectory that ended otherwis
 trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped:
 training on it would only weigh that trajectory twice.
 
-Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may learn
-from (`training.examples`): all of them that are not the same as another, up to `rule.max_trajectories`.
+Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
+learn from (`training.examples`): all of them that are not the same as another, up to `rule.max_trajectories`.
 """
 
 from __future__ import annotations
@@ -160,12 +160,12 @@ def _learnt(
     candidates: Sequence[tuple[float, Trajectory]], kept: Sequence[Trajectory], rule: SelectConfig
 ) -> tuple[str, ...]:
     """Keys of the candidates that count, in the order of their samples: the kept ones, and of the others those that
-    resemble no better one; with a limit, from both ends of the order by reward."""
+    resemble no better one; with a limit, the worst and the best of these by turns."""
     ranked = [t for _, t in sorted(candidates, key=lambda item: -item[0])]
-    ranked = _distinct([*kept, *(t for t in ranked if t not in kept)], rule.similarity)
-    half = -(-len(ranked) // 2)
-    ends = chain.from_iterable(zip_longest(ranked[:half], reversed(ranked[half:])))
-    chosen = {t.key for t in list(filter(None, ends))[: rule.max_trajectories]}
+    others = _distinct([*kept, *(t for t in ranked if t not in kept)], rule.similarity)[len(kept) :]
+    half = len(others) // 2
+    ends = filter(None, chain.from_iterable(zip_longest(reversed(others[half:]), others[:half])))
+    chosen = {t.key for t in [*kept, *ends][: rule.max_trajectories]}
     return tuple(t.key for _, t in candidates if t.key in chosen)
 
 

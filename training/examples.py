@@ -1,17 +1,17 @@
-"""What an objective learns from: for each trajectory or action its weight, its side and the example that it is a part of.
+"""What an objective learns from: for each trajectory or action its weight, its side and the example it is a part of.
 
-`sft` learns from the kept trajectories alone. The other objectives (`training.objective`) learn from all candidates of the
-questions that selection kept (`rewards.selection`), by the rewards that are stored in the selection:
+`sft` learns from the kept trajectories alone. The other objectives (`training.objective`) learn from all candidates of
+the questions that selection kept (`rewards.selection`), by the rewards that are stored in the selection:
 
-- weighted: a trajectory weighs its reward less the mean reward of all attempts at its question (Chen et al. 2025, arXiv
-  2505.18116, and Xiong et al. 2025, arXiv 2504.11343, learn from negatives; the weights here are ours).
+- weighted: a trajectory weighs its reward less the mean reward of all attempts at its question, as in REINFORCE with
+  a baseline (compared with learning from the positives alone by Xiong et al. 2025, arXiv 2504.11343).
 - dpo: each kept trajectory is preferred to one of the worst (Rafailov et al. 2023, arXiv 2305.18290).
-- kto: a trajectory above the mean reward of its question is desirable, one below it is not (Ethayarajh et al. 2024, arXiv
-  2402.01306).
+- kto: a trajectory above the mean reward of its question is desirable, one below it is not (Ethayarajh et al. 2024,
+  arXiv 2402.01306).
 
-With `preference.level: action` the examples are actions that follow the same tokens of a conversation. An action's reward
-is the mean reward of all attempts that took it (Xiong et al. 2025, arXiv 2502.13957, estimate a step's value by what
-follows it).
+With `preference.level: action` the examples are actions that follow the same tokens of a conversation. An action's
+reward is the mean reward of all attempts that took it. Process-level preferences of agents that search are from Xiong
+et al. 2025 (RAG-Gym, arXiv 2502.13957).
 """
 
 from __future__ import annotations

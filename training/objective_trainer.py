@@ -1,10 +1,10 @@
 """RowTrainer with the losses of the objectives other than `sft`.
 
-TRL's DPOTrainer and KTOTrainer tokenise text, and hold a pair in one forward pass. Here the labels are the ids that were
-sampled, and a trajectory has a row for each conversation. So the loss of a step is computed twice: first without
+TRL's DPOTrainer and KTOTrainer tokenise text, and hold a pair in one forward pass. Here the labels are the ids that
+were sampled, and a trajectory has a row for each conversation. So the loss of a step is computed twice: first without
 gradients over all rows of the step, which gives the loss of every example and its derivative by the log-probability of
-each side; then with gradients, a micro-batch at a time, as the sum of log-probabilities times these derivatives. That is
-the gradient of the loss itself, whatever the micro-batches and devices.
+each side; then with gradients, a micro-batch at a time, as the sum of log-probabilities times these derivatives. That
+is the gradient of the loss itself, whatever the micro-batches and devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The losses of the objectives other than `sft`, as functions of log-probabilities.
 
-A log-probability here is of a token that was sampled, given everything before it; the reference is the same token's under
-the model that training starts from (`training.reference`).
+A log-probability here is of a token that was sampled, given everything before it; the reference is the same token's
+under the model that training starts from (`training.reference`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which rows a step takes where several rows are one example: an example's rows are all in the same step.
 
-The loss of a pair of trajectories is no sum over its rows, so a step needs all of them. A step holds `training.batch_size`
-rows; what its examples leave free is filled with blank rows.
+The loss of a pair of trajectories is no sum over its rows, so a step needs all of them. A step holds
+`training.batch_size` rows; what its examples leave free is filled with blank rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Log-probabilities of the rows' labels under the model that training starts from, computed once and kept on disk.
 
 That model is the one that sampled, save where `rounds.start: base` trains from the base model what an adapter sampled.
-The values are recomputed from the stored ids in the precision of training; the sampler's own come from another engine, at
-another temperature.
+The values are recomputed from the stored ids in the precision of training; the sampler's own come from another engine,
+at another temperature.
 """
 
 from __future__ import annotations

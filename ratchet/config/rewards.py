@@ -29,8 +29,8 @@ class SelectConfig(Section):
     """Fields of a question. Questions are dropped until every value of these fields has as many kept questions as the
     rarest one has."""
     max_trajectories: int | None = Field(None, gt=0)
-    """Maximum number of trajectories of a question that are learnt from, kept or not: the best, the worst, the second
-    best, and so on. Default: no limit."""
+    """Maximum number of trajectories of a question that are learnt from: first the kept ones, then the worst and the
+    best of the others by turns. Default: no limit."""
     similarity: float = Field(1.0, gt=0, le=1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
     at least this. 1: when their actions are the same."""

@@ -27,8 +27,8 @@ class WeightedConfig(Section):
     """Settings of the objective `weighted`."""
 
     baseline: Literal["question_mean", "none"] = "question_mean"
-    """What is subtracted from a trajectory's reward to give its weight: the mean reward of all attempts at the question,
-    or nothing. Without a baseline no weight is negative."""
+    """What is subtracted from a trajectory's reward to give its weight: the mean reward of all attempts at the
+    question, or nothing. Without a baseline no weight is negative."""
     negative_weight: float = Field(0.1, ge=0)
     """Factor on negative weights. 0 leaves the trajectories below the baseline out."""
     clip: float = Field(0.2, gt=0, lt=1)
@@ -45,8 +45,8 @@ class PreferenceConfig(Section):
     beta: float = Field(0.1, gt=0)
     """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
     min_margin: float = Field(0.0, ge=0)
-    """Minimum difference of rewards. With `dpo`, of a pair, which must differ by more than this; with `kto`, to the mean
-    of the question or of the actions compared."""
+    """What is compared differs in reward by more than this: with `dpo`, the two sides of a pair; with `kto`, an example
+    and the mean of its question or of the actions after the same tokens."""
     sft_weight: float = Field(1.0, ge=0)
     """With `dpo`, factor on the mean negative log-probability of the chosen side's tokens (Pang et al. 2024, arXiv
     2404.19733). 0 leaves it out."""

@@ -57,6 +57,8 @@ def test_two_processes_learn_as_one_does(
     alone: tuple[RoundFolder, dict[str, Any]], tmp_path: Path, processes: str
 ) -> None:
     whole, settings = alone
+    if processes == "cpu_fsdp.yaml" and "preference" in settings:
+        pytest.skip("sharded, rows of actions are as other rows")
     path, _, folder = make_attempts(tmp_path, **settings)
     status, said = finish(launch(processes, path))
     assert status == 0, said

@@ -1,10 +1,9 @@
-"""Every objective: its rows and labels, its loss by its definition, what it makes more and less likely, its refusals."""
+"""Every objective: its rows and labels, its loss by its definition, what it makes more likely, its refusals."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,12 +20,12 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from inference.chat import load_tokenizer
-from ratchet.config import Config, SelectConfig, TrainingConfig, load_config
+from ratchet.config import Config, SelectConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.records import TokenRow
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.runfolder import RoundFolder
 from sampling.store import TrajectoryStore
-from tests.helpers.attempts import BAD, GOOD, REWARDS, make_attempts
+from tests.helpers.attempts import BAD, GOOD, make_attempts
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import tiny_model
 from training import recipe
@@ -93,7 +92,7 @@ def test_the_labels_are_the_sampled_ids(model: Path, tmp_path: Path, settings: d
             assert labels == {at: sampled[at] for at in range(call.start, call.end)} and len(row.ids) == call.end
     one = rows[0]
     cut = one.model_copy(update={"ids": one.ids[:-1], "loss_mask": one.loss_mask[:-1]})
-    with pytest.raises(ValueError, match="cut|differ"):
+    with pytest.raises(ValueError, match=r"cut|differ"):
         check_rows([cut], stored)
 
 
