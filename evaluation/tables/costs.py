@@ -71,20 +71,18 @@ def _draw(points: Sequence[CostPoint], title: str, measure: str, out: Path) -> N
     import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    stacked: dict[tuple[float, float], int] = {}
-    for point in points:
-        axes.plot([point.calls], [point.searches], "o", markersize=7)
-        at = (round(point.calls, 1), round(point.searches, 1))
-        below = stacked[at] = stacked.get(at, -1) + 1  # names of methods that cost the same stand below each other
+    numbers: dict[tuple[float, float], list[str]] = {}  # methods that cost the same share a point
+    for number, point in enumerate(points, 1):
         quality = "" if point.quality is None else f" {100 * point.quality:.1f}"
-        offset = (6, 4 - 11 * below)
-        axes.annotate(
-            f"{point.name}{quality}", (point.calls, point.searches), offset, textcoords="offset points", size=8
-        )
+        axes.plot([point.calls], [point.searches], "o", markersize=7, label=f"{number}  {point.name}{quality}")
+        numbers.setdefault((round(point.calls, 1), round(point.searches, 1)), []).append(str(number))
+    for place, found in numbers.items():
+        axes.annotate(", ".join(found), place, (5, 5), textcoords="offset points", size=9)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, frameon=False, fontsize=8)
     axes.set(xlabel="model calls per question", ylabel="searches per question", title=f"{title} ({measure}, %)")
-    axes.margins(x=0.2, y=0.15)
+    axes.margins(0.12)
     axes.grid(alpha=0.3)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

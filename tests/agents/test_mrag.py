@@ -268,9 +268,8 @@ async def test_a_response_is_asked_for_with_a_length(system: str, length: str, w
     whole = WHOLE if system == "mrag" else [say(response="Ada")]
     agent = engine(whole)
     await play({"name": system, "settings": {"length": length}}, agent, Shelf(SHELF))
-    writers = [
-        call.messages for call in agent.calls if call.messages[0]["content"].startswith(("You write", "You are"))
-    ]
+    shown = [call.messages for call in agent.calls]
+    writers = [messages for messages in shown if messages[0]["content"].startswith(("You write", "You are"))]
     asked = " ".join(message["content"] for message in writers[-1] if message["role"] != "assistant")
     assert asked.count(words or "100 words") == (0 if not words else 2 if system == "mrag" else 1), "reviser too"
     others = [call.messages for call in agent.calls if call.messages not in writers]

@@ -210,6 +210,15 @@ def test_a_round_comes_after_the_one_before_it_is_decided(slurm: Slurm, experime
     assert "promote" in calls and "evaluate" not in calls
 
 
+def test_a_chain_chooses_the_adapter_by_reward_before_it_is_evaluated(slurm: Slurm, experiment: Path) -> None:
+    training = yaml.safe_load(experiment.read_text())["training"] | {"choose_by": "reward"}
+    config = changed(experiment, slurm.folder / "config.yaml", training=training)
+    calls = submitted(slurm, "chain", "--config", config)
+    names = list(calls)
+    assert names[names.index("train") :] == ["train", "choose", "evaluate", "report"]
+    assert command_of(calls["choose"])[-6:-4] == ["rounds", "choose"]
+
+
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
     """Right down to the call of apptainer, through slurm/job.sh."""
     image = slurm.folder / "my image.sif"

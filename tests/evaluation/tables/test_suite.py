@@ -238,7 +238,7 @@ def test_costs_are_plotted_from_stored_results_without_a_model(
     drawn = config_path.parent / "run" / "round-1" / "evaluation" / "costs-test.svg"
     said, svg = capsys.readouterr().out, drawn.read_text()
     assert "reads" in said and "50.0%" in said
-    assert ">reads 50.0<" in svg and ">no_retrieval (base) 50.0<" in svg and ">searches per question<" in svg
+    assert ">2  reads 50.0<" in svg and ">1  no_retrieval (base) 50.0<" in svg and ">searches per question<" in svg
     costs()
     assert drawn.read_text() == svg
     with pytest.raises(UserError, match=r"--out x\.txt: is drawn as one of \.svg"):
