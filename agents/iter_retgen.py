@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.prompts.documents import READ, final_answer, question_text
+from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, READ, documents_text, final_answer
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
+PROMPTS = {"answerer.system": Prompt(READ), "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
 class Settings(Section):
@@ -36,6 +38,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        said = await tools.ask(tools.dialogue("answerer", READ), question_text(question.text, passages))
+        dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+        said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far

@@ -6,12 +6,14 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import KNOW, final_answer, question_text
+from agents.core.prompts.documents import KNOW, QUESTION, final_answer
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
+PROMPTS = {"answerer.system": Prompt(KNOW), "answerer.user": Prompt(QUESTION)}
 
 
 class Settings(Section):
@@ -20,4 +22,5 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    return Answer(final_answer(await tools.ask(tools.dialogue("answerer", KNOW), question_text(question.text))))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+    return Answer(final_answer(await tools.ask(dialogue, tools.prompt("answerer.user"))))

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 from typing import Literal
 
+from agents.core.prompts.documents import QUESTION
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
 
-SYSTEM = {
-    "paper": "You are an assistant who answers questions. Answer the one you are given.",
-    "brief": "Answer the question briefly.",
+PROMPTS = {
+    "answerer.system": Prompt(
+        "You are an assistant who answers questions. Answer the one you are given.", note="figure 13"
+    ),
+    "answerer.user": Prompt(QUESTION, note="figure 13"),
+    "brief_answerer.system": Prompt("Answer the question briefly.", note="`style: brief`"),
 }
 
 
@@ -31,6 +36,6 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", SYSTEM[settings.style])
-    text = await tools.ask(dialogue, f"Question: {question.text}")
+    slot = "answerer.system" if settings.style == "paper" else "brief_answerer.system"
+    text = await tools.ask(tools.dialogue("answerer", tools.prompt(slot)), tools.prompt("answerer.user"))
     return Answer(text.strip())

@@ -13,9 +13,9 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.output import JsonObject
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
-from agents.mrag.coordinator import ANSWER_EXAMPLE, document_line
-from agents.mrag.coordinator import SYSTEM as BRIEF
+from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from agents.mrag.prompt_style import passage_text
 from agents.mrag.schemas import BriefAnswer
 from ratchet.config import Section
@@ -23,8 +23,7 @@ from ratchet.records import Question
 
 ROLES = ("answerer",)
 
-SYSTEM = {
-    "paper": """\
+SYSTEM = """\
 You are an assistant who answers questions with the help of documents. Answer to the point, and state nothing that the \
 documents do not support.
 
@@ -34,8 +33,12 @@ You are given
 and write one JSON object with
 - "response": the answer to the question, to the point and supported by the documents
 
-Write that one JSON object and nothing else.""",
-    "brief": BRIEF["answerer"],
+Write that one JSON object and nothing else."""
+PROMPTS = {
+    "answerer.system": Prompt(SYSTEM, note="figure 14"),
+    "answerer.user": Prompt("Question: {{question}}\nSupporting documents:\n{{documents}}", note="figure 14"),
+    "brief_answerer.system": Prompt(BRIEF_PROMPTS["brief_answerer.system"].text, note="`style: brief`"),
+    "brief_answerer.user": Prompt("{{documents?}}\nQuestion: {{question}}", note="`style: brief`"),
 }
 
 
@@ -56,10 +59,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     if settings.style == "brief":
-        dialogue = tools.dialogue("answerer", SYSTEM["brief"], (ANSWER_EXAMPLE,))
-        message = "\n".join([*(document_line(p) for p in reversed(passages)), f"Question: {question.text}"])
+        dialogue = tools.dialogue("answerer", tools.prompt("brief_answerer.system"), (ANSWER_EXAMPLE,))
+        documents = "\n".join(map(document_line, reversed(passages)))
+        message = tools.prompt("brief_answerer.user", documents=documents)
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
     documents = "\n".join(f"Document {i}: {passage_text(p)}" for i, p in enumerate(passages, 1))
-    dialogue = tools.dialogue("answerer", SYSTEM["paper"])
-    read = await tools.ask(dialogue, f"Question: {question.text}\nSupporting documents:\n{documents}", Response)
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+    read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
     return Answer(read.response.strip(), tuple(passages))

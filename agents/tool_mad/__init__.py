@@ -56,6 +56,7 @@ from agents.tool_mad.debate import (
     passages_of,
     sum_known_scores,
 )
+from agents.tool_mad.prompts import PROMPTS as PROMPTS
 from agents.tool_mad.prompts import answer_prompt, judge_prompt, query_prompt, read_query, read_query_leniently
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -110,10 +111,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         last = history[-1] if history else {}
         found = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
         verdicts = await asyncio.gather(
-            *(
-                respond(tools, question, labels, a, passages, last)
-                for a, (_, passages) in zip(agents, found, strict=True)
-            )
+            *(respond(tools, labels, a, passages, last) for a, (_, passages) in zip(agents, found, strict=True))
         )
         moves = [AgentTurn(*here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
         if settings.stability:
@@ -123,7 +121,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
         if agreed(agents, history, settings):
             return replace(tools.so_far, stopped=f"consensus in round {number}")
-    ruling = await judge(tools, settings, question, labels, agents, history)
+    ruling = await judge(tools, settings, labels, agents, history)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
     return require_label(tools, answer, "judge")
 
@@ -136,7 +134,7 @@ async def query_and_search(
         return "", ()
     query = question.text
     if settings.query_formulation:
-        instructions, text = query_prompt(question, agent, last)
+        instructions, text = query_prompt(tools, agent, last)
         dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
         query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
@@ -144,10 +142,10 @@ async def query_and_search(
 
 
 async def respond(
-    tools: Tools, question: Question, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
+    tools: Tools, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
 ) -> Verdict:
     """The agent's reasons and label."""
-    instructions, text = answer_prompt(question, labels, agent, passages, last)
+    instructions, text = answer_prompt(tools, agent, passages, last)
     dialogue = tools.dialogue(agent.kind, instructions)
     return await tools.read(
         dialogue, text, lambda reply: read_verdict(reply, labels), lambda reply: mentioned_verdict(reply, labels)
@@ -172,7 +170,9 @@ async def score_turns(
         return Reply(value, value.model_dump())
 
     open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
-    extracting = [extract_statements(ask, question, m.verdict.text, m.passages, settings.statements) for m in moves]
+    extracting = [
+        extract_statements(ask, question, m.verdict.text, m.passages, settings.statements, tools.prompt) for m in moves
+    ]
     scoring_relevance = [
         answer_relevance(
             ask,
@@ -181,12 +181,13 @@ async def score_turns(
             m.verdict.text,
             settings.questions,
             settings.noncommittal if m.verdict.label in open_ended else "zero",
+            tools.prompt,
         )
         for m in moves
     ]
     extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
     faithfulness = await asyncio.gather(
-        *(check_support(ask, d, m.passages) for d, m in zip(extracted, moves, strict=True))
+        *(check_support(ask, d, m.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
     )
     scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
@@ -218,7 +219,6 @@ def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings
 async def judge(
     tools: Tools,
     settings: Settings,
-    question: Question,
     labels: Sequence[Label],
     agents: Sequence[Agent],
     history: Sequence[Round],
@@ -227,7 +227,7 @@ async def judge(
     scores = {}
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
-    instructions, text = judge_prompt(question, labels, history, scores)
+    instructions, text = judge_prompt(tools, history, scores)
     return await tools.read(
         tools.dialogue("judge", instructions),
         text,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.core.resources import Embed, Resources
-from agents.mermaid import LAST, REFUSED
+from agents.mermaid import PROMPTS
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.records import Question, Recall, ToolCall, Trajectory
@@ -75,7 +75,7 @@ async def test_the_last_step_allows_nothing_but_a_verdict(steps: int) -> None:
     agent = engine([PARTS, *[search(f"query {n}") for n in range(1, steps)], verdict("REFUTES")])
     done = await check(agent, steps=steps, memory="off")
     assert (done.answer, len(done.model_calls), len(done.tool_calls)) == ("REFUTES", 1 + steps, steps - 1)
-    assert str(agent.calls[-1].messages[-1]["content"]).endswith(LAST)
+    assert str(agent.calls[-1].messages[-1]["content"]).endswith(PROMPTS["last.user"].text)
     schemas = [call.params.schema or {} for call in agent.calls[1:]]
     assert ["anyOf" in schema for schema in schemas] == [True] * (steps - 1) + [False]
     assert done.stopped == f"verdict at step {steps}, the last of the budget"
@@ -102,7 +102,7 @@ async def test_repeated_calls_are_made_again_or_refused() -> None:
     agent = engine(replies)
     refused = await check(agent, Shelf(SHELF), memory="off", repeats="refuse")
     assert len(refused.tool_calls) == 1 and refused.stopped == "verdict at step 3"
-    assert agent.calls[3].messages[-1]["content"] == REFUSED
+    assert agent.calls[3].messages[-1]["content"] == PROMPTS["repeat.user"].text
     assert refused.turns[1].passages == () and refused.turns[1].round == 2
 
 

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from agents.self_ask import END, EXAMPLES, NEEDED
+from agents.core.prompts.template import PromptSet
+from agents.self_ask import NEEDED, PROMPTS, worked_exchanges
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
+END = PROMPTS["end.user"].text
 SHELF = {
     QUESTION.text: [passage(n) for n in (1, 2, 3, 4)],
     "Who drew the plans?": [passage(n) for n in (3, 5, 6)],
@@ -43,7 +45,7 @@ async def test_it_is_one_conversation_that_begins_with_the_worked_examples() -> 
     prompts = [call.prompt for call in agent.calls]
     assert all(long[: len(short)] == short for short, long in pairwise(prompts))
     told = [message["content"] for message in agent.calls[0].messages]
-    assert told[1:-1] == [text for exchange in EXAMPLES for text in exchange]
+    assert told[1:-1] == [text for exchange in worked_exchanges(PromptSet(PROMPTS).text) for text in exchange]
     (conversation,) = trajectory.conversations
     sampled = [s for s in conversation.spans if s.sampled]
     assert len(sampled) == 3 and all(s.parsed for s in sampled)

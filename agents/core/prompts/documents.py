@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from agents.core.prompts.template import Prompt
 from ratchet.records import Passage
 
 KNOW = "Answer the question from what you know. Write the answer alone, in as few words as possible."
 READ = "Answer the question with the help of the documents. Write the answer alone, in as few words as possible."
 MARK = "The answer is:"
+QUESTION = "Question: {{question}}"
+DOCUMENTS = "Documents:\n{{documents?}}"
+DOCUMENTS_AND_QUESTION = f"{DOCUMENTS}\n\n{QUESTION}"
+"""Templates of a user's message: documents, where there are any, and the question."""
 
 
 def question_text(question: str, passages: Iterable[Passage] = ()) -> str:
     """The user's message: the documents where there are any, then the question."""
-    documents = documents_text(passages)
-    return (f"Documents:\n{documents}\n\n" if documents else "") + f"Question: {question}"
+    return Prompt(DOCUMENTS_AND_QUESTION).fill({"documents": documents_text(passages), "question": question})
 
 
 def documents_text(passages: Iterable[Passage]) -> str:
