@@ -31,11 +31,13 @@ from pydantic import Field
 from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
+    DATA,
     DOCUMENTS_AND_QUESTION,
     QUESTION,
     READ,
     documents_text,
     final_answer,
+    speakers_text,
 )
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
@@ -60,14 +62,14 @@ JUDGE = """\
 You judge a debate whether a search has found enough to answer a question. The Proponent argues that it has. The \
 Opponent argues that it has not, and proposes another query. Decide who is right.
 Write one word: Proponent or Opponent."""
-POOL_AND_QUESTION = "{{pool}}\n\n" + QUESTION
+POOL_AND_QUESTION = f"Queries and what they found {DATA}:\n\n" + "{{pool}}\n\n" + QUESTION
 PROMPTS = {
     "query_proponent.system": Prompt(QUERY_PROPONENT),
     "query_proponent.user": Prompt(POOL_AND_QUESTION),
     "query_opponent.system": Prompt(QUERY_OPPONENT),
     "query_opponent.user": Prompt(POOL_AND_QUESTION),
     "judge.system": Prompt(JUDGE),
-    "judge.user": Prompt(f"{POOL_AND_QUESTION}\n\nProponent: {{{{proponent}}}}\n\nOpponent: {{{{opponent}}}}"),
+    "judge.user": Prompt(POOL_AND_QUESTION + "\n\n{{arguments}}"),
     "proponent.system": Prompt(f"Answer the question with the help of the documents, and explain your answer. {FORM}"),
     "proponent.user": Prompt(POOL_AND_QUESTION),
     "opponent.system": Prompt(f"Answer the question from what you know, and explain your answer. {FORM}"),
@@ -160,7 +162,8 @@ async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
                 read_objection_leniently,
             ),
         )
-        debated = tools.prompt("judge.user", pool=shown, proponent=argument.strip(), opponent=objection.text.strip())
+        arguments = speakers_text({"Proponent": argument, "Opponent": objection.text})
+        debated = tools.prompt("judge.user", pool=shown, arguments=arguments)
         judge = tools.dialogue("judge", tools.prompt("judge.system"))
         winner = await tools.read(judge, debated, read_winner, read_winner_leniently)
         if winner == "proponent":

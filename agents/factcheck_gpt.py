@@ -47,6 +47,7 @@ from agents.core.claims import (
     write_queries,
 )
 from agents.core.labels import label_of_stance
+from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
@@ -74,7 +75,7 @@ PROMPTS = {
     "filter.user": Prompt("{{claims}}"),
     "searcher.system": Prompt(QUESTIONS, optional=("count",)),
     "stance.system": Prompt(STANCE),
-    "stance.user": Prompt("Evidence:\n{{document}}\n\nClaim: {{claim}}"),
+    "stance.user": Prompt(f"Evidence {DATA}:\n" + "{{document}}\n\nClaim: {{claim}}"),
 }
 
 STANCES = ("completely-support", "partially-support", "refute", "irrelevant")

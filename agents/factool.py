@@ -37,6 +37,7 @@ from agents.core.claims import (
     write_queries,
 )
 from agents.core.output import JsonObject
+from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
@@ -57,7 +58,7 @@ PROMPTS = {
     **CLAIM_PROMPTS,
     "searcher.system": Prompt(QUERIES),
     "verifier.system": Prompt(VERIFY),
-    "verifier.user": Prompt("Evidence:\n{{documents}}\n\nClaim: {{claim}}"),
+    "verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\nClaim: {{claim}}"),
 }
 
 

@@ -29,6 +29,7 @@ from pydantic import Field
 
 from agents.core.claims import evidence_text, object_schema, one_line, unique
 from agents.core.labels import labels_of
+from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
@@ -53,9 +54,9 @@ Labels:
 
 PROMPTS = {
     "verifier.system": Prompt(DECIDE),
-    "verifier.user": Prompt("Evidence:\n{{documents}}\n\nQueries tried:\n{{queries?}}\n\n{{task}}"),
+    "verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\nQueries tried:\n{{queries?}}\n\n{{task}}"),
     "last_verifier.system": Prompt(ANSWER),
-    "last_verifier.user": Prompt("Evidence:\n{{documents}}\n\n{{task}}"),
+    "last_verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"),
 }
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from agents.core.output import Malformed
-from agents.core.prompts.documents import MARK, QUESTION, final_answer, unanimous
+from agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
@@ -121,7 +121,7 @@ async def moderate(tools: Tools, rounds: Sequence[dict[str, str]], **shown: str)
 
 def responses_text(said: dict[str, str], reader: str = "") -> str:
     """The responses of a round, less the reader's own."""
-    return "\n\n".join(f"{name}: {response.strip()}" for name, response in said.items() if name != reader)
+    return speakers_text({name: response for name, response in said.items() if name != reader})
 
 
 def read_response(text: str) -> str:

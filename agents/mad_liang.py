@@ -37,6 +37,7 @@ from agents.core.labels import (
     require_label,
     unanimous_verdict,
 )
+from agents.core.prompts.documents import quoted, speakers_text
 from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
@@ -148,12 +149,12 @@ def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -
 
 def answer_text(verdict: Verdict) -> str:
     """What one side said, as others read it."""
-    return verdict.text.strip()
+    return quoted(verdict.text)
 
 
 def round_text(said: Round) -> str:
     """What both sides said in a round."""
-    return "\n\n".join(f"{side.capitalize()} side: {answer_text(verdict)}" for side, verdict in said.items())
+    return speakers_text({f"{side.capitalize()} side": verdict.text for side, verdict in said.items()})
 
 
 def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:

@@ -42,7 +42,7 @@ from agents.core.labels import (
     unanimous_verdict,
 )
 from agents.core.output import Malformed
-from agents.core.prompts.documents import documents_text
+from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
 from agents.core.prompts.few_shot import WorkedExample, task_with_options, worked_examples
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
@@ -52,8 +52,8 @@ from ratchet.records import Label, Passage, Question, Turn
 ROLES = ("selector", "debater", "judge", "summariser")
 """A selector is a debater that chooses; the role is one of its own so that a config can give it its own examples."""
 
-EVIDENCE = "Evidence:\n{{documents}}\n\n{{task}}"
-OWN_ANSWER = "Your last answer: {{own_answer?}}"
+EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
+OWN_ANSWER = "Your last answer:\n{{own_answer?}}"
 PROMPTS = {
     "selector.system": Prompt(
         "Choose the pieces of evidence that help most, at most {{most}}. End with their numbers in brackets, alone on "
@@ -168,7 +168,7 @@ class Debate:
     async def ask_verdict(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
         """What the judge or the summariser makes of the debaters' last answers."""
         system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
-        answers = answers_text({name: _text(response) for name, response in said.items()})
+        answers = speakers_text({name: _text(response) for name, response in said.items()})
         return await self.tools.read(
             self.tools.dialogue(role, system, self.examples.get(role, ())),
             self.tools.prompt(f"{role}.user", task=self.task, answers=answers),
@@ -187,7 +187,7 @@ class Debate:
                 "selector.user",
                 documents=documents_text(self.pool),
                 task=self.task,
-                own_answer=_text(last) if last else "",
+                own_answer=quoted(_text(last)) if last else "",
             ),
             lambda text: read_choice(text, size, max_pieces),
             lambda text: read_choice_leniently(text, size)[-max_pieces:],
@@ -203,8 +203,8 @@ class Debate:
                 "debater.user",
                 documents=evidence,
                 task=self.task,
-                other_answers=answers_text(others),
-                own_answer=_text(last[name]) if name in last else "",
+                other_answers=speakers_text(others),
+                own_answer=quoted(_text(last[name])) if name in last else "",
             ),
             lambda text: read_verdict(text, self.labels),
             lambda text: mentioned_verdict(text, self.labels),
@@ -217,7 +217,7 @@ def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str,
     one, two = worked_examples(question)
     both = f"[1] {one.reason}\n[2] {two.reason}"
     verdicts = [(one.task, one.verdict), (two.task, two.verdict)]
-    unlike = answers_text({"Agent 1": two.verdict, "Agent 2": f"I do not know.\n{one.label}"})
+    unlike = speakers_text({"Agent 1": two.verdict, "Agent 2": f"I do not know.\n{one.label}"})
 
     def shown(slot: str, example: WorkedExample, **values: str) -> str:
         return prompt(slot, task=example.task, question=example.asked, own_answer="", **values)
@@ -230,18 +230,13 @@ def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str,
         "debater": verdicts,
         "judge": [
             (
-                shown("judge.user", one, answers=answers_text({"Agent 1": one.verdict, "Agent 2": one.verdict})),
+                shown("judge.user", one, answers=speakers_text({"Agent 1": one.verdict, "Agent 2": one.verdict})),
                 f"Both say {one.label}.\nYes",
             ),
             (shown("judge.user", two, answers=unlike), "They differ.\nNo"),
         ],
         "summariser": verdicts,
     }
-
-
-def answers_text(answers: Mapping[str, str]) -> str:
-    """What agents said, by their names."""
-    return "\n\n".join(f"{name}: {answer}" for name, answer in answers.items())
 
 
 def _text(response: Response) -> str:

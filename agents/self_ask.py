@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
+from agents.core.prompts.documents import DATA, DOCUMENTS_AND_QUESTION, documents_text
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -45,7 +45,7 @@ NEEDED = "Are follow up questions needed here?"
 PROMPTS = {
     "asker.system": Prompt(SYSTEM),
     "asker.user": Prompt(f"{DOCUMENTS_AND_QUESTION}\n{NEEDED}"),
-    "documents.user": Prompt("Documents:\n{{documents}}"),
+    "documents.user": Prompt(f"Documents {DATA}:\n" + "{{documents}}"),
     "end.user": Prompt(
         "No more follow up questions. Write the intermediate answer and the final answer.",
         note="is put after the last message",

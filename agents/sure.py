@@ -29,7 +29,7 @@ from pydantic import Field
 
 from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer
+from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -85,7 +85,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     writers = [tools.dialogue("summarizer", tools.prompt("summarizer.system")) for _ in candidates]
     messages = [tools.prompt("summarizer.user", documents=documents, answer=answer) for answer in candidates]
     asked = [tools.ask(writer, message) for writer, message in zip(writers, messages, strict=True)]
-    one, two = [said.strip() for said in await asyncio.gather(*asked)]
+    one, two = [one_line(said) for said in await asyncio.gather(*asked)]
 
     validators = [tools.dialogue("validator", tools.prompt("validator.system")) for _ in range(2)]
     rankers = [tools.dialogue("ranker", tools.prompt("ranker.system")) for _ in range(2)]

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.output import JsonObject
+from agents.core.prompts.documents import DATA, QUESTION, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
@@ -36,9 +37,9 @@ and write one JSON object with
 Write that one JSON object and nothing else."""
 PROMPTS = {
     "answerer.system": Prompt(SYSTEM, note="figure 14"),
-    "answerer.user": Prompt("Question: {{question}}\nSupporting documents:\n{{documents}}", note="figure 14"),
+    "answerer.user": Prompt(QUESTION + f"\nSupporting documents {DATA}:\n" + "{{documents}}", note="figure 14"),
     "brief_answerer.system": Prompt(BRIEF_PROMPTS["brief_answerer.system"].text, note="`style: brief`"),
-    "brief_answerer.user": Prompt("{{documents?}}\nQuestion: {{question}}", note="`style: brief`"),
+    "brief_answerer.user": Prompt("{{documents?}}\n" + QUESTION, note="`style: brief`"),
 }
 
 
@@ -63,7 +64,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         documents = "\n".join(map(document_line, reversed(passages)))
         message = tools.prompt("brief_answerer.user", documents=documents)
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
-    documents = "\n".join(f"Document {i}: {passage_text(p)}" for i, p in enumerate(passages, 1))
+    documents = "\n".join(f"Document {i}: {one_line(passage_text(p))}" for i, p in enumerate(passages, 1))
     dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
     read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
     return Answer(read.response.strip(), tuple(passages))

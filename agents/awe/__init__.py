@@ -36,12 +36,14 @@ from agents.awe.citations import check_citations
 from agents.core.claims import unique
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
+    DATA,
     DOCUMENTS_AND_QUESTION,
     KNOW,
     QUESTION,
     READ,
     documents_text,
     final_answer,
+    one_line,
     unanimous,
 )
 from agents.core.prompts.template import Prompt
@@ -76,7 +78,7 @@ PROMPTS = {
     "reader.user": Prompt(DOCUMENTS_AND_QUESTION),
     "advocate.system": Prompt(ADVOCATE["none"], note="appendix A.1"),
     "checked_advocate.system": Prompt(ADVOCATE["checked"], note="`citations: checked`"),
-    "advocate.user": Prompt("Answer: {{answer}}\nEvidence:\n{{documents}}", note="appendix A.1"),
+    "advocate.user": Prompt("Answer: {{answer}}\nEvidence " + DATA + ":\n{{documents}}", note="appendix A.1"),
     "judge.system": Prompt(JUDGE, note="appendix A.2"),
     "judge.user": Prompt(
         "Question: {{question}}\nAnswer-1: {{answer_1}}\nArgument-1: {{argument_1}}\n"
@@ -164,7 +166,7 @@ async def read(tools: Tools, reader: Dialogue, passages: Sequence[Passage]) -> s
 async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings) -> str:
     """The advocate's argument; with `citations: checked`, those of its claims that are valid."""
     documents = documents_text(path.passages) or "none"
-    text = tools.prompt("advocate.user", answer=path.answer, documents=documents)
+    text = tools.prompt("advocate.user", answer=one_line(path.answer), documents=documents)
     argument = await tools.read(advocate, text, read_argument, _without_marks)
     if settings.citations == "none":
         return argument
@@ -179,10 +181,10 @@ async def judge(tools: Tools, answers: tuple[str, str], arguments: Sequence[str]
     """The judge's answer, from the question, both answers and both arguments."""
     text = tools.prompt(
         "judge.user",
-        answer_1=answers[0],
-        argument_1=arguments[0],
-        answer_2=answers[1],
-        argument_2=arguments[1],
+        answer_1=one_line(answers[0]),
+        argument_1=one_line(arguments[0]),
+        answer_2=one_line(answers[1]),
+        argument_2=one_line(arguments[1]),
     )
     dialogue = tools.dialogue("judge", tools.prompt("judge.system"))
     return await tools.read(dialogue, text, read_verdict, lambda said: verdict_without_label(said, answers))

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line
 from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.core.tools import Answer, OutOfBudget, Tools
 from agents.mrag.paper import Paper
@@ -161,16 +162,18 @@ TASKS = {
     '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
     "answerer": "Answer the question briefly from the documents.",
 }
-MATERIAL, QUESTION = "{{documents?}}\n{{notes?}}\n", "Question: {{question}}"
+MATERIAL = "{{documents?}}\n{{notes?}}\n"
 SETTING = "`style: brief`"
 BRIEF_PROMPTS: dict[str, Prompt] = {
     "brief_coordinator.system": Prompt(
-        "Choose who acts next to answer the question.\n{{agents}}\nFormat: {{format}}", ("agents", "format"), SETTING
+        f"Choose who acts next to answer the question. {BRIEF_DATA}\n" + "{{agents}}\nFormat: {{format}}",
+        ("agents", "format"),
+        SETTING,
     ),
     "brief_coordinator.user": Prompt(QUESTION, (), SETTING),
     "brief_report.user": Prompt("{{agent}}: {{output}}", ("agent",), SETTING),
     "brief_results.user": Prompt("{{documents}}", (), SETTING),
-    **{f"brief_{agent}.system": Prompt(task, (), SETTING) for agent, task in TASKS.items()},
+    **{f"brief_{agent}.system": Prompt(f"{BRIEF_DATA} {task}", (), SETTING) for agent, task in TASKS.items()},
     **{f"brief_{agent}.user": Prompt(MATERIAL + QUESTION, (), SETTING) for agent in TASKS},
     "brief_validator.user": Prompt(MATERIAL + "Response: {{response}}\n" + QUESTION, (), SETTING),
     "brief_reviser.user": Prompt(MATERIAL + "Improve your response.\n" + QUESTION, (), SETTING),
@@ -201,7 +204,7 @@ BRIEF_WORDS = PromptSet(BRIEF_PROMPTS).text
 
 def document_line(passage: Passage) -> str:
     """A document in the brief prompts."""
-    return f"Document: {passage_text(passage)}"
+    return f"Document: {one_line(passage_text(passage))}"
 
 
 class Brief:
@@ -237,7 +240,7 @@ class Brief:
             f"brief_{agent}.user",
             documents="\n".join(document_line(p) for p in reversed(documents)),
             notes="\n".join(f"Note: {note}" for note in notes),
-            response=state.response,
+            response=one_line(state.response),
             question=state.question,
         )
 
@@ -245,7 +248,7 @@ class Brief:
         return BRIEF_OUTPUTS.get(agent, OUTPUTS[agent])
 
     def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
-        return self.prompt("brief_report.user", agent=agent, output=self.output_line(output))
+        return self.prompt("brief_report.user", agent=agent, output=one_line(self.output_line(output)))
 
     def output_line(self, output: Fields | FoundDocuments | Refusal) -> str:
         """An output as one short line."""

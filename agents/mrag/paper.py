@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.mrag.prompt_style import FoundDocuments, PageJudgement, Refusal, passage_text
 from agents.mrag.schemas import (
@@ -65,9 +66,9 @@ TASKS = {
     "does not support and nothing that the question does not call for.",
 }
 
-ANSWERER_INPUT = """\
+ANSWERER_INPUT = f"""\
 - "question": the question that is to be answered
-- "supporting information": the documents found so far
+- "supporting information": the documents found so far {DATA}
 - "plan": how to build the response and what to cover
 - "important information": the facts that must appear in the response"""
 
@@ -87,11 +88,13 @@ with
 
 """
 
-RESULTS = """\
-Your query returned:
+RESULTS = (
+    f"Your query returned {DATA}:\n"
+    + """\
 Query ID: {{query_id}}
 {{documents}}
 Judge this with an open mind, in the format of step 2 and without any further text."""
+)
 
 REVISER = """\
 Thank you. Your response can be made more accurate or better supported: rewrite it along the suggestion.
@@ -196,7 +199,7 @@ class Paper:
 
     def results_message(self, page: Page) -> str:
         lines = [
-            f"Document {i} ID: {number}\nDocument {i} text: {passage_text(passage)}"
+            f"Document {i} ID: {number}\nDocument {i} text: {one_line(passage_text(passage))}"
             for i, (number, passage) in enumerate(page.passages, 1)
         ]
         return self.prompt("results.user", query_id=str(page.query_id), documents="\n".join(lines) or page.remark)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from agents.core import ragas
 from agents.core.labels import VERDICT
 from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS, documents_text
+from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line, quoted
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools
 from agents.tool_mad.debate import Agent, Round, Scores, passages_of
@@ -68,7 +68,7 @@ def query_prompt(tools: Tools, agent: Agent, last: Round) -> tuple[str, str]:
     tool = TOOL[agent.kind]
     if not last:
         return tools.prompt("query.system", tool=tool), tools.prompt("query.user")
-    last_query, other_answer = _one_line(last[agent.name].query), _other_answer(agent, last)
+    last_query, other_answer = one_line(last[agent.name].query), _other_answer(agent, last)
     text = tools.prompt("next_query.user", last_query=last_query, other_answer=other_answer)
     return tools.prompt("next_query.system", tool=tool), text
 
@@ -103,7 +103,7 @@ def debate_text(history: Sequence[Round]) -> str:
             lines = [f"Round {n}, agent {name}"]
             if move.query:
                 read = " ".join(f"[{number[passage.id]}]" for passage in move.passages)
-                lines += [f"Query: {_one_line(move.query)}", f"Found: {read or '(nothing)'}"]
+                lines += [f"Query: {one_line(move.query)}", f"Found: {read or '(nothing)'}"]
             parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
@@ -115,15 +115,6 @@ def _scores_text(means: Scores) -> str:
 def _other_answer(agent: Agent, last: Round) -> str:
     [said] = [move.verdict.text for name, move in last.items() if name != agent.name]
     return quoted(said)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def quoted(text: str) -> str:
-    """With a mark before every line, so that it cannot pose as another part of a prompt."""
-    return "\n".join(f"> {line}" for line in text.strip().splitlines()) or "> (nothing)"
 
 
 def read_query(text: str) -> str:
