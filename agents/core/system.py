@@ -56,10 +56,12 @@ class System:
     @property
     def identity(self) -> SystemConfig:
         """The config as content keys have it: outside code and prompts by their digests, not where they lie."""
-        identity = self.config.model_copy(update={"prompts": self.prompts_digest or None})
-        if not self.digest:
-            return identity
-        return identity.model_copy(update={"name": f"{short_name(self.config.name)}-{self.digest}"})
+        outside: dict[str, str | None] = {}
+        if self.config.prompts is not None:
+            outside["prompts"] = self.prompts_digest or None
+        if self.digest:
+            outside["name"] = f"{short_name(self.config.name)}-{self.digest}"
+        return self.config.model_copy(update=outside) if outside else self.config
 
     async def solve(self, question: Question, tools: Tools) -> Answer:
         return await self.run(question, tools, self.settings)
