@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from inference.serving.devices import visible_gpus
-from ratchet.command import IN_LOOP, config_of, config_parser, run_command
+from ratchet.command import IN_LOOP, config_of, config_parser, positive_integer, run_command
 from ratchet.errors import UserError
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
@@ -40,6 +40,7 @@ from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
 from rounds.recording import record_when_done
 from rounds.stages import ExperimentRun, Stage, stages_of
 from rounds.status import LEASE, print_status
+from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
@@ -61,7 +62,9 @@ def status(words: Sequence[str], prog: str) -> None:
 def run_stages(words: Sequence[str], prog: str) -> None:
     """Run every stage that is not done, or print the commands."""
     parser = _parser(prog, ABOUT)
-    parser.add_argument("--until", type=int, metavar="N", help="stop after round N (default: after the last)")
+    parser.add_argument(
+        "--until", type=positive_integer, metavar="N", help="stop after round N (default: after the last)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args(words)
     experiment = _experiment(options)
@@ -96,8 +99,9 @@ SUBCOMMANDS = {
 def training_processes(experiment: ExperimentRun) -> int | None:
     """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
 
-    UserError where training.batch_size cannot be divided over the processes.
+    UserError where training.batch_size cannot be divided over the processes, or the model cannot be trained.
     """
+    check_model_is_open(experiment.config)
     training, file = experiment.config.training, experiment.accelerate
     if file is not None:
         accumulation_steps(training, int(read_mapping(Path(file)).get("num_processes") or 1))

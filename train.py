@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from ratchet.command import config_of, config_parser, recorded_stages, run_command
+from ratchet.command import add_round_argument, config_of, config_parser, recorded_stages, run_command
 from training.recipe import stop_with_launcher, train
 
 
@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     """Train the adapter of a round; see the top of this file."""
     stop_with_launcher()
     parser = config_parser(prog, "Train a LoRA adapter on a round's kept trajectories.")
-    parser.add_argument("--round", type=int, default=1, help="the round to train (default 1)")
+    add_round_argument(parser, "the round to train")
     parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="continue to train this adapter")
     arguments = parser.parse_args(words)
     config = config_of(arguments)

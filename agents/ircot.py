@@ -5,7 +5,7 @@ gathered so far before it, and that sentence is the next query, whose paragraphs
 the answer, or the sentences are used up, a separate reader answers from the pool; the reasoning itself is thrown away.
 
 Budget: 1 model call a sentence, at most 10 (AwE plays 5), and 1 for the reader; 1 retrieval for the question and 1 for
-every sentence that did not end the chain.
+every sentence that did not end the chain, until the pool is full: then the chain goes on without searching.
 
 The begun answer is continued token by token: only the first new sentence of a call is used, what the model said beyond
 it stays in the log. The end of the model's turn ends the chain too, as does a call that says nothing.
@@ -47,7 +47,8 @@ class Settings(Section):
     documents: int = Field(3, gt=0)
     """Paragraphs a retrieval."""
     pool: int = Field(15, gt=0)
-    """Most paragraphs in the pool."""
+    """Most paragraphs in the pool. `documents` for the question and for every sentence fit where it is at least
+    documents * (1 + sentences)."""
     sentences: int = Field(10, gt=0)
     """Most sentences of reasoning."""
     thought_tokens: int = Field(64, gt=0)
@@ -85,7 +86,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 
 async def _gather(query: str, pool: dict[str, Passage], tools: Tools, settings: Settings) -> None:
-    """Search, and add to the pool what is new and still fits."""
+    """Search, and add to the pool what is new and still fits; a full pool searches no more."""
+    if len(pool) >= settings.pool:
+        return
     for passage in await tools.search("reasoner", query, settings.documents):
         if len(pool) < settings.pool:
             pool.setdefault(passage.id, passage)

@@ -43,9 +43,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 from inference.footprint import footprint
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
+from ratchet.files import read_log
 from ratchet.records import TokenRow
 from slurm.scale import Step
-from training.callback import TrainingCallback, read_log
+from training.callback import TrainingCallback
 from training.lora import add_lora, compute_type
 from training.rows import rows_table
 from training.trainer import RowTrainer, silence_libraries, trainer_config

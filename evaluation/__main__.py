@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.results import BASE, TRAINED, Results
-from ratchet.command import add_phase_argument, config_of, config_parser, recorded_stages, run_command
+from ratchet.command import (
+    add_config_arguments,
+    add_phase_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    recorded_stages,
+    run_command,
+)
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, open_run
@@ -22,6 +30,14 @@ if TYPE_CHECKING:
 
 ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
 benchmarks, and print base against trained and all methods side by side."""
+
+AGREEMENT = """How well the runs of the judge agree with each other, from stored scores; no model is needed.
+
+With --human FILE: how well rewards agree with people. FILE has pairs of answers to a question with its reference, and
+labels from -2 (the first answer is much better) to 2 for their correctness, completeness and overall quality, as in
+RAGChecker's human_labeled_data.json. The measure is Pearson's correlation of score differences with labels, as in its
+paper (Ru et al. 2024, arXiv 2408.08067). No config is needed for rewards without a judge; for judged ones, --config
+names one with rewards.judge, and the scores are stored in its run folder."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
@@ -38,7 +54,25 @@ def _run(words: Sequence[str], prog: str) -> None:
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    _evaluate("run", config, _folder(config, arguments), arguments)
+    folder = _folder(config, arguments)
+    from evaluation.arms import evaluate, run_arms, splits_of
+
+    splits = [arguments.split] if arguments.split else splits_of(config)
+    adapter = None if arguments.base_only else arguments.adapter or folder.adapter
+    if adapter is not None and not (adapter / "adapter_config.json").exists():
+        raise UserError(
+            f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
+            "or measure the base model alone with --base-only"
+        )
+    with _recorded(config, arguments, splits == splits_of(config), adapter):
+        if arguments.phase == "sample":
+            arms = run_arms(config, folder, splits, adapter)
+            for split in splits:
+                counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
+                print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
+            return
+        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
+    _show(found, config, folder)
 
 
 def _stored(action: str, words: Sequence[str], prog: str) -> None:
@@ -46,7 +80,65 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    _evaluate(action, config, _folder(config, arguments), arguments)
+    folder = _folder(config, arguments)
+    from evaluation.arms import build_results, splits_of
+    from evaluation.measures.power import power_table
+    from evaluation.tables.savings import print_savings
+    from evaluation.tables.verdicts import print_verdicts
+
+    splits = [arguments.split] if arguments.split else splits_of(config)
+    found = build_results(config, folder, arguments.round, splits)
+    if action == "table":
+        return _show(found, config, folder)
+    if action == "verdicts":
+        return print_verdicts(found)
+    if action == "savings":
+        return print_savings(config, found)
+    for results in found:
+        print(f"{results.title}:")
+        print_table(power_table(results))
+
+
+def _agreement(words: Sequence[str], prog: str) -> None:
+    """Print how well the runs of the judge agree, or with --human how well rewards agree with people."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=AGREEMENT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_config_arguments(parser, required=False)
+    _add_stored_arguments(parser)
+    human = parser.add_argument_group("with people")
+    human.add_argument("--human", type=Path, metavar="FILE", help="labelled pairs of answers, in RAGChecker's format")
+    human.add_argument(
+        "--reward",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a reward by its name or file, or a weighted mean such as f1=1,correctness=2 (repeatable; default: every "
+        "reward without a judge, and with --config also the config's)",
+    )
+    human.add_argument(
+        "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments) if arguments.config else None
+    if arguments.human is not None:
+        from evaluation.tables.human import print_human_agreement
+
+        print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
+    elif arguments.reward:
+        parser.error("--reward is compared with people: add --human FILE")
+    elif config is None:
+        parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
+    else:
+        from evaluation.arms import build_results, read_arms, splits_of, stored_arm_scores
+        from evaluation.measures.agreement import agreement_table
+
+        folder = _folder(config, arguments)
+        splits = [arguments.split] if arguments.split else splits_of(config)
+        for results in build_results(config, folder, arguments.round, splits):
+            print(f"{results.title}:")
+            scores = stored_arm_scores(read_arms(folder, results.split).values())
+            print_table(agreement_table(scores.values()))
 
 
 def _thresholds(words: Sequence[str], prog: str) -> None:
@@ -70,7 +162,7 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
 def _members(words: Sequence[str], prog: str) -> None:
     """Print one adapter's results on the tasks of all members."""
     parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
-    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
+    add_round_argument(parser, "the round whose adapter is evaluated")
     arguments = parser.parse_args(words)
     from evaluation.tables.members import print_members
 
@@ -107,11 +199,15 @@ def _describe_one(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
-    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is evaluated (default 1)")
+    _add_stored_arguments(parser)
+    return parser
+
+
+def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
+    add_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
     )
-    return parser
 
 
 def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
@@ -123,8 +219,8 @@ def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
 STORED = {
     "table": "print the tables of a stored evaluation",
     "verdicts": "confusion tables of questions with labels, and scores by label",
+    "savings": "how many tool calls an evidence memory saves, in percent",
     "power": "how many questions are needed to detect a gain",
-    "agreement": "how well the runs of the judge agree",
 }
 SUBCOMMANDS = {
     "run": Subcommand("sample, score and compare, as without a command", _run),
@@ -133,65 +229,19 @@ SUBCOMMANDS = {
         "compare runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
     ),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
+    "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
+    "adjudicate": Subcommand(
+        "write a sheet of trajectories for people to judge", "evaluation.tables.adjudication:adjudicate"
+    ),
+    "adjudicated": Subcommand(
+        "who was wrong, by sheets that people filled in", "evaluation.tables.adjudication:adjudicated"
+    ),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
     "list": Subcommand("list the benchmarks that can be read", _list_all),
     "describe": Subcommand("show which files a benchmark needs, and where they are expected", _describe_one),
 }
-
-
-def _evaluate(action: str, config: Config, folder: RoundFolder, arguments: argparse.Namespace) -> None:
-    from evaluation.arms import build_results, evaluate, read_arms, results_path, run_arms, splits_of, stored_arm_scores
-    from evaluation.measures.agreement import agreement_table
-    from evaluation.measures.power import power_table
-    from evaluation.tables.verdicts import print_verdicts
-
-    splits = [arguments.split] if arguments.split else splits_of(config)
-    if action == "run":
-        adapter = None if arguments.base_only else arguments.adapter or folder.adapter
-        if adapter is not None and not (adapter / "adapter_config.json").exists():
-            raise UserError(
-                f"{adapter}: there is no adapter here; train one first (accelerate launch train.py), "
-                "or measure the base model alone with --base-only"
-            )
-        with _recorded(config, arguments, splits == splits_of(config), adapter):
-            if arguments.phase == "sample":
-                arms = run_arms(config, folder, splits, adapter)
-                for split in splits:
-                    counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
-                    print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
-                return
-            found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
-    else:
-        found = build_results(config, folder, arguments.round, splits)
-    if action in ("run", "table"):
-        _print(found)
-        for split in splits:
-            print(f"written to {results_path(folder, config, split)}")
-        _complete_card(folder, config)
-        return
-    if action == "verdicts":
-        print_verdicts(found)
-        return
-    for results in found:
-        print(f"{results.title}:")
-        if action == "power":
-            table = power_table(results)
-        else:
-            table = agreement_table(stored_arm_scores(read_arms(folder, results.split).values()).values())
-        print_table(table)
-
-
-def _complete_card(folder: RoundFolder, config: Config) -> None:
-    """Put the round's stored results on every question set into the card of the round's adapter."""
-    from evaluation.arms import results_path, splits_of
-    from evaluation.card import complete_card
-    from evaluation.results import read_results
-
-    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
-    if (folder.adapter / "adapter_config.json").exists():
-        complete_card(folder.adapter, [results for results in stored if results is not None])
 
 
 def _recorded(
@@ -204,8 +254,11 @@ def _recorded(
     return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
 
 
-def _print(found: list[Results]) -> None:
-    from evaluation.results import print_candidates, print_null_counts, print_results
+def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
+    """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
+    from evaluation.arms import results_path, splits_of
+    from evaluation.card import complete_card
+    from evaluation.results import print_candidates, print_null_counts, print_results, read_results
     from evaluation.tables.suite import print_suite
 
     for results in found:
@@ -216,6 +269,11 @@ def _print(found: list[Results]) -> None:
     for results in found:
         print_candidates(results)
         print_null_counts(results)
+    for results in found:
+        print(f"written to {results_path(folder, config, results.split)}")
+    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    if (folder.adapter / "adapter_config.json").exists():
+        complete_card(folder.adapter, [results for results in stored if results is not None])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from agents.core.dialogues import RunContext
 from agents.core.system import load_system
 from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
+from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
 from evaluation.results import (
     BASE,
@@ -33,13 +34,12 @@ from evaluation.results import (
     compare,
     make_arm,
     primary_measure,
-    write_results,
 )
 from questions.leakage import check_adapter_leakage
 from questions.load import load_questions, load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_record, write_atomic
+from ratchet.files import read_record, write_record
 from ratchet.plugins import short_name
 from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
@@ -283,7 +283,7 @@ def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[
     """Record which arms the round's table of the split compares."""
     stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
     places = {name: store.folder.relative_to(config.folder).as_posix() for name, store in stores.items()}
-    write_atomic(_arms_file(folder, split), RoundArms(arms=places).model_dump_json(indent=1) + "\n")
+    write_record(_arms_file(folder, split), RoundArms(arms=places))
 
 
 def _arms_file(folder: RoundFolder, split: str) -> Path:
@@ -344,7 +344,7 @@ def build_results(
                 f"{_arms_file(folder, split)}: the base arm was not run yet; run `python -m evaluation` with this split"
             )
         results.append(_compared(config, number, split, stores, fresh or stored_arm_scores(stores.values())))
-        write_results(results_path(folder, config, split), results[-1])
+        write_record(results_path(folder, config, split), results[-1])
     return results
 
 
@@ -372,8 +372,7 @@ def _compared(
 ) -> Results:
     questions = load_questions(split_of(config, split), config.seed)
     found = {name: arm_trajectories(store) for name, store in stores.items()}
-    names, resamples = config.evaluation.scores, config.evaluation.resamples
-    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
     primary = primary_measure(questions, names)
     arms = [
         make_arm(
@@ -383,7 +382,7 @@ def _compared(
     ]
     base, others = arms[0], arms[1:]
     comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
-    best = best_baseline(arms, primary, resamples, config.seed)
+    best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     return Results(
         round=number,
         split=split,
@@ -400,6 +399,7 @@ def _compared(
             for name, trajectories in found.items()
             if (shares := complementarity(questions, trajectories)) is not None
         },
+        label_floor=floor,
         best_baseline=best,
-        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best),
+        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor),
     )

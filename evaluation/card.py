@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.statistics import Difference, Estimate
-from evaluation.results import TRAINED, Arm, Results, format_interval, format_number
+from evaluation.results import TRAINED, Results, format_interval, format_number
 from inference.adapters import adapter_digest
 from ratchet.files import write_atomic
 from training.card import RESULTS_BEGIN, RESULTS_END
@@ -25,14 +25,10 @@ def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
     _, end, after = rest.partition(RESULTS_END)
     if not begin or not end:
         return False
-    write_atomic(card, f"{before}{begin}\n{_section(suite)}{end}{after}")
+    about = "## Results\n\nMeans over questions with 95% bootstrap intervals; differences are paired by question.\n"
+    sets = [_of_set(results) for results in suite if results.arm(TRAINED) is not None]
+    write_atomic(card, f"{before}{begin}\n" + "\n".join([about, *sets]) + f"{end}{after}")
     return True
-
-
-def _section(suite: Sequence[Results]) -> str:
-    parts = ["## Results\n\nMeans over questions with 95% bootstrap intervals; differences are paired by question.\n"]
-    parts += [_of_set(results) for results in suite if results.arm(TRAINED) is not None]
-    return "\n".join(parts)
 
 
 def _of_set(results: Results) -> str:
@@ -55,26 +51,17 @@ def _of_set(results: Results) -> str:
     for name, title in measures.items():
         if name not in base.measures:
             continue
-        row = [title, *(_estimate(arm, name) for _, arm in arms)]
-        row.append(_difference(comparison.measures.get(name) if comparison else None, name))
+        row = [title, *(_with_interval(arm.measures.get(name), name) for _, arm in arms)]
+        row.append(_with_interval(comparison.measures.get(name) if comparison else None, name, sign=True))
         if best and baseline:
-            row.append(_difference(best.difference, name) if name == results.primary else "")
+            row.append(_with_interval(best.difference, name, sign=True) if name == results.primary else "")
         lines.append(_row(row))
     title = results.title or results.split
     table = "\n".join(lines)
     return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{results.verdict}\n"
 
 
-def _estimate(arm: Arm, name: str) -> str:
-    found = arm.measures.get(name)
-    return _with_interval(found, name, sign=False)
-
-
-def _difference(found: Difference | None, name: str) -> str:
-    return _with_interval(found, name, sign=True)
-
-
-def _with_interval(found: Estimate | Difference | None, name: str, sign: bool) -> str:
+def _with_interval(found: Estimate | Difference | None, name: str, sign: bool = False) -> str:
     if found is None or found.mean is None:
         return "-"
     digits = BY_NAME[name].digits

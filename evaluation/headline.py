@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evaluation.measures.gain import Gain, LabelFloor
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference
 from ratchet.records import Record
@@ -39,34 +40,68 @@ class BaselineComparison(Record):
     """By measure of cost (calls, prompt_tokens, new_tokens)."""
 
 
-def verdict(comparison: Comparison | None, primary: str, best: BaselineComparison | None = None) -> str:
+def verdict(
+    comparison: Comparison | None,
+    primary: str,
+    best: BaselineComparison | None = None,
+    floor: LabelFloor | None = None,
+) -> str:
     """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
-    return ". ".join(filter(None, verdict_parts(comparison, primary, best)))
+    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor)))
 
 
 def verdict_parts(
-    comparison: Comparison | None, primary: str, best: BaselineComparison | None = None
+    comparison: Comparison | None,
+    primary: str,
+    best: BaselineComparison | None = None,
+    floor: LabelFloor | None = None,
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 
-    Clear means that the interval excludes zero.
+    Clear means that the interval excludes zero. A gain is one in form only where the share of answers clearly rose,
+    and the answers themselves did not clearly become better.
     """
     if comparison is None:
         return "", "The base model alone was measured: there is no adapter to compare it with."
     difference = comparison.measures.get(primary, Difference(n=0))
-    numbers = f"{_numbers(difference, primary)}."
-    words = ""
-    if difference.low is not None:
-        words = f"The trained model is {_direction(difference, primary)}" if difference.clear else "No clear difference"
+    sentences = [f"{_numbers(difference, primary)}."]
+    words = form_only = ""
+    if difference.clear:
+        words = f"The trained model is {_direction(difference, primary)}"
+        form_only = " in form only" if words.endswith("better") and comparison.gain.is_form_only else ""
+    elif difference.low is not None:
+        words = "No clear difference"
+    if comparison.gain.form.mean:
+        sentences.append(gain_sentence(comparison.gain, primary))
+    if floor is not None and primary == "accuracy" and difference.after is not None:
+        sentences.append(_floor_sentence(floor, difference.after))
     if best is None or best.difference.mean is None:
-        return words, numbers
-    return words and _with_baseline(words, difference, best, primary), f"{numbers} {baseline_sentence(best, primary)}"
+        return words + form_only, " ".join(sentences)
+    sentences.append(baseline_sentence(best, primary))
+    return words and _with_baseline(words, form_only, difference, best, primary), " ".join(sentences)
 
 
-def _with_baseline(words: str, difference: Difference, best: BaselineComparison, primary: str) -> str:
+def gain_sentence(gain: Gain, primary: str) -> str:
+    """The numbers of form and of substance."""
+    form = f"In form, finished with an answer: {_change(gain.form)}"
+    if gain.substance.before is None:
+        return f"{form}; no question was answered by both, so their substance cannot be compared."
+    answered = f"on {gain.substance.n} question{'' if gain.substance.n == 1 else 's'} that both answered"
+    return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
+
+
+def _floor_sentence(floor: LabelFloor, accuracy: float) -> str:
+    against = "above" if accuracy > floor.accuracy else "not above"
+    return (
+        f"Always answering {floor.commonest} scores {floor.accuracy:.2f} and chance {floor.chance:.2f}: the trained "
+        f"model's {accuracy:.2f} is {against} the former."
+    )
+
+
+def _with_baseline(words: str, form_only: str, difference: Difference, best: BaselineComparison, primary: str) -> str:
     """The few words, which call the trained model better only beside what the best baseline does."""
     if best.difference.low is None:
-        return words
+        return words + form_only
     baseline = (
         f"the best untrained baseline, {best.name}" if best.candidates > 1 else f"the untrained baseline {best.name}"
     )
@@ -75,7 +110,7 @@ def _with_baseline(words: str, difference: Difference, best: BaselineComparison,
     second = f"{against_best} than {baseline}" if against_best else f"not clearly different from {baseline}"
     if not against_base:
         return f"{words} from base, {'but' if against_best else 'and'} {second}"
-    return f"{words} than base, {'and' if against_base == against_best else 'but'} {second}"
+    return f"{words} than base{form_only}, {'and' if against_base == against_best else 'but'} {second}"
 
 
 def baseline_sentence(best: BaselineComparison, primary: str) -> str:
@@ -104,8 +139,13 @@ def _numbers(difference: Difference, primary: str) -> str:
     title = BY_NAME[primary].short
     if difference.before is None or difference.after is None or difference.mean is None:
         return f"{title}: no question has a value in both arms, so base and trained cannot be compared"
-    numbers = f"{title} {difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
-    if difference.low is None or difference.high is None or difference.p is None:
-        return f"{numbers} on one question, which says nothing about other questions"
+    if difference.low is None or difference.p is None:
+        return f"{title} {_change(difference)} on one question, which says nothing about other questions"
     chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-    return f"{numbers} [{difference.low:.2f}, {difference.high:.2f}], {chance} on {difference.n} questions"
+    return f"{title} {_change(difference)}, {chance} on {difference.n} questions"
+
+
+def _change(difference: Difference) -> str:
+    """'0.08 -> 0.48: +0.40 [0.31, 0.49]', without the interval where there is none."""
+    text = f"{difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
+    return text if difference.low is None else f"{text} [{difference.low:.2f}, {difference.high:.2f}]"

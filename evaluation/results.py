@@ -17,11 +17,21 @@ from rich.table import Table
 
 from evaluation.headline import COSTS, BaselineComparison, CostPair
 from evaluation.measures.complementarity import Complementarity, complementarity_table
-from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES, MEASURES, Scores, Values, values_by_question
+from evaluation.measures.gain import Gain, LabelFloor, gain
+from evaluation.measures.measures import (
+    BY_NAME,
+    LENIENT,
+    MATCHES,
+    MEASURES,
+    Scores,
+    Values,
+    is_answered,
+    values_by_question,
+)
 from evaluation.measures.statistics import Difference, Estimate, bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.command import wide_console
-from ratchet.files import read_record, write_atomic
+from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
 from ratchet.tables import print_table
 
@@ -58,6 +68,8 @@ class Arm(Record):
     """The measures by question kind; empty when there are fewer than two kinds."""
     values: dict[str, Values]
     """By question id, the mean of each measure over the question's samples."""
+    answered: dict[str, float]
+    """By question id, the primary measure over the samples that finished with an answer, where there are any."""
     verdicts: Verdicts | None = None
     """The verdicts on questions with labels; None where there are none."""
 
@@ -69,6 +81,8 @@ class Comparison(Record):
     measures: dict[str, Difference]
     kinds: dict[str, Difference]
     """The difference in the primary measure, by question kind."""
+    gain: Gain
+    """The difference in form, and in substance."""
 
 
 class Results(Record):
@@ -90,6 +104,8 @@ class Results(Record):
     comparisons: tuple[Comparison, ...]
     complementarity: dict[str, Complementarity] = Field(default={})
     """By arm, where its system chooses between candidate answers."""
+    label_floor: LabelFloor | None = None
+    """What no skill at all would score; None where no question has a label."""
     best_baseline: BaselineComparison | None = None
     """The trained arm against the best of the baselines; None where one of the two was not run."""
     verdict: str
@@ -155,6 +171,8 @@ def make_arm(
         kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in _by_kind(questions).items()
     }
     measures = estimates(list(values), with_nulls=True)
+    answered, _ = values_by_question(questions, filter(is_answered, trajectories), scores, names, weights)
+    primary = primary_measure(questions, names)
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
         for measure, lenient in MACRO_F1.items():
@@ -168,6 +186,7 @@ def make_arm(
         measures=measures,
         kinds=kinds,
         values=values,
+        answered={i: value for i, row in answered.items() if (value := row[primary]) is not None},
         verdicts=verdicts,
     )
 
@@ -195,7 +214,13 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
         arm=arm.name,
         measures=measures,
         kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
+        gain=gain(base.answered, arm.answered, _share(base), _share(arm), resamples, seed),
     )
+
+
+def _share(arm: Arm) -> dict[str, float | None]:
+    """By question id, the share of samples that finished with an answer."""
+    return {i: values["answered"] for i, values in arm.values.items()}
 
 
 def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
@@ -254,11 +279,6 @@ def _compare_costs(baseline: Arm, trained: Arm) -> dict[str, CostPair]:
         for name, (a, b) in pairs.items()
         if a is not None and b is not None and a.mean is not None and b.mean is not None
     }
-
-
-def write_results(path: Path, results: Results) -> None:
-    """Store the results as JSON."""
-    write_atomic(path, results.model_dump_json(indent=1) + "\n")
 
 
 def read_results(path: Path) -> Results | None:

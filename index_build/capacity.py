@@ -14,13 +14,13 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from timeit import repeat
 from typing import Any
 
 from index_build.build import build_index
@@ -33,7 +33,6 @@ from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_jsonl
 from ratchet.progress import duration
-from ratchet.records import Record
 from retrieval.layout import read_shards
 from retrieval.loader import open_folder
 from retrieval.sparse.engine import SparseRanker, usable_cores
@@ -48,14 +47,6 @@ TEXT_FILES = ("document_", "titles.", "texts.", "chunk_spans")
 """Files of a shard that a search reads only for the passages that it returns."""
 MAX_POSTING_BYTES = 1 << 34
 """Of one shard: places in the posting file are counted in words of 4 bytes with 32 bits."""
-
-
-class SampleDocument(Record):
-    """A sampled document in the form that index_build reads."""
-
-    id: str
-    text: str
-    title: str
 
 
 @dataclass(frozen=True)
@@ -108,19 +99,13 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build capacity")
     add("--sample", type=positive_integer, default=4000, help="documents of the config that are built (default: 4000)")
     add("--memory-gb", type=positive_number, default=64.0, help="memory of the machine that serves (default: 64)")
     add("--hours", type=positive_number, default=24.0, help="time that building may take (default: 24)")
-    add(
-        "--workers",
-        type=positive_integer,
-        default=cores,
-        help=f"processes of each job (default: the cores here, {cores})",
-    )
+    add("--workers", type=positive_integer, default=cores, help=f"processes of each job (default: {cores}, as here)")
     given = parser.parse_args(arguments)
     config = config_of(given)
     index = config.index
     if index.url is not None or index.kind not in ("bm25", "sparse") or index.engine != "ratchet":
-        raise UserError(
-            "index: capacity measures kind: bm25 or sparse on engine: ratchet; give a config with one of these"
-        )
+        raise UserError("index: capacity measures kind: bm25 or sparse on engine: ratchet; give one of these")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process is meant to be one core
     small, sample = measure_sample(config, given.sample)
     process = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     estimate = extrapolate(small, sample, given.documents, index.shard_documents)
@@ -137,7 +122,7 @@ def measure_sample(config: Config, count: int) -> tuple[SampleMeasurement, Sampl
     where = Path(config.index.path).parent
     try:
         where.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".capacity-", dir=where) as folder, _one_core():
+        with tempfile.TemporaryDirectory(prefix=".capacity-", dir=where) as folder:
             # The smaller one first: compiling and loading for the first time are not part of the sample's time then.
             build = partial(build_and_search, config.index, contents, measure, queries)
             quarter = build(documents[:: min(4, len(documents))], Path(folder) / "quarter")
@@ -168,20 +153,6 @@ def _queries(config: Config, documents: Sequence[Document]) -> list[str]:
     return [question.text for question in sample_questions(questions, QUERIES, config.seed)]
 
 
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Turn off the tokenizer's own threads: one process is meant to be one core."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
-
-
 def build_and_search(
     config: IndexConfig,
     contents: ContentFactory,
@@ -192,7 +163,7 @@ def build_and_search(
 ) -> SampleMeasurement:
     """Build an index of some documents and measure its build time, its bytes and its search time."""
     source = folder.with_suffix(".jsonl")
-    write_jsonl(source, [SampleDocument(id=one.id, text=one.text, title=one.title) for one in documents])
+    write_jsonl(source, map(asdict, documents))
     index = config.model_copy(
         update={"path": str(folder), "documents": (str(source),), "shard_documents": len(documents)}
     )
@@ -219,13 +190,7 @@ def build_and_search(
 
 def _mean_time(search: Callable[[Any], object], queries: Sequence[Any]) -> float:
     """Seconds of a query: the fastest of some tries of each, averaged."""
-
-    def seconds(query: Any) -> float:
-        began = time.perf_counter()
-        search(query)
-        return time.perf_counter() - began
-
-    return fmean(min(seconds(query) for _ in range(SEARCHES)) for query in queries)
+    return fmean(min(repeat(partial(search, query), number=1, repeat=SEARCHES)) for query in queries)
 
 
 def extrapolate(small: SampleMeasurement, sample: SampleMeasurement, documents: int, shard_documents: int) -> Estimate:
@@ -299,15 +264,13 @@ def report(
             "`python -m retrieval.serving.server`."
         )
     latency = (
-        f"Latency: {1000 * found.latency:,.2f} ms a query: {1000 * found.fixed:,.2f} ms whatever the size, and "
+        f"{1000 * sample.answering:,.2f} ms a query on the sample, which is too small to tell how it grows: raise "
+        "--sample"
+        if math.isnan(found.per_chunk)
+        else f"{1000 * found.latency:,.2f} ms a query: {1000 * found.fixed:,.2f} ms whatever the size, and "
         f"{1e9 * found.per_chunk:,.2f} ms for every million chunks"
     )
-    if math.isnan(found.per_chunk):
-        latency = (
-            f"Latency: {1000 * sample.answering:,.2f} ms a query on the sample, which is too small to tell how it "
-            "grows: raise --sample"
-        )
-    lines += [latency, "Assumptions:"]
+    lines += [f"Latency: {latency}", "Assumptions:"]
     for assumption in (
         "Everything grows linearly with the documents, which are like the sample, the first of every source. Sorting "
         "grows a little faster; vocabulary and bytes a posting grow more slowly, so that bytes and memory are upper "

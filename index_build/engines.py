@@ -11,7 +11,7 @@ from ratchet.config import IndexConfig
 from ratchet.progress import Progress
 from retrieval.index import Store
 from retrieval.layout import Manifest
-from retrieval.loader import milvus_config, open_store, vector_space
+from retrieval.loader import milvus_uri, open_store, vector_space
 from retrieval.sparse.shards import Shard
 
 # Rows that are handed to Milvus at once.
@@ -31,7 +31,7 @@ def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifes
     if config.engine == "milvus":
         from retrieval.backends.milvus import drop_milvus
 
-        drop_milvus(milvus_config(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
+        drop_milvus(milvus_uri(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
 
 
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
@@ -52,7 +52,7 @@ def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store:
 
     with Progress("sending vectors to Milvus", len(store)) as progress:
         build_milvus(
-            milvus_config(target, config.milvus),
+            milvus_uri(target, config.milvus),
             vector_space(manifest, store),
             lambda first: _vectors(store, first),
             lambda rows: progress.advance(rows),

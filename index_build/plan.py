@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from index_build.documents import DocumentRange, scan_documents, source_files
+from index_build.documents import scan_documents, source_files
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_json
 from ratchet.lease import Lease
@@ -36,7 +36,7 @@ class PlannedSource(Record):
     sha256: str
     stamps: dict[str, tuple[int, int]]
     """Size and time of change (ns) of its files when the digest was taken."""
-    pieces: tuple[tuple[int, int], ...]
+    pieces: tuple[tuple[int, int], ...] = ()
     """(first, count) of each shard."""
 
 
@@ -88,15 +88,14 @@ def plan_index(
         now = [_source(path, known_sources) for path in paths]
         changes = []
         if there is not None:
-            before, after = there.settings.model_dump(), settings.model_dump()
-            changes = [
-                f"{key}: {before[key]!r} there, {after[key]!r} now" for key in after if before[key] != after[key]
-            ]
+            old, wanted = there.settings.model_dump(), settings.model_dump()
+            changes = [f"{key}: {old[key]!r} there, {wanted[key]!r} now" for key in wanted if old[key] != wanted[key]]
         shared = min(len(now), len(known_sources))
-        if [sha256 for _, sha256, _ in now[:shared]] != [source.sha256 for source in known_sources[:shared]]:
-            listed_before = ", ".join(f"{source.path} (sha256 {source.sha256[:12]})" for source in known_sources)
-            listed_now = ", ".join(f"{path} (sha256 {sha256[:12]})" for path, sha256, _ in now)
-            changes.append(f"documents: {listed_before} there, {listed_now} now")
+        if [source.sha256 for source in now[:shared]] != [source.sha256 for source in known_sources[:shared]]:
+            before, after = (
+                ", ".join(f"{one.path} (sha256 {one.sha256[:12]})" for one in some) for some in (known_sources, now)
+            )
+            changes.append(f"documents: {before} there, {after} now")
         if changes:
             raise UserError(
                 f"{target}: the index here was built from something else:\n  " + "\n  ".join(changes) + "\n"
@@ -105,38 +104,25 @@ def plan_index(
             )
         # Sources may have moved since; what is still to be built of them is read where they are now.
         moved = [
-            source.model_copy(update={"path": path, "stamps": stamps})
-            for source, (path, _, stamps) in zip(known_sources, now, strict=False)
+            source.model_copy(update={"path": one.path, "stamps": one.stamps})
+            for source, one in zip(known_sources, now, strict=False)
         ]
         known_sources = (*moved, *known_sources[shared:])
-        new = now[shared:]
-        sources: tuple[PlannedSource, ...] = ()
-        if new:
+        if new := now[shared:]:
             # No id may come twice in what is not listed yet; `check` compares the rest with what is.
             listed = len(read_manifest(target).sources) if (target / MANIFEST).exists() else 0
             unlisted = [Path(source.path) for source in known_sources[listed:]]
+            added = [Path(source.path) for source in new]
             with Progress("reading documents", None) as progress:
-                parts = scan_documents([*unlisted, *(Path(path) for path, _, _ in new)], shard_documents, progress)
-            check([Path(path) for path, _, _ in new])
-            sources = _planned(new, parts)
-        plan = Plan(settings=settings, sources=known_sources + sources)
+                parts = scan_documents([*unlisted, *added], shard_documents, progress)
+            check(added)
+            for source in new:
+                pieces = tuple((part.first, part.count) for part in parts if str(part.path) == source.path)
+                known_sources += (source.model_copy(update={"pieces": pieces}),)
+        plan = Plan(settings=settings, sources=known_sources)
         if plan != there:
             write_json(target / PLAN, plan.model_dump(mode="json"))
         return plan
-
-
-def _planned(
-    new: Sequence[tuple[str, str, dict[str, tuple[int, int]]]], parts: Sequence[DocumentRange]
-) -> tuple[PlannedSource, ...]:
-    return tuple(
-        PlannedSource(
-            path=path,
-            sha256=sha256,
-            stamps=stamps,
-            pieces=tuple((part.first, part.count) for part in parts if str(part.path) == path),
-        )
-        for path, sha256, stamps in new
-    )
 
 
 def read_plan(target: Path) -> Plan:
@@ -170,21 +156,19 @@ def locked(target: Path) -> Iterator[None]:
         raise disk_error(target, error) from error
 
 
-def _source(path: Path, known: Sequence[PlannedSource]) -> tuple[str, str, dict[str, tuple[int, int]]]:
-    """(path, digest, stamps); a known source whose files have not been touched, or are gone, is not read again."""
-    if not path.exists():
-        for source in known:
-            if source.path == str(path):
-                return source.path, source.sha256, source.stamps
+def _source(path: Path, known: Sequence[PlannedSource]) -> PlannedSource:
+    """The source as it is now; a known one whose files have not been touched, or are gone, is not read again."""
+    before = next((source for source in known if source.path == str(path)), None)
+    if before is not None and not path.exists():
+        return before
     try:
         files = source_files(path)
         stamps = {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
-    for source in known:
-        if source.path == str(path) and source.stamps == stamps:
-            return source.path, source.sha256, stamps
-    return str(path), source_digest(path), stamps
+    if before is not None and before.stamps == stamps:
+        return before
+    return PlannedSource(path=str(path), sha256=source_digest(path), stamps=stamps)
 
 
 def source_digest(path: Path) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jinja2 import TemplateError
 
@@ -58,6 +58,8 @@ class ChatFormat:
     turn_ids: frozenset[int]
     """The control tokens that this template marks turns with."""
     control_pattern: re.Pattern[str]
+    is_text: ClassVar[bool] = False
+    """Whether the ids are characters, because the model's own are not known (`inference.text_format`)."""
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, where: str = "the model") -> ChatFormat:
@@ -162,6 +164,10 @@ class ChatFormat:
         while self.control_pattern.search(text):
             text = self.control_pattern.sub(lambda match: match[0][0] + "\u200b" + match[0][1:], text)
         return text
+
+    def count(self, ids: Sequence[int]) -> int:
+        """How many of the context's tokens a dialogue of these ids takes."""
+        return len(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, control tokens included."""
@@ -300,13 +306,19 @@ class Dialogue:
             self.ids += ids
             self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
 
+    @property
+    def tokens(self) -> int:
+        """How many of the context's tokens it takes so far."""
+        return self.chat.count(self.ids)
+
     def freeze(self) -> Conversation:
         """The dialogue as an immutable record."""
         return Conversation(
             role=self.role,
             model=self.model,
             trainable=self.trainable,
-            ids=tuple(self.ids),
+            ids=() if self.chat.is_text else tuple(self.ids),
+            text=self.chat.decode(self.ids) if self.chat.is_text else "",
             spans=tuple(self.spans),
             retokenised=self.retokenised,
         )

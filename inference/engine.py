@@ -56,6 +56,13 @@ class Completion:
     """The log-probability (natural logarithm) of each of `ids`; None where it was not asked for."""
     retokenised: bool = False
     """True where the server returned text: `ids` were computed from it and may differ from those sampled."""
+    billed_tokens: int | None = None
+    """The number of new tokens that a service counts, its reasoning included; None: those of `ids`."""
+
+    @property
+    def new_tokens(self) -> int:
+        """The number of new tokens, as the engine or its service counts them."""
+        return len(self.ids) if self.billed_tokens is None else self.billed_tokens
 
 
 class EngineError(Exception):
@@ -63,7 +70,8 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """What runs a language model. Every engine keeps token ids exact: it takes them and returns the sampled ones."""
+    """What runs a language model. Engines take token ids and return the sampled ones, exactly; those over text say
+    otherwise in the completion, or by their `format` (`inference.text_format`)."""
 
     format: ChatFormat
     """The model's tokenizer and chat template."""

@@ -27,6 +27,10 @@ def open_engine(model: ModelConfig, served: bool = False) -> Engine:
         from inference.scripted import ScriptedEngine
 
         return ScriptedEngine.from_config(model)
+    if model.engine == "chat-api":
+        from inference.http.chat_api import ChatApiEngine
+
+        return ChatApiEngine(model)
     if isinstance(model.url, tuple) and len(model.url) > 1:
         from inference.http.replicas import ReplicaEngine
 
@@ -73,7 +77,7 @@ def url_variable(name: str) -> str:
 def addressed(name: str, model: ModelConfig) -> ModelConfig:
     """The model with its servers' addresses: the config's own, or else the environment's; unchanged without either."""
     found = os.environ.get(url_variable(name), "")
-    if model.engine not in ("vllm", "openai") or model.url or not found:
+    if model.engine not in ("vllm", "openai", "chat-api") or model.url or not found:
         return model
     urls = tuple(url.strip() for url in found.split(",") if url.strip())
     return model.model_copy(update={"url": urls[0] if len(urls) == 1 else urls})

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from questions.evidence import Corpus, EvidenceSource
-from questions.leakage import check_leakage
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import run_command
 from ratchet.errors import UserError
 from ratchet.subcommands import Subcommand, run_subcommand
 
@@ -65,20 +64,8 @@ def evidence(words: Sequence[str], prog: str) -> None:
     write_evidence(given.names, given.out, given.skip_empty)
 
 
-def check(words: Sequence[str], prog: str) -> None:
-    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
-    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
-    config = config_of(parser.parse_args(words))
-    from questions.check import check_questions, describe_splits
-
-    for line in describe_splits(config):
-        print(line)
-    for warning in [*check_questions(config), *check_leakage(config)]:
-        print(warning)
-
-
 SUBCOMMANDS = {
-    "check": Subcommand("check a config's questions against its rewards and its index", check),
+    "check": Subcommand("check a config's questions against its rewards and its index", "rewards.check:main"),
     "evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence),
 }
 

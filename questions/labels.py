@@ -37,6 +37,8 @@ SCIFACT = (
     Label(name="CONTRADICT", meaning=WRONG, stance="false"),
     Label(name="NOT ENOUGH INFO", meaning=UNCLEAR, stance="unknown"),
 )
+SCIFACT_TWO = SCIFACT[:2]
+"""SciFact without the claims that have no evidence."""
 TRUE_FALSE = (
     Label(name="true", meaning="the claim is factually correct", stance="true"),
     Label(name="false", meaning="the claim is factually incorrect", stance="false"),

@@ -56,6 +56,12 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
     )
 
 
+def add_round_argument(parser: argparse.ArgumentParser, about: str, default: int | None = 1) -> None:
+    """For every command that works on one round; `about` says what the round is."""
+    shown = "" if default is None else f" (default {default})"
+    parser.add_argument("--round", type=positive_integer, default=default, metavar="N", help=about + shown)
+
+
 def add_phase_argument(parser: argparse.ArgumentParser) -> None:
     """For every command that samples and scores."""
     parser.add_argument(
@@ -95,7 +101,7 @@ def positive_integer(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more, such as 14_000_000")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more")
     return number
 
 

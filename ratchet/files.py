@@ -29,10 +29,10 @@ R = TypeVar("R", bound=BaseModel)
 
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a complete file: readers see the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data.encode(errors="replace") if isinstance(data, str) else data)
             file.flush()
@@ -156,6 +156,11 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
             ) from error
 
 
+def write_record(path: Path, record: BaseModel) -> None:
+    """Write a record as one JSON file, atomically, in the order of its fields."""
+    write_atomic(path, record.model_dump_json(indent=1) + "\n")
+
+
 def read_record(path: Path, kind: type[R], fix: str) -> R | None:
     """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
     try:
@@ -186,13 +191,20 @@ def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
                 ) from error
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
 def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
     """Records of every *.jsonl segment of a folder, in file-name order."""
     for path in sorted(folder.glob("*.jsonl")):
         yield from read_segment(path, kind)
 
 
-def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
+def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> None:
     """Write records as one JSONL file, atomically."""
     write_atomic(path, b"".join(map(_line, records)))
 

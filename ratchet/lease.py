@@ -19,6 +19,7 @@ killed (others wait for the whole lifetime) nor that SLURM has restarted a job.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import secrets
@@ -26,6 +27,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -99,7 +101,7 @@ class Lease:
         mine = _this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            holder = self._create_or_take_over(mine)
+            holder = _take(self.path, self.path, mine)
         except OSError as error:
             raise UserError(
                 f"{self.path}: cannot write ({error.strerror or error}); make room or fix the folder's "
@@ -107,40 +109,14 @@ class Lease:
             ) from error
         if holder is None:
             self._token, self._text = mine.token, mine.model_dump_json().encode()
-            self._pid, self._renewed_at, self._is_lost = mine.pid, time.monotonic(), False
+            self._pid, self._renewed_at, self._is_lost = mine.pid, _clock(), False
             _heartbeat.add(self)
+            _sweep(self.path)
         return holder
-
-    def _create_or_take_over(self, mine: Holder) -> Holder | None:
-        """None if the lease is ours now, else its holder."""
-        text = mine.model_dump_json().encode()
-        if _create(self.path, text):
-            return None
-        holder = _read(self.path)
-        if holder is None:  # released in this moment
-            return self._create_or_take_over(mine)
-        if not _has_ended(self.path, holder, mine):
-            return holder
-        # Of several that take over, one creates this file, and continues only if the lease is the one that it judged.
-        claim = self.path.with_name(f"{self.path.name}.{holder.token}")
-        if not _create(claim, b""):
-            if _age(claim) > STALE_SECONDS:  # another was killed within these few lines
-                claim.unlink(missing_ok=True)
-            return holder
-        try:
-            now = _read(self.path)
-            if now is None or now.token != holder.token:
-                return now or holder
-            fresh = self.path.with_name(f"{self.path.name}.{mine.token}")
-            _create(fresh, text)
-            fresh.replace(self.path)
-        finally:
-            claim.unlink(missing_ok=True)
-        return None
 
     def check(self) -> None:
         """Raise UserError where the lease is no longer ours. It costs next to nothing: call it before every write."""
-        if not self._is_lost and time.monotonic() - self._renewed_at > STALE_SECONDS / 2:  # this process was paused
+        if not self._is_lost and _clock() - self._renewed_at > STALE_SECONDS / 2:  # this process was paused
             self.renew()
         if self._is_lost:
             raise UserError(self.lost)
@@ -157,7 +133,7 @@ class Lease:
 
     def renew(self) -> None:
         """Touch the file, or note that the lease is lost."""
-        now = time.monotonic()
+        now = _clock()
         try:
             holder = _read(self.path)
             if holder is None and self.path.parent.exists() and not _create(self.path, self._text):
@@ -239,6 +215,11 @@ def lost_lease() -> str:
     return _heartbeat.lost
 
 
+def _clock() -> float:
+    """Seconds that also count while the machine is suspended, where the system has such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def _wait_from_environment() -> float:
     text = os.environ.get(WAIT_VARIABLE, "") or "0"
     try:
@@ -312,20 +293,81 @@ def _age(path: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
+def _take(path: Path, lease: Path, mine: Holder) -> Holder | None:
+    """None if `path`, which is the lease or a claim on it, holds our record now, else its holder.
+
+    Of several processes that take a lease over from a dead holder, the one that creates the claim on it goes on. A
+    claim is a lease itself: where its holder was killed as well, it is taken over in the same way. It becomes the lease
+    by being renamed, so that a kill between any two steps leaves nothing that the next process does not clear at once.
+    """
+    while not _create(path, mine.model_dump_json().encode()):
+        holder = _read(path)
+        if holder is None:  # released in this moment
+            continue
+        if not _has_ended(path, holder, mine):
+            return holder
+        claim = lease.with_name(f"{lease.name}.{holder.token}")
+        if claimer := _take(claim, lease, mine):
+            return claimer
+        now = _read(path)
+        if now is not None and now.token == holder.token:
+            claim.replace(path)
+            return None
+        claim.unlink()  # another took it over before our claim: look again
+    return None
+
+
 def _create(path: Path, data: bytes) -> bool:
-    """Create a file; False where it exists."""
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
+    """Create a file together with its content; False where it exists."""
+    if path.exists():
         return False
     try:
+        with _unnamed_file(path, data) as source:
+            # With a folder's descriptor Python follows the link in /proc; without one it does not.
+            os.link(source, path, src_dir_fd=0)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        return _create_without_links(path, data)
+    return True
+
+
+@contextlib.contextmanager
+def _unnamed_file(path: Path, data: bytes) -> Iterator[str]:
+    """The absolute path of a file with this content that is gone after the block; it has no name where possible."""
+    try:
+        file, name = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE, 0o644), None
+    except (AttributeError, OSError):  # not Linux, or a network file system
+        name = path.absolute().with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
         os.write(file, data)
-    except OSError:
-        path.unlink()
-        raise
+        yield str(name or f"/proc/self/fd/{file}")
     finally:
         os.close(file)
+        if name:
+            name.unlink()
+
+
+def _create_without_links(path: Path, data: bytes) -> bool:
+    """For file systems without hard links: a reader may find the file before its content."""
+    try:
+        with path.open("xb", buffering=0) as file:
+            file.write(data)
+    except FileExistsError:
+        return False
     return True
+
+
+def _sweep(path: Path) -> None:
+    """Delete what killed processes left beside our lease; what another one is using is younger."""
+    with contextlib.suppress(OSError):
+        oldest = path.stat().st_mtime - STALE_SECONDS
+        for left in path.parent.iterdir():
+            if left.name.startswith(f"{path.name}.") and left.stat().st_mtime < oldest:
+                left.unlink()
 
 
 def _read(path: Path) -> Holder | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -16,6 +17,13 @@ from ratchet.errors import UserError, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 Key = tuple[int | str, ...]
+MAX_BYTES = 10_000_000
+"""The largest config file in bytes."""
+MAX_VALUES = 1_000_000
+"""The most values of a config, those that aliases repeat counted each time."""
+MAX_NUMBER = 10**12
+MAX_NAME = 120
+"""Characters of a key. Names of arms and members are parts of file names, which may have 255 bytes."""
 
 
 def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapping[str, Any] | None = None) -> M:
@@ -133,16 +141,59 @@ def _tags(annotation: Any) -> tuple[Any, ...]:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A config file as it is written. Raises UserError."""
+    """A config file as it is written. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
     try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the config ({error.strerror})") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from error
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path}: is not a file; a config is a YAML file")
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, which no config is")
+        data = _load_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 (byte {error.start}); save the config as UTF-8") from error
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot read the config ({reason})") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: a config is a mapping of keys to values")
     return data
+
+
+def _load_yaml(text: str, where: str) -> Any:
+    try:
+        data = yaml.safe_load(text)
+        _check_size(data, where, "", set(), [MAX_VALUES])
+    except yaml.YAMLError as error:
+        raise UserError(f"{where}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{where}: sections are nested too deeply") from error
+    return data
+
+
+def _check_size(value: Any, where: str, key: str, above: set[int], left: list[int]) -> None:
+    """Raises UserError for what a small file can hold and no program can use: aliases that expand to millions of values
+    or to themselves, numbers beyond any count, names that no file can have."""
+    problem = ""
+    left[0] -= 1
+    if left[0] < 0:
+        raise UserError(f"{where}: expands to more than {MAX_VALUES} values")
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        problem = f"{str(value)[:20]}... is too large a number"
+    elif isinstance(value, str) and "\0" in value:
+        problem = "holds a NUL character"
+    elif isinstance(value, dict | list) and id(value) in above:
+        problem = "is an alias that contains itself"
+    if problem:
+        raise UserError(f"{where}: {key}: {problem}")
+    if isinstance(value, dict):
+        for name in value:
+            if isinstance(name, str) and not (0 < len(name) <= MAX_NAME and name.isprintable()):
+                shown = f"{name[:20]!r}..." if len(name) > MAX_NAME else repr(name)
+                raise UserError(f"{where}: {key}: {shown} cannot be a name; use 1 to {MAX_NAME} printable characters")
+    if isinstance(value, dict | list):
+        above.add(id(value))
+        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_size(child, where, f"{key}.{name}" if key else str(name), above, left)
+        above.remove(id(value))
 
 
 def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -163,7 +214,4 @@ def _override(data: dict[str, Any], override: str) -> None:
         if not isinstance(child, dict):
             raise UserError(f"--set {override}: {part!r} holds a value, not a section")
         data = child
-    try:
-        data[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {override}: the value is not valid YAML") from error
+    data[last] = _load_yaml(value, f"--set {override}")

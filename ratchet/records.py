@@ -107,7 +107,7 @@ Author = Literal["template", "system", "user", "assistant"]
 
 
 class Span(Record):
-    """ids[start:end] of a conversation and who wrote them.
+    """content[start:end] of a conversation and who wrote it.
 
     `sampled` marks tokens that the model itself emitted, its end-of-turn token included. `parsed` is False for a
     sampled action that broke its schema or was cut off: it stays in the log and is never trained on.
@@ -121,15 +121,18 @@ class Span(Record):
 
 
 class Conversation(Record):
-    """One role's dialogue with its model, as the token ids that the model saw and emitted."""
+    """One role's dialogue with its model, as the token ids that the model saw and emitted, or as text."""
 
     role: str
     model: str
     """Name of the model in the config that played the role."""
     trainable: bool
     ids: tuple[int, ...]
+    text: str = ""
+    """The dialogue where the model is a closed one, of which no token ids are known: `ids` then is empty, and spans and
+    model calls count characters. Such a conversation can never be trained on."""
     spans: tuple[Span, ...]
-    """Contiguous, in order, covering `ids`."""
+    """Contiguous, in order, covering `ids` or `text`."""
     retokenised: bool = False
     """True where a text-only server made the ids be computed from text: labels may differ from what was sampled."""
 
@@ -140,9 +143,16 @@ class Conversation(Record):
             if span.start != at or span.end < span.start:
                 raise ValueError(f"span {span.start}:{span.end} does not continue at {at}")
             at = span.end
-        if at != len(self.ids):
-            raise ValueError(f"spans cover {at} of {len(self.ids)} tokens")
+        if self.text and self.ids:
+            raise ValueError("a conversation is either token ids or text")
+        if at != len(self.content):
+            raise ValueError(f"spans cover {at} of {len(self.content)} {'characters' if self.text else 'tokens'}")
         return self
+
+    @property
+    def content(self) -> tuple[int, ...] | str:
+        """What spans count in: the token ids, or the characters of the text."""
+        return self.text or self.ids
 
 
 ParseState = Literal["free", "ok", "malformed"]
@@ -158,7 +168,7 @@ class ModelCall(Record):
     """Index into the trajectory's conversations."""
     start: int
     end: int
-    """The sampled ids are conversation.ids[start:end]; of a look-ahead, the part that was used."""
+    """What was sampled is conversation.content[start:end]; of a look-ahead, the part that was used."""
     text: str
     parse: ParseState
     error: str = ""
@@ -278,6 +288,11 @@ class Trajectory(Record):
         return self.explanation or self.answer
 
     @property
+    def token_exact(self) -> bool:
+        """Whether every conversation holds the token ids that its model saw and emitted."""
+        return not any(conversation.text or conversation.retokenised for conversation in self.conversations)
+
+    @property
     def model_calls(self) -> tuple[ModelCall, ...]:
         return tuple(e for e in self.events if isinstance(e, ModelCall))
 
@@ -317,7 +332,9 @@ class Score(Record):
         return self
 
 
-Cause = Literal["kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "all_equal"]
+Cause = Literal[
+    "kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "score_too_low", "all_equal"
+]
 """What became of a question when trajectories were selected: some are kept, or why none is."""
 
 

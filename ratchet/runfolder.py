@@ -20,6 +20,7 @@ from ratchet.config import Config, SplitConfig, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_atomic, write_json
 from ratchet.packages import IN_WHEEL
+from ratchet.parsing import read_mapping
 from ratchet.records import Selection
 
 ROUND = "round-"
@@ -147,7 +148,10 @@ def check_same(config: Config) -> dict[str, Any] | None:
     if not run.config.exists():
         return None
     _check_version(run)
-    old = _completed(yaml.safe_load(run.config.read_text()))
+    try:
+        old = _completed(read_mapping(run.config))
+    except UserError as error:
+        raise UserError(f"{error}. It is the run folder's record of its config: choose another run folder") from error
     has_training = any(folder.training.exists() for folder in run.rounds())
     if not has_training and not run.has_trajectories:
         return old
@@ -165,7 +169,7 @@ def _check_version(run: RunFolder) -> None:
         version = json.loads(run.manifest.read_bytes()).get("version", 1)
     except FileNotFoundError:  # the command was killed between the two files
         return
-    except ValueError as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{run.manifest}: is damaged ({error}); choose another run folder") from error
     if version != VERSION:
         raise UserError(

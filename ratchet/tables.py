@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,20 @@ from ratchet.command import NARROW, wide_console
 
 GAP = 3
 """Spaces between two cells in a block."""
+
+
+def new_table(
+    title: str, texts: Iterable[str], numbers: Iterable[str], caption: str = "", padding: tuple[int, ...] = (0, 0, 0, 1)
+) -> Table:
+    """An empty table with columns of texts, then of numbers, none of which is broken into lines; its title, headings
+    and caption are markup."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
+    table.caption, table.caption_justify = caption, "left"
+    for heading in texts:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def print_table(table: Table, out: TextIO | None = None, narrow: Table | None = None, wraps: bool = False) -> None:

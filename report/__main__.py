@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ratchet.command import config_of, config_parser, recorded_stages, run_command
+from ratchet.command import config_of, config_parser, positive_integer, recorded_stages, run_command
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
@@ -15,10 +15,15 @@ from report.rounds import numbers_on_disk
 def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
     """Write the page of a round."""
     parser = config_parser(prog, "Write a round's page: numbers, plots, selection and trajectories.")
-    parser.add_argument("--round", type=int, help="the number of the round (default: the last that has any records)")
+    parser.add_argument(
+        "--round",
+        type=positive_integer,
+        metavar="N",
+        help="the number of the round (default: the last that has any records)",
+    )
     parser.add_argument(
         "--questions",
-        type=int,
+        type=positive_integer,
         default=MAX_QUESTIONS,
         help=f"the limit of questions with trajectories on the page, per section (default {MAX_QUESTIONS})",
     )
@@ -27,7 +32,13 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> 
     if not config.folder.exists():
         raise UserError(f"{config.folder}: there is no such run folder; run `python -m sampling` first")
     run = open_run(config)
-    number = arguments.round or max(numbers_on_disk(run), default=1)
+    numbers = numbers_on_disk(run)
+    number = arguments.round or max(numbers, default=1)
+    if arguments.round and number not in numbers:
+        known = ", ".join(map(str, numbers)) or "none"
+        raise UserError(
+            f"--round {number}: {config.folder} has no records of this round (rounds with records: {known})"
+        )
     from report.page import render  # here, since it loads matplotlib
 
     with recorded_stages(config, "report", number=number):

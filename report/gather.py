@@ -89,15 +89,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Trajectories to read, and the tally to count them in."""
-
-    arm: str
-    store: TrajectoryStore
-    tally: Tally
-
-
-@dataclass(frozen=True)
 class Gathered:
     """Everything the page shows. A part that does not exist yet is None or empty, and `missing` says so."""
 
@@ -210,8 +201,7 @@ def _sampled(
 ) -> Section | None:
     chosen = choose_mixed(selection.questions, limit) if selection else spread(list(questions), limit)
     tally = Tally("Sampling", "sampled")
-    source = Source("", TrajectoryStore(folder.trajectories), tally)
-    kept, seen, messages = _stream([source], chosen, limit, decoder)
+    kept, seen, messages = _stream([(tally, TrajectoryStore(folder.trajectories))], chosen, limit, decoder)
     if not tally.total:
         return None
     tallies.append(tally)
@@ -230,16 +220,13 @@ def _evaluated(
     if results is None:
         return None
     stores = read_arms(folder, split)
-    sources = [
-        Source(arm.name, stores[arm.name], Tally(f"Evaluation, {_arm_title(arm.name)}", "evaluated", arm.name))
-        for arm in results.arms
-        if arm.name in stores
-    ]
+    titles = {arm.name: "trained" if arm.name == TRAINED else arm.name for arm in results.arms if arm.name in stores}
+    sources = [(Tally(f"Evaluation, {title}", "evaluated", arm), stores[arm]) for arm, title in titles.items()]
     kept, seen, messages = _stream(sources, spread(list(results.arms[0].values), limit), limit, decoder)
-    tallies += [source.tally for source in sources if source.tally.total]
+    tallies += [tally for tally, _ in sources if tally.total]
     if not kept:
         return None
-    scores = [scores_path(source.store) for source in sources]
+    scores = [scores_path(store) for _, store in sources]
     return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores, messages)
 
 
@@ -268,16 +255,13 @@ def _section(
     )
 
 
-def _arm_title(arm: str) -> str:
-    return "trained" if arm == TRAINED else arm
-
-
 def _stream(
-    sources: Sequence[Source], chosen: Iterable[str], limit: int, decoder: MessageDecoder
+    sources: Sequence[tuple[Tally, TrajectoryStore]], chosen: Iterable[str], limit: int, decoder: MessageDecoder
 ) -> tuple[dict[str, list[tuple[str, Trajectory]]], int, dict[str, tuple[SpanTexts, ...]]]:
     """Count every trajectory, keep those of the chosen questions.
 
-    Returns those kept by question, the number of questions seen, and the messages of those kept by key.
+    `sources`: each store with the tally to count it in. Returns those kept by question, the number of questions seen,
+    and the messages of those kept by key.
 
     Without a choice (no selection, no question file) the first questions read are shown. A trajectory that failed and
     was retried has two records, and so may one that a scheduler started twice: the one that did not fail counts.
@@ -287,21 +271,18 @@ def _stream(
     seen: set[str] = set()
     messages: dict[str, tuple[SpanTexts, ...]] = {}
 
-    def take(source: Source, trajectory: Trajectory) -> None:
-        seen.add(trajectory.question_id)
-        source.tally.add(trajectory)
-        if free and len(kept) < limit:
-            kept.setdefault(trajectory.question_id, [])
-        if trajectory.question_id in kept:
-            messages[trajectory.key] = tuple(decoder.decode(c) for c in trajectory.conversations)
-            # Token ids are most of a trajectory's memory, and needed no more.
-            slim = tuple(c.model_copy(update={"ids": ()}) for c in trajectory.conversations)
-            kept[trajectory.question_id].append((source.arm, trajectory.model_copy(update={"conversations": slim})))
-
-    for source in sources:
-        for trajectory in source.store.read():
-            take(source, trajectory)
-    order = [source.arm for source in sources]
+    for tally, store in sources:
+        for trajectory in store.read():
+            seen.add(trajectory.question_id)
+            tally.add(trajectory)
+            if free and len(kept) < limit:
+                kept.setdefault(trajectory.question_id, [])
+            if trajectory.question_id in kept:
+                messages[trajectory.key] = tuple(decoder.decode(c) for c in trajectory.conversations)
+                # Token ids are most of a trajectory's memory, and needed no more.
+                slim = tuple(c.model_copy(update={"ids": ()}) for c in trajectory.conversations)
+                kept[trajectory.question_id].append((tally.arm, trajectory.model_copy(update={"conversations": slim})))
+    order = [tally.arm for tally, _ in sources]
     for found in kept.values():
         found.sort(key=lambda item: (order.index(item[0]), item[1].sample))
     return {question_id: found for question_id, found in kept.items() if found}, len(seen), messages

@@ -1,4 +1,4 @@
-"""The full text of conversations, decoded from the token ids that the model saw and emitted."""
+"""The full text of conversations, decoded from the token ids that the model saw and emitted, or as recorded."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class MessageDecoder:
 
     def decode(self, conversation: Conversation) -> SpanTexts:
         """The texts of a conversation's spans; empty where the model's tokenizer is not available."""
+        if conversation.text:
+            pieces = [conversation.text[span.start : span.end] for span in conversation.spans]
+            named = zip(conversation.spans, pieces, strict=True)
+            return tuple(("", piece) if span.author == "template" else (piece,) for span, piece in named)
         if conversation.model not in self._formats:
             self._formats[conversation.model] = self._load(conversation.model)
         chat = self._formats[conversation.model]

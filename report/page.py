@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from evaluation.measures.statistics import Difference
 from evaluation.measures.verdicts import APART, Verdicts, label_scores
 from evaluation.results import BASE, SECTIONS, TRAINED, Arm, Results, format_p_value
 from ratchet.config import Config
-from ratchet.plotting import Plot
 from ratchet.plugins import short_name
 from report.gather import Gathered, Tally
 from report.ledger import ledger_view
@@ -38,33 +36,15 @@ SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "ledger.js"
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measure of the table of results."""
-
-    title: Markup
-    base: str
-    base_interval: str
-    trained: str
-    trained_interval: str
-    difference: str
-    difference_interval: str
-    p: str
-    tone: str
-    """`tone_of` the difference."""
-    forest: tuple[float, float, float] | None
-    """Low, mean and high of the difference in percent of the drawing's width; 50 is no difference."""
-    note: str
-
-
 def render(config: Config, gathered: Gathered) -> str:
     """The whole page as HTML."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     script = read_script()
-    environment.globals["term"] = term
-    view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
+    view = make_view(gathered, config.rewards.weights)
     results = gathered.results
     headline, particulars = _verdict(results)
     plots = make_plots(results, gathered.selection, gathered.training)
@@ -85,9 +65,9 @@ def render(config: Config, gathered: Gathered) -> str:
         kinds=_kinds(results) if results else [],
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
-        curve=_plot_view(curve) if (curve := learning_curve(gathered.rounds)) else None,
+        curve=learning_curve(gathered.rounds),
         ledger=ledger_view(gathered.ledger),
-        plots=[_plot_view(plot) for plot in plots],
+        plots=plots,
         tallies=gathered.tallies,
         statuses=STATUSES,
         errors=_errors(gathered.tallies),
@@ -106,7 +86,7 @@ def render(config: Config, gathered: Gathered) -> str:
         outcomes=count_outcomes(view.index["sections"]),
         script=Markup(script),
         policy=(
-            f"default-src 'none'; script-src 'sha256-{_sha256(script)}'; style-src 'unsafe-inline'; base-uri 'none'; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
             "form-action 'none'"
         ),
     )
@@ -126,56 +106,46 @@ def json_for_script(value: Any) -> Markup:
     return Markup(text)
 
 
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
 def _verdict(results: Results | None) -> tuple[str, str]:
     """(the page's heading, the sentence below it)."""
     if results is None:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
-    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline)
+    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline, results.label_floor)
     return headline or ("No verdict" if comparison else "The base model alone"), particulars
 
 
 def _primary(results: Results | None) -> Difference | None:
-    comparison = results.comparison(TRAINED) if results else None
-    found = comparison.measures.get(results.primary) if results and comparison else None
+    trained = results.arm(TRAINED) if results else None
+    found = _difference(results, trained, results.primary) if results and trained else None
     return found if found and found.mean is not None else None
 
 
-def _groups(results: Results) -> list[tuple[str, list[Row]]]:
+def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
     return [(title, [_row(results, name) for name in results.shown(group)]) for group, title in SECTIONS]
 
 
-def _row(results: Results, name: str) -> Row:
+def _row(results: Results, name: str) -> dict[str, Any]:
+    """One measure of the table of results, base against trained."""
     measure = BY_NAME[name]
     base = results.arms[0].measures.get(name)
     arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
     trained = arm.measures.get(name) if arm else None
     found = comparison.measures.get(name) if comparison else None
-    note = ""
-    over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
-    if not over_a_part:
-        arms = [(arm_name, e.nulls) for arm_name, e in (("base", base), ("trained", trained)) if e and e.nulls]
-        note = "null: " + ", ".join(f"{count} {arm_name}" for arm_name, count in arms) if arms else ""
-    forest = None
-    if measure.group != "cost" and name != "answer_words" and found and found.low is not None:
-        forest = _forest(found, _extent(results))
-    return Row(
-        title=measure_term(name),
-        base=number(base.mean if base else None, measure.digits),
-        base_interval=interval(base, measure.digits),
-        trained=number(trained.mean if trained else None, measure.digits),
-        trained_interval=interval(trained, measure.digits),
-        difference=number(found.mean if found else None, measure.digits, sign=True),
-        difference_interval=interval(found, measure.digits),
-        p=format_p_value(found),
-        tone=tone_of(found, name),
-        forest=forest,
-        note=note,
-    )
+    is_over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
+    nulls = [f"{e.nulls} {label}" for label, e in (("base", base), ("trained", trained)) if e and e.nulls]
+    is_drawn = measure.group != "cost" and name != "answer_words"
+    return {
+        "title": measure_term(name),
+        "digits": measure.digits,
+        "base": base,
+        "trained": trained,
+        "difference": found,
+        "p": format_p_value(found),
+        "tone": tone_of(found, name),
+        "forest": _forest(found, _extent(results)) if is_drawn and found else None,
+        "note": f"null: {', '.join(nulls)}" if nulls and not is_over_a_part else "",
+    }
 
 
 def _extent(results: Results) -> float:
@@ -194,6 +164,7 @@ def _extent(results: Results) -> float:
 
 
 def _forest(found: Difference, extent: float) -> tuple[float, float, float] | None:
+    """Low, mean and high of the difference in percent of the drawing's width; 50 is no difference."""
     if found.low is None or found.high is None or found.mean is None:
         return None
     low, mean, high = (50 + 50 * max(-1.0, min(1.0, value / extent)) for value in (found.low, found.mean, found.high))
@@ -201,49 +172,37 @@ def _forest(found: Difference, extent: float) -> tuple[float, float, float] | No
 
 
 def _baselines(results: Results) -> dict[str, Any] | None:
+    """By measure, (estimate, difference from base) of every arm beside base and trained."""
     arms = [arm for arm in results.arms if arm.name not in (BASE, TRAINED)]
     if not arms:
         return None
-    rows = []
-    for name in results.shown("quality", "ending", "cost"):
-        digits = BY_NAME[name].digits
-        cells = []
-        for arm in arms:
-            comparison = results.comparison(arm.name)
-            found = comparison.measures.get(name) if comparison else None
-            estimate = arm.measures.get(name)
-            cells.append(
-                {
-                    "mean": number(estimate.mean if estimate else None, digits),
-                    "interval": interval(estimate, digits),
-                    "difference": number(found.mean if found else None, digits, sign=True),
-                    "difference_interval": interval(found, digits),
-                }
-            )
-        rows.append({"title": measure_term(name), "cells": cells})
+    rows = [
+        {
+            "title": measure_term(name),
+            "digits": BY_NAME[name].digits,
+            "cells": [(arm.measures.get(name), _difference(results, arm, name)) for arm in arms],
+        }
+        for name in results.shown("quality", "ending", "cost")
+    ]
     return {"names": [arm.name for arm in arms], "rows": rows}
+
+
+def _difference(results: Results, arm: Arm, name: str) -> Difference | None:
+    comparison = results.comparison(arm.name)
+    return comparison.measures.get(name) if comparison else None
 
 
 def _kinds(results: Results) -> list[dict[str, Any]]:
     arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
-    rows = []
-    for kind, measures in results.arms[0].kinds.items():
-        base = measures.get(results.primary)
-        trained = arm.kinds.get(kind, {}).get(results.primary) if arm else None
-        found = comparison.kinds.get(kind) if comparison else None
-        rows.append(
-            {
-                "kind": kind,
-                "n": base.n if base else 0,
-                "base": number(base.mean if base else None, 3),
-                "base_interval": interval(base, 3),
-                "trained": number(trained.mean if trained else None, 3),
-                "trained_interval": interval(trained, 3),
-                "difference": number(found.mean if found else None, 3, sign=True),
-                "difference_interval": interval(found, 3),
-            }
-        )
-    return rows
+    return [
+        {
+            "kind": kind,
+            "base": measures.get(results.primary),
+            "trained": arm.kinds.get(kind, {}).get(results.primary) if arm else None,
+            "difference": comparison.kinds.get(kind) if comparison else None,
+        }
+        for kind, measures in results.arms[0].kinds.items()
+    ]
 
 
 def verdict_sets(suite: Sequence[Results]) -> list[dict[str, Any]]:
@@ -263,30 +222,13 @@ def verdict_sets(suite: Sequence[Results]) -> list[dict[str, Any]]:
 
 
 def _verdict_arm(results: Results, arm: Arm, verdicts: Verdicts) -> dict[str, Any]:
-    comparison = results.comparison(arm.name)
-    cells = []
-    for name in ("accuracy", "macro_f1"):
-        found, gain = arm.measures.get(name), comparison.measures.get(name) if comparison else None
-        cells.append((number(found.mean if found else None, 3), interval(found, 3)))
-        cells.append((number(gain.mean, 3, sign=True), interval(gain, 3)) if gain else ("", ""))
-    rows = []
-    for i, one in enumerate(label_scores(verdicts)):
-        rows.append(
-            {
-                "label": one.name,
-                "place": i,
-                "counts": [f"{round(count, 2):g}" for count in verdicts.confusion[i]],
-                "questions": f"{round(one.questions, 2):g}",
-                "scores": [number(value, 3) for value in (one.precision, one.recall, one.f1)],
-            }
-        )
     return {
         "name": "trained" if arm.name == TRAINED else arm.name,
         "system": arm.system,
-        "cells": cells,
+        "cells": [(arm.measures.get(name), _difference(results, arm, name)) for name in ("accuracy", "macro_f1")],
         "labels": verdicts.labels,
         "apart": APART,
-        "rows": rows,
+        "rows": list(zip(label_scores(verdicts), verdicts.confusion, strict=True)),
     }
 
 
@@ -297,10 +239,6 @@ def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tall
         for tally in tallies
         for (status, error), count in tally.errors.most_common(max_errors)
     ]
-
-
-def _plot_view(plot: Plot) -> dict[str, Any]:
-    return {"title": plot.title, "caption": plot.caption, "svg": Markup(plot.svg)}
 
 
 def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:

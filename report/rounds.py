@@ -97,21 +97,16 @@ def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
 
 def _row(found: RoundNumbers) -> dict[str, Any]:
     promotion, difference = found.promotion, found.promotion.difference if found.promotion else None
-    digits = BY_NAME[promotion.measure].digits if promotion else 3
     return {
         "number": found.number,
         **_selected(found.selection),
         "losses": f"{number(found.losses[0], 2)} → {number(found.losses[1], 2)}" if found.losses else "–",
-        "parse_rate": number(found.parse_rate, 2),
-        "parent": promotion.parent if promotion else "",
-        "before": number(difference.before if difference else None, digits),
-        "after": number(difference.after if difference else None, digits),
-        "difference": number(difference.mean if difference else None, digits, sign=True),
-        "interval": interval(difference, digits),
+        "parse_rate": found.parse_rate,
+        "promotion": promotion,
+        "digits": BY_NAME[promotion.measure].digits if promotion else 3,
+        "difference": difference,
         "p": format_p_value(difference) if difference else "",
         "tone": tone_of(difference, promotion.measure) if promotion else "",
-        "promoted": promotion.promoted if promotion else None,
-        "reason": promotion.reason if promotion else "",
         "final": found.final,
     }
 

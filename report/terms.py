@@ -43,6 +43,8 @@ MEASURES = {
     "precision": "The share of the answer's claims that the judge finds correct.",
     "faithfulness": "How far the returned documents support the answer's claims, by the judge.",
     "unattributed": "The share of the answer's claims that its documents do not fully support. Lower is better.",
+    "reference_similarity": "How similar the answer is to an accepted one in what the question does not say already, "
+    "by words and by the embedder: without a judge.",
     "nugget_containment": "The share of the question's facts whose words are in the answer: a rule, without a judge.",
     "lexical_support": "The share of the answer's words that are in the returned documents: a rule, without a judge.",
     "unattributed_rule": "The share of sentences with few words in the documents: a rule. Lower is better.",

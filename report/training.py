@@ -45,14 +45,11 @@ def read_training_log(path: Path) -> tuple[LogLine, ...]:
     """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are skipped."""
     by_step: dict[int, LogLine] = {}
     for line in read_segment(path, LogLine):
-        values = {name: value for name, value in line.model_dump(exclude={"step"}).items() if _finite(value)}
+        given = line.model_dump(exclude={"step"}, exclude_none=True)
+        values = {name: value for name, value in given.items() if math.isfinite(value)}
         before = by_step[line.step].model_dump(exclude={"step"}, exclude_none=True) if line.step in by_step else {}
         by_step[line.step] = LogLine(step=line.step, **(before | values))
     return tuple(by_step[step] for step in sorted(by_step))
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def read_trained(

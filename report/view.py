@@ -15,6 +15,7 @@ from typing import Any
 from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
+    Event,
     ModelCall,
     Passage,
     Question,
@@ -36,6 +37,8 @@ from rewards.selection import strict_reward
 
 MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""
+LIMITS = {"error": 1_000, "verdict": 300}
+"""Limits of characters of other fields."""
 MAX_BYTES = 24_000_000
 """The limit of bytes of the trajectories' details on one page."""
 MAX_CHOICES = 5_000
@@ -68,10 +71,7 @@ def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int =
         shown, details = _section(section, of_section, gathered.trained, weights, passages)
         sizes = [_size(chunk) for chunk in details]
         fraction = max_bytes / len(sections) / max(1, sum(sizes))
-        kept = (
-            spread(range(len(details)), max(1, int(len(details) * fraction))) if fraction < 1 else range(len(details))
-        )
-        for i in kept:
+        for i in spread(range(len(details)), max(1, int(len(details) * min(fraction, 1)))):
             shown["questions"][i]["chunk"] = len(chunks)
             chunks.append(details[i])
         made.append(shown)
@@ -179,6 +179,7 @@ def _run(
                 "role": c.role,
                 "trainable": c.trainable,
                 "retokenised": c.retokenised,
+                "text": bool(c.text),
                 "spans": _spans(c, rows[i], messages[i] if i < len(messages) else (), table),
             }
             for i, c in enumerate(trajectory.conversations)
@@ -198,84 +199,38 @@ def _expected(question: Question) -> list[str]:
 def _turn(turn: Turn, read: Mapping[str, str]) -> Json:
     """A turn of a debate; `read` maps passage ids to names in the page's table."""
     return {
-        "round": turn.round,
-        "speaker": turn.speaker,
-        "query": cut(turn.query, MAX_OUTPUT),
+        **_cut_texts(turn.model_dump(exclude={"passages"})),
         "hits": [read.get(passage, passage) for passage in turn.passages],
-        "said": cut(turn.said, MAX_OUTPUT),
-        "verdict": cut(turn.verdict, 300),
-        "scores": [[name, value] for name, value in turn.scores.items()],
+        "scores": list(turn.scores.items()),
     }
 
 
 def _event(
-    event: Any,
+    event: Event,
     rows: Mapping[int, TrainedRow | None],
     conversations: tuple[Conversation, ...],
     passages: dict[str, Json],
 ) -> Json:
-    if isinstance(event, Search):
-        return {
-            "kind": "search",
-            "role": event.role,
-            "source": event.source,
-            "query": cut(event.query, MAX_OUTPUT),
-            "k": event.k,
-            "offset": event.offset,
-            "hits": _hits(event.passages, passages),
-            "at": event.at,
-            "seconds": event.seconds,
-        }
+    """An event's own fields, its passages as `hits`, and of a model call whether its tokens were trained on."""
+    shown = event.model_dump(exclude={"passages"})
     if isinstance(event, ToolCall):
-        return {
-            "kind": "tool",
-            "role": event.role,
-            "source": event.source,
-            "tool": event.tool,
-            "arguments": cut(json.dumps(event.arguments, ensure_ascii=False), MAX_OUTPUT),
-            "text": cut(event.text, MAX_OUTPUT),
-            "hits": _hits(event.passages, passages),
-            "error": cut(event.error, 1_000),
-            "at": event.at,
-            "seconds": event.seconds,
-        }
-    if isinstance(event, Recall):
-        return {
-            "kind": "recall",
-            "role": event.role,
-            "entities": list(event.entities),
-            "hits": _hits(event.passages, passages),
-            "at": event.at,
-            "seconds": event.seconds,
-        }
-    if isinstance(event, ModelCall):
+        shown["arguments"] = json.dumps(event.arguments, ensure_ascii=False)
+    if isinstance(event, Search | ToolCall | Recall):
+        shown["hits"] = [[_passage(passage, passages), passage.score] for passage in event.passages]
+    elif isinstance(event, ModelCall):
         row = rows.get(event.conversation)
         learnt = row is not None and event.end > event.start and all(row.mask[event.start : event.end])
         trainable = event.conversation < len(conversations) and conversations[event.conversation].trainable
-        return {
-            "kind": "model",
-            "role": event.role,
-            "conversation": event.conversation,
-            "start": event.start,
-            "end": event.end,
-            "text": cut(event.text, MAX_OUTPUT),
-            "parse": event.parse,
-            "error": cut(event.error, 1_000),
-            "attempt": event.attempt,
-            "finish": event.finish_reason,
-            "prompt": event.prompt_tokens,
-            "cached": event.cached_tokens,
-            "new": event.new_tokens,
-            "at": event.at,
-            "seconds": event.seconds,
-            "trained": ("held out" if row.held_out else "trained") if learnt and row is not None else "",
-            "frozen": not trainable,
-        }
-    return {"kind": "note", "role": event.role, "text": cut(event.text, MAX_OUTPUT), "at": event.at}
+        shown["trained"] = ("held out" if row.held_out else "trained") if learnt and row is not None else ""
+        shown["frozen"] = not trainable
+    return _cut_texts(shown)
 
 
-def _hits(found: tuple[Passage, ...], passages: dict[str, Json]) -> list[list[Any]]:
-    return [[_passage(passage, passages), passage.score] for passage in found]
+def _cut_texts(fields: Json) -> Json:
+    return {
+        name: cut(value, LIMITS.get(name, MAX_OUTPUT)) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
 
 
 def _passage(passage: Passage, passages: dict[str, Json]) -> str:

@@ -165,7 +165,7 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
         from retrieval.backends.milvus import MilvusRanker
 
         return MilvusRanker(
-            milvus_config(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
+            milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
     from retrieval.backends.dense import DenseRanker
 
@@ -173,11 +173,9 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
     return DenseRanker(matrices, lambda texts: load().encode_queries(texts))
 
 
-def milvus_config(folder: Path, address: str) -> Any:
+def milvus_uri(folder: Path, address: str) -> str:
     """Return where an index's vectors are: at the address of a Milvus server, or in a file of the index folder."""
-    from retrieval.backends.milvus import MilvusConfig
-
-    return MilvusConfig(uri=address or str(folder / MILVUS_LITE))
+    return address or str(folder / MILVUS_LITE)
 
 
 def vector_space(manifest: Manifest, store: Store) -> Any:

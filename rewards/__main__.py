@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from questions.load import load_questions
-from ratchet.command import PlainConsole, config_of, config_parser, recorded_stages, run_command
+from ratchet.command import PlainConsole, add_round_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json
@@ -27,7 +27,7 @@ from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 from rewards.reward import load_reward
 from rewards.scoring import check_question_ids, score_trajectories, unfinished
-from rewards.selection import check_weights, select
+from rewards.selection import check_weights, parse_weights, select
 from rewards.store import stored_scores
 from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
 from sampling.store import TrajectoryStore
@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") ->
 def score_and_select(words: Sequence[str], prog: str) -> None:
     """Score a round's trajectories, then write and print its selection."""
     parser = config_parser(prog, DESCRIPTION)
-    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    add_round_argument(parser, "the round")
     parser.add_argument("--also", default="", help="further scores to compute for what-if, such as em,f1")
     parser.add_argument(
         "--accept-unfinished",
@@ -93,13 +93,13 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
 def whatif(words: Sequence[str], prog: str) -> None:
     """Compare the stored selection with one under other weights; write nothing."""
     parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
-    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    add_round_argument(parser, "the round")
     parser.add_argument("--weights", required=True, help="the weights to try, such as correctness=2,faithfulness=1")
     parser.add_argument("--min-reward", type=float, help="default: the config's")
     parser.add_argument("--ties", type=int, help="default: the config's")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    weights = _parse_weights(arguments.weights)
+    weights = parse_weights(arguments.weights, "--weights")
     rule = config.rewards.select
     changes = {"min_reward": arguments.min_reward, "ties": arguments.ties}
     try:
@@ -135,23 +135,6 @@ def whatif(words: Sequence[str], prog: str) -> None:
     PlainConsole().print(whatif_table(now, then))
 
 
-def _parse_weights(text: str) -> dict[str, float]:
-    """'correctness=2,faithfulness=1' as a mapping."""
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, sign, value = (piece.strip() for piece in part.partition("="))
-        try:
-            weight = float(value)
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise UserError(f"--weights {text}: expected name=number,name=number, got {part!r}")
-        load_reward(name, "--weights")
-        weights[name] = weight
-    check_weights(weights)
-    return weights
-
-
 def _load_trajectories(
     questions: Sequence[Question], round_folder: RoundFolder, config: Config, arguments: argparse.Namespace
 ) -> list[Trajectory]:
@@ -175,17 +158,19 @@ def _load_trajectories(
 
 
 def drop_unsampled(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without events, and with only the sampled tokens of its conversations."""
+    """The trajectory without events, and with only what was sampled of its conversations."""
     conversations = []
     for conversation in trajectory.conversations:
         ids: list[int] = []
+        text, end = "", 0
         spans: list[Span] = []
         for span in conversation.spans:
             if span.sampled:
-                start = len(ids)
                 ids += conversation.ids[span.start : span.end]
-                spans.append(span.model_copy(update={"start": start, "end": len(ids)}))
-        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "spans": tuple(spans)}
+                text += conversation.text[span.start : span.end]
+                start, end = end, end + span.end - span.start
+                spans.append(span.model_copy(update={"start": start, "end": end}))
+        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "text": text, "spans": tuple(spans)}
         conversations.append(Conversation(**fields))
     return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
 

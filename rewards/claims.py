@@ -3,10 +3,12 @@
 A run extracts the claims of the response (Salemi et al. 2025, arXiv 2506.10844, figure 24), then has all of them scored
 from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims; the score is
 the mean of the runs. A verdict that cannot be read, and a claim that a readable one leaves unscored, are counted and
-take no part in a mean.
+take no part in a mean; for faithfulness such a claim may count as neutral instead, and the claims of the first run may
+serve all runs (`rewards.faithfulness`).
 
 - Faithfulness (section 3.2 and algorithm 4 of the paper) checks the claims against the documents that the system
-  returned with its answer. It takes 2 judge calls a run.
+  returned with its answer. It takes 2 judge calls a run, and none where there are no documents: no claim of such an
+  answer is supported, so it has 0 (or null, `rewards.faithfulness.without_documents`).
 - Precision checks them against the reference (or the short answers joined, or the nuggets), so that length alone does
   not win: nugget correctness is a recall, which longer answers raise (the paper reports as much). It is ours.
   `correctness_f1` in `evaluation.measures.measures` is the harmonic mean of the two. It takes 1 judge call a run where
@@ -37,12 +39,21 @@ async def faithfulness(judge: Judge, question: Question, trajectory: Trajectory,
     The caller handles trajectories with a `rewards.reward.fixed_score`.
     """
     null = Score(trajectory=trajectory.key, name="faithfulness", value=None)
+    settings = judge.settings.faithfulness
     if not trajectory.passages:
-        return null.model_copy(update={"reason": "no documents to check the answer against"})
+        value = 0.0 if settings.without_documents == "zero" else None
+        reason = "no documents to check the answer against"
+        return Score(trajectory=trajectory.key, name="faithfulness", value=value, reason=reason)
     # Before any call: documents that cannot fit without claims will not fit with them.
     judge.check_fit(support_prompt(question, trajectory.passages, ()))
     return await _score_claims(
-        judge, null, question, trajectory, lambda claims: support_prompt(question, trajectory.passages, claims), log
+        judge,
+        null,
+        question,
+        trajectory,
+        lambda claims: support_prompt(question, trajectory.passages, claims),
+        log,
+        omitted=0 if settings.omitted_claims == "neutral" else None,
     )
 
 
@@ -76,18 +87,12 @@ async def _score_claims(
     check: Callable[[Sequence[Claim]], str],
     log: CallLog,
     extracted: Sequence[Verdict[AnswerAspects]] = (),
+    omitted: int | None = None,
 ) -> Score:
     """`null` with its value. `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they
-    are known."""
+    are known; `omitted` is the score of a claim that a readable reply leaves unscored, None where it has none."""
     runs = range(judge.runs)
-    extracted = extracted or await judge.ask_all(
-        [
-            JudgeRequest(claims_prompt(question, trajectory.answer), AnswerAspects, ("claims", trajectory.key, run))
-            for run in runs
-        ],
-        trajectory.key,
-        log,
-    )
+    extracted = extracted or await _extract_claims(judge, question, trajectory, log)
     verdicts = [reply.record(part="claims", run=run) for run, reply in zip(runs, extracted, strict=True)]
     unparsed = sum(reply.value is None for reply in extracted)
     claims: dict[int, list[Claim]] = {}
@@ -124,12 +129,31 @@ async def _score_claims(
             unparsed += 1
             continue
         unparsed += scores.count(None)
-        readable = [(score + 1) / 2 for score in scores if score is not None]
+        counted = [omitted if score is None else score for score in scores]
+        readable = [(score + 1) / 2 for score in counted if score is not None]
         if readable:
             values.append(fmean(readable))
     if not values:
         return filled(None, f"no readable verdict on the claims ({unparsed} unparsed)")
     return filled(fmean(values))
+
+
+async def _extract_claims(
+    judge: Judge, question: Question, trajectory: Trajectory, log: CallLog
+) -> list[Verdict[AnswerAspects]]:
+    """The claims of every run; the same ones for all where they are drawn once."""
+    settings = judge.settings.faithfulness
+    drawn = judge.runs if settings.claims == "per_run" else 1
+    prompt = claims_prompt(question, trajectory.answer)
+    found = await judge.ask_all(
+        [
+            JudgeRequest(prompt, AnswerAspects, ("claims", trajectory.key, run), settings.claim_temperature)
+            for run in range(drawn)
+        ],
+        trajectory.key,
+        log,
+    )
+    return found * (judge.runs // drawn)
 
 
 def _stored_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects]]:

@@ -1,12 +1,15 @@
 """Nugget correctness, from 0 to 1 (Salemi et al. 2025, arXiv 2506.10844, section 3.2 and algorithm 3).
 
-Nuggets are extracted from the reference once per question and kept on disk; a question that has its own nuggets is
-judged by those, and nothing is extracted. Each nugget is scored from -1 to 2 against the response, once per run. The
-value is the mean over nuggets of (s + 1) / 3, where s is a nugget's mean over its readable verdicts: a verdict that
-cannot be read lowers neither its nugget's weight nor its score.
+Nuggets are extracted from the reference and kept on disk: by default for every judge run (appendix D.3 executes the
+whole reward model five times), or once for all runs (`rewards.correctness.nuggets`). A question that has its own nuggets
+is judged by those, and nothing is extracted. Each nugget of a run is scored from -1 to 2 against the response in that
+run, and the run's value is the mean of (s + 1) / 3 over its readable verdicts; the score is the mean of the runs. Where
+all runs share their nuggets, the mean is over nuggets first, so that a verdict that cannot be read lowers neither its
+nugget's weight nor its score.
 
-0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3. An
-empty answer has 0 (`rewards.reward.fixed_score`).
+0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3, and
+by default so has a nugget that the answer leaves out (`rewards.correctness.left_out`). An empty answer has 0
+(`rewards.reward.fixed_score`).
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ from typing import Any
 from ratchet.files import Segment, read_segment
 from ratchet.lease import Lease
 from ratchet.records import Question, Record, Score, Trajectory, content_key
+from ratchet.tasks import gather_or_cancel
 from rewards.judge import CallLog, Judge, JudgeRequest
 from rewards.prompts import (
+    MATCH,
+    MATCH_LEFT_OUT_INCORRECT,
     NUGGETS_VERSION,
     AspectVerdict,
     ExpectedAspects,
@@ -39,7 +45,7 @@ class NuggetSet(Record):
     """The nuggets that a judge extracted from one question's reference."""
 
     key: str
-    """Content key of the question's text and reference."""
+    """Content key of the question's text and reference, and of the judge run where each run has its own nuggets."""
     question_id: str
     nuggets: tuple[dict[str, str], ...]
     """Aspect, explanation and evidence of each; empty where the judge extracted none."""
@@ -56,17 +62,20 @@ class NuggetStore:
     """
 
     def __init__(self, folder: Path, judge: Judge, writer: str) -> None:
-        self._judge = judge
-        self._folder, self._stem = folder, content_key(judge.engine.fingerprint, NUGGETS_VERSION)[:12]
+        self._judge, self._temperature = judge, judge.settings.correctness.nugget_temperature
+        drawn_by = (judge.engine.fingerprint, NUGGETS_VERSION)
+        key = content_key(*drawn_by) if self._temperature is None else content_key(*drawn_by, self._temperature)
+        self._folder, self._stem = folder, key[:12]
         self._segment = Segment(folder / f"{self._stem}-{writer}.jsonl")
         self._sizes: dict[Path, int] = {}
         self._known: dict[str, NuggetSet] = {}
         self._read_new_segments()
         self._extracting: dict[str, asyncio.Lock] = {}
 
-    async def get(self, question: Question, reference: str, log: CallLog) -> NuggetSet:
-        """The question's nuggets, extracted if they are not known. Raises PromptTooLong and JudgeError."""
-        key = content_key(question.text, reference)
+    async def get(self, question: Question, reference: str, log: CallLog, run: int | None = None) -> NuggetSet:
+        """The question's nuggets, of one judge run or of all, extracted if they are not known. Raises PromptTooLong and
+        JudgeError."""
+        key = content_key(question.text, reference) if run is None else content_key(question.text, reference, run)
         async with self._extracting.setdefault(key, asyncio.Lock()):
             if key in self._known:
                 return self._known[key]
@@ -94,7 +103,8 @@ class NuggetStore:
         verdicts: list[dict[str, Any]] = []
         unparsed = 0
         for attempt in range(self._judge.runs):
-            ask = JudgeRequest(nuggets_prompt(question, reference), ExpectedAspects, ("nuggets", key, attempt))
+            parts = ("nuggets", key, attempt)
+            ask = JudgeRequest(nuggets_prompt(question, reference), ExpectedAspects, parts, self._temperature)
             [verdict] = await self._judge.ask_all([ask], f"nuggets of {key}", log)
             verdicts.append(verdict.record(part="nuggets", run=attempt))
             unparsed += verdict.value is None
@@ -117,6 +127,9 @@ class NuggetStore:
         self._segment.close()
 
 
+Nuggets = tuple[Mapping[str, str], ...]
+
+
 async def correctness(
     judge: Judge, store: NuggetStore, question: Question, trajectory: Trajectory, log: CallLog
 ) -> Score:
@@ -124,52 +137,69 @@ async def correctness(
 
     The caller handles trajectories with a `rewards.reward.fixed_score`.
     """
-
-    def null(reason: str, **fields: Any) -> Score:
-        return Score(trajectory=trajectory.key, name="correctness", value=None, reason=reason, **fields)
-
-    expected = expected_output(question)
+    name, expected, runs = "correctness", expected_output(question), range(judge.runs)
+    # Lists and plain values alone in a verdict: what is read back from disk then equals what was written.
+    verdicts: list[dict[str, Any]] = []
+    unparsed = 0
+    by_run: dict[int, Nuggets] = {}
     if question.nuggets:
-        nuggets: tuple[Mapping[str, str], ...] = tuple({"aspect": nugget} for nugget in question.nuggets)
-        source = "question"
+        own: Nuggets = tuple({"aspect": nugget} for nugget in question.nuggets)
+        by_run, shared = dict.fromkeys(runs, own), True
+        verdicts.append(_nuggets_record("question", own))
     else:
-        extracted = await store.get(question, expected, log)
-        if not extracted.nuggets:
-            reason = f"the judge extracted no nuggets from the reference in {len(extracted.verdicts)} attempts"
-            return null(
-                f"{reason} ({extracted.unparsed} unparsed)", verdicts=extracted.verdicts, unparsed=extracted.unparsed
+        shared = judge.settings.correctness.nuggets == "once"
+        drawn = await gather_or_cancel(
+            [store.get(question, expected, log, run) for run in ([None] if shared else list(runs))]
+        )
+        for run, found in zip([None] if shared else runs, drawn, strict=True):
+            if not found.nuggets:
+                verdicts += found.verdicts
+                unparsed += found.unparsed
+                continue
+            by_run |= dict.fromkeys(runs if run is None else (run,), found.nuggets)
+            verdicts.append(_nuggets_record("reference", found.nuggets, run))
+        if not by_run:
+            reason = f"the judge extracted no nuggets from the reference in {len(verdicts)} attempts"
+            return Score(
+                trajectory=trajectory.key,
+                name=name,
+                value=None,
+                reason=f"{reason} ({unparsed} unparsed)",
+                verdicts=tuple(verdicts),
+                unparsed=unparsed,
             )
-        nuggets, source = extracted.nuggets, "reference"
 
-    # Runs of one nugget follow each other: equal prompts, one prefill.
-    order = [(number, run) for number in range(len(nuggets)) for run in range(judge.runs)]
+    # Runs of one nugget follow each other: where they are shared, equal prompts need one prefill.
+    order = sorted((number, run) for run, nuggets in by_run.items() for number in range(len(nuggets)))
+    instructions = MATCH if judge.settings.correctness.left_out == "no_answer" else MATCH_LEFT_OUT_INCORRECT
     asks = [
         JudgeRequest(
-            match_prompt(question, expected, trajectory.answer, nuggets[number]),
+            match_prompt(question, expected, trajectory.answer, by_run[run][number], instructions),
             AspectVerdict,
             ("nugget", trajectory.key, number, run),
         )
         for number, run in order
     ]
     replies = await judge.ask_all(asks, trajectory.key, log)
-    scores: list[list[int]] = [[] for _ in nuggets]
-    # Lists and plain values alone in a verdict: what is read back from disk then equals what was written.
-    verdicts: list[dict[str, Any]] = [
-        {"part": "nuggets", "source": source, "nuggets": [dict(nugget) for nugget in nuggets]}
-    ]
+    groups: dict[int, list[int]] = {}
     for (number, run), reply in zip(order, replies, strict=True):
         score = None if reply.value is None else reply.value.score
         verdicts.append(reply.record(part="nugget", nugget=number, run=run, score=score))
         if score is not None:
-            scores[number].append(score)
-    unparsed = sum(reply.value is None for reply in replies)
-    readable = [(fmean(found) + 1) / 3 for found in scores if found]
-    if not readable:
-        return null(f"no readable verdict: {unparsed} of {unparsed} unparsed", verdicts=verdicts, unparsed=unparsed)
+            groups.setdefault(number if shared else run, []).append(score)
+    unparsed += (unread := sum(reply.value is None for reply in replies))
+    values = [(fmean(scores) + 1) / 3 for scores in groups.values()]
     return Score(
         trajectory=trajectory.key,
-        name="correctness",
-        value=fmean(readable),
+        name=name,
+        value=fmean(values) if values else None,
+        reason="" if values else f"no readable verdict: {unread} of {len(replies)} unparsed",
         verdicts=tuple(verdicts),
         unparsed=unparsed,
     )
+
+
+def _nuggets_record(source: str, nuggets: Nuggets, run: int | None = None) -> dict[str, Any]:
+    """The nuggets of a run, or those that all runs share, as stored in a Score's verdicts."""
+    of_run = {} if run is None else {"run": run}
+    return {"part": "nuggets", "source": source, **of_run, "nuggets": [dict(nugget) for nugget in nuggets]}

@@ -7,6 +7,7 @@ call. A call that the engine could not serve is not an answer: it is not logged,
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from ratchet.files import Segment, read_segment
 from ratchet.records import Record, content_key
 from ratchet.tasks import gather_or_cancel
 
+FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)```", re.DOTALL)
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
@@ -80,6 +82,8 @@ class JudgeRequest(Generic[R]):
     prompt: str
     reply: type[R]
     parts: tuple[str | int, ...]
+    temperature: float | None = None
+    """Default: the judge's."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,9 @@ class Judge:
         dialogue = Dialogue("judge", self.settings.judge, self.engine.format, trainable=False)
         dialogue.user(prompt)
         room, context = self.settings.max_tokens, self.engine.max_context
-        if len(dialogue.ids) + room > context:
+        if dialogue.tokens + room > context:
             raise PromptTooLong(
-                f"the judge's prompt of {len(dialogue.ids):,} tokens and {room:,} for its reply do not fit its context "
+                f"the judge's prompt of {dialogue.tokens:,} tokens and {room:,} for its reply do not fit its context "
                 f"of {context:,} (models.{self.settings.judge}.max_context)"
             )
         return dialogue
@@ -140,16 +144,17 @@ class Judge:
         return [verdict for verdict in verdicts if verdict is not None]
 
     async def _ask(self, ask: JudgeRequest[R], owner: str, log: CallLog) -> Verdict[R]:
-        key = content_key(self.engine.fingerprint, ask.prompt, ask.parts, self.seed)
+        own = () if ask.temperature is None else (ask.temperature,)
+        key = content_key(self.engine.fingerprint, ask.prompt, ask.parts, self.seed, *own)
         call = log.get(owner, key)
         if call is None:
             dialogue = self._dialogue(ask.prompt)
             params = SamplingParams(
-                temperature=self.settings.temperature,
+                temperature=self.settings.temperature if ask.temperature is None else ask.temperature,
                 top_p=self.settings.top_p,
                 max_tokens=self.settings.max_tokens,
                 seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
-                schema=ask.reply.model_json_schema(),
+                schema=ask.reply.model_json_schema() if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
             call = JudgeCall(owner=owner, key=key, text=completion.text, finish_reason=completion.finish_reason)
@@ -204,10 +209,10 @@ class ScoreJudge:
 
 
 def read_reply(text: str, kind: type[R]) -> R | None:
-    """The reply, or None where it is not readable. Servers without constrained decoding put it in a ``` fence."""
+    """The reply, bare or as the only one in a ```json fence; None where it is not readable."""
     text = text.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text.removeprefix("```json").strip("`")
+    if not text.startswith("{") and len(fenced := FENCE.findall(text)) == 1:
+        text = fenced[0]
     try:
         return kind.model_validate_json(text)
     except ValidationError:

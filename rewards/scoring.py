@@ -15,7 +15,7 @@ from typing import Any
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from inference.session import session
-from ratchet.config import Config
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
@@ -28,6 +28,7 @@ from ratchet.text import plain_text
 from retrieval.encoders.dense import Embed, open_embedder
 from rewards.correctness import NuggetStore
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge
+from rewards.prompts import LEFT_OUT_INCORRECT_VERSION
 from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judged, load_reward, rule_score
 from rewards.store import (
     Settings,
@@ -218,8 +219,24 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
         "prompts": reward.version,
         "endings": ENDINGS_VERSION,
         "seed": config.seed,
-        **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens"}),
+        **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens", "constrained"}),
+        **_own_judge_settings(rewards, name),
     }
+
+
+def _own_judge_settings(rewards: RewardsConfig, name: str) -> Settings:
+    """What only the judged score of this name depends on."""
+    if name == "correctness":
+        own = rewards.correctness.model_dump(mode="json", exclude_defaults=True)
+        return {name: own, **({"left_out": LEFT_OUT_INCORRECT_VERSION} if "left_out" in own else {})}
+    if name == "faithfulness":
+        return {name: rewards.faithfulness.model_dump(mode="json", exclude_defaults=True)}
+    if name == "precision":
+        drawn = rewards.faithfulness.model_dump(
+            mode="json", include={"claims", "claim_temperature"}, exclude_defaults=True
+        )
+        return {"claims": drawn} if drawn else {}
+    return {}
 
 
 @dataclass

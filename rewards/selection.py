@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory
-from rewards.reward import has_answer, strict_value
+from rewards.reward import has_answer, load_reward, strict_value
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
@@ -56,6 +56,23 @@ def check_weights(weights: Weights) -> None:
     if bad or not any(weights.values()):
         shown = ", ".join(f"{name}={weight}" for name, weight in (bad or dict(weights)).items()) or "none given"
         raise UserError(f"rewards.weights: {shown}; weights are numbers from 0 up, one of them above 0")
+
+
+def parse_weights(text: str, option: str) -> dict[str, float]:
+    """'correctness=2,faithfulness=1' as a mapping. `option`: what it was given to, for errors. Raises UserError."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(value)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise UserError(f"{option} {text}: expected name=number,name=number, got {part!r}")
+        load_reward(name, option)
+        weights[name] = weight
+    check_weights(weights)
+    return weights
 
 
 def reward(key: str, scores: Scores, weights: Weights) -> float | None:
@@ -119,6 +136,8 @@ def _choose(
     cause: Cause
     if candidates:
         cause, numbers = _cause([value for value, _ in candidates], rule)
+        if cause == "kept" and (numbers := _low_scores([one.key for _, one in candidates], scores, rule)):
+            cause = "score_too_low"
     elif lacks_scores:
         cause, numbers = "missing_scores", left_out
     else:
@@ -141,6 +160,7 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "none_finished": f"no {' or '.join(rule.keep_status).replace('_', ' ')} trajectory",
         "missing_scores": "no candidate has all its scores",
         "reward_too_low": f"best reward is not above {rule.min_reward}",
+        "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
     }
     return texts[cause]
@@ -154,6 +174,18 @@ def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
     if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
         return "all_equal", f"{len(rewards)} times {best:.3f}"
     return "kept", ""
+
+
+def _low_scores(keys: Sequence[str], scores: Scores, rule: SelectConfig) -> str:
+    """The scores in which no candidate is above its `rule.min_scores`, with the best of each; empty where there is
+    none."""
+    low = []
+    for name, least in rule.min_scores.items():
+        found = (scores.get((key, name)) for key in keys)
+        known = [score.value for score in found if score is not None and score.value is not None]
+        if not known or max(known) <= least + TIE:
+            low.append(f"best {name} {max(known):.3f}" if known else f"no {name}")
+    return ", ".join(low)
 
 
 def _keep(
@@ -176,21 +208,19 @@ def _keep(
 
 def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     """The trajectories without those whose sampled tokens equal an earlier one's; one without sampled tokens stays."""
-    seen: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+    seen: set[tuple[tuple[str, tuple[int | str, ...]], ...]] = set()
     found = []
     for trajectory in trajectories:
         actions = tuple(
             (
                 conversation.role,
-                tuple(
-                    i for span in conversation.spans if span.sampled for i in conversation.ids[span.start : span.end]
-                ),
+                tuple(i for s in conversation.spans if s.sampled for i in conversation.content[s.start : s.end]),
             )
             for conversation in trajectory.conversations
         )
         if actions in seen:
             continue
-        if any(ids for _, ids in actions):
+        if any(sampled for _, sampled in actions):
             seen.add(actions)
         found.append(trajectory)
     return found

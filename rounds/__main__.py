@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ratchet.command import add_phase_argument, config_of, config_parser, recorded_stages, run_command
+from ratchet.command import add_phase_argument, config_of, config_parser, positive_integer, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import open_run
@@ -25,7 +25,9 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> 
 def promote(words: Sequence[str], prog: str) -> None:
     """Decide whether a round's adapter takes its parent's place."""
     parser = config_parser(prog, "Evaluate base, parent and candidate on dev, and decide whether the candidate stands.")
-    parser.add_argument("--round", type=int, required=True, help="the round whose adapter is the candidate")
+    parser.add_argument(
+        "--round", type=positive_integer, metavar="N", required=True, help="the round whose adapter is the candidate"
+    )
     add_phase_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)

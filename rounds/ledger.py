@@ -6,20 +6,27 @@ is gone through in a moment, without a model or a server.
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from ratchet.files import Segment, read_segment
+from evaluation.results import BASE, PARENT, TRAINED, read_results
+from ratchet.files import Segment, count_lines, read_segment
+from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Artefact, Digests
-from rounds.facts import facts_of
-from rounds.records import Entry, StageKey
+from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
+from rounds.records import Entry, Promotion, StageKey
 from rounds.stages import Stage
 
 LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""
+SENTENCES = ("reason", "verdict")
+"""Facts that are sentences, too long for a line beside others."""
 
 
 def read_ledger(run: RunFolder) -> list[Entry]:
@@ -89,7 +96,7 @@ def record_stage(
         member=stage.member,
         inputs=inputs,
         outputs=digests_of(stage.writes, digests),
-        facts=facts_of(stage),
+        facts=collect_facts(stage.writes),
         began=began.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
         machine=platform.node(),
@@ -98,3 +105,54 @@ def record_stage(
     with Segment(run.ledger) as segment:
         segment.append(entry)
     return entry
+
+
+def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
+    """Counts and measures of what a stage wrote, for readers of the ledger; no stage depends on them."""
+    of_file: dict[str, Callable[[Path], dict[str, Any]]] = {
+        "selection": _selection_facts,
+        "promotion": _promotion_facts,
+        "evaluation": _result_facts,
+    }
+    found: dict[str, Any] = {}
+    for name, artefact in writes.items():
+        if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
+            found["trajectories"] = count_lines(artefact.files())
+        elif name == "adapter" and isinstance(artefact, Adapter):
+            found |= _training_facts(artefact.folder)
+        elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
+            found |= of_file[name](artefact.path)
+    return found
+
+
+def _selection_facts(path: Path) -> dict[str, Any]:
+    selection = Selection.model_validate_json(path.read_bytes())
+    rewards = [value for choice in selection.questions for value in choice.rewards.values() if value is not None]
+    return {
+        "mean_reward": round(fmean(rewards), 4) if rewards else None,
+        "kept": len(selection.kept),
+        "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
+        "questions": len(selection.questions),
+    }
+
+
+def _training_facts(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "training.json").read_bytes())
+    return {
+        "rows": facts["rows"]["train"],
+        "steps": facts["steps"],
+        "dev_loss_before": facts["dev_loss_before"],
+        "dev_loss": facts["dev_loss"],
+    }
+
+
+def _promotion_facts(path: Path) -> dict[str, Any]:
+    promotion = Promotion.model_validate_json(path.read_bytes())
+    return {"promoted": promotion.promoted, "reason": promotion.reason}
+
+
+def _result_facts(path: Path) -> dict[str, Any]:
+    results = read_results(path)
+    assert results is not None
+    means = {name: arm.measures[results.primary].mean for name in (BASE, PARENT, TRAINED) if (arm := results.arm(name))}
+    return {"measure": results.primary, **means, "verdict": results.verdict}

@@ -71,8 +71,18 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
     parent = run.round(origin).adapter if origin else None
     parent_digest = adapter_digest(parent) if parent else BASE
     if not kept_any(folder):
-        reason = "No candidate: nothing that the round sampled was worth keeping."
-        return _write_promotion(folder, _no_candidate(number, parent_digest, reason))
+        none = Promotion(
+            round=number,
+            candidate="",
+            parent=parent_digest,
+            split=SPLIT,
+            measure="",
+            base=None,
+            difference=Difference(n=0),
+            promoted=False,
+            reason="No candidate: nothing that the round sampled was worth keeping.",
+        )
+        return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
     found, path = read_promotion(folder), results_path(folder, config, SPLIT)
     if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
@@ -116,20 +126,6 @@ def _against_parent(config: Config, results: Results, has_parent: bool) -> Diffe
     resamples = config.evaluation.resamples
     comparison = compare(parent, candidate, questions, results.primary, resamples, config.seed)
     return comparison.measures.get(results.primary, Difference(n=0))
-
-
-def _no_candidate(number: int, parent: str, reason: str) -> Promotion:
-    return Promotion(
-        round=number,
-        candidate="",
-        parent=parent,
-        split=SPLIT,
-        measure="",
-        base=None,
-        difference=Difference(n=0),
-        promoted=False,
-        reason=reason,
-    )
 
 
 def _write_promotion(folder: RoundFolder, promotion: Promotion) -> Promotion:

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from inference.adapters import WEIGHTS, adapter_digest
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Digests, JsonlFiles
+from rounds.artefacts import Adapter, Digests, JsonlFiles
 from rounds.ledger import digests_of, latest_entries, reason_to_run, record_stage
 from rounds.records import StageId
 from rounds.stages import ExperimentRun, Stage, stages_of
@@ -64,8 +63,8 @@ def record_by_hand(config: Config, ids: Collection[StageId], number: int, adapte
     config's members are recorded in the members' own runs.
     """
     experiment = ExperimentRun(config, ())
-    digest = _adapter_digest(adapter)
     digests = Digests(experiment.run)
+    digest = Adapter(adapter).digest(digests) if adapter is not None else None
     try:
         planned = list(stages_of(experiment))
     except UserError:  # the config lacks what a later stage needs, such as questions or a judge: it has no whole run
@@ -79,7 +78,3 @@ def record_by_hand(config: Config, ids: Collection[StageId], number: int, adapte
     ]
     with record_when_done(experiment.run, stages, digests):
         yield
-
-
-def _adapter_digest(adapter: Path | None) -> str | None:
-    return adapter_digest(adapter) if adapter is not None and (adapter / WEIGHTS).exists() else None

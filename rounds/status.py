@@ -16,14 +16,13 @@ from rich.table import Table
 from evaluation.arms import evaluated_splits
 from ratchet.command import wide_console
 from ratchet.errors import UserError
-from ratchet.files import count_lines
+from ratchet.files import count_lines, read_log
 from ratchet.lease import holder_of
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 from rounds.artefacts import Arms, Digests, JsonlFiles
-from rounds.facts import SENTENCES
-from rounds.ledger import latest_entries, reason_to_run
+from rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from rounds.promotion import last_promoted, read_promotions
 from rounds.records import Entry
 from rounds.stages import ExperimentRun, Stage, stages_of
@@ -43,7 +42,8 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
     console = wide_console(WIDTH, out)
     table, resume = status_table(experiment)
     print_table(table, out, wraps=True)
-    for line in (*_promotion_lines(experiment), _current_holder(experiment) or resume):
+    holder = holder_of(experiment.run.path / LEASE)
+    for line in (*_promotion_lines(experiment), f"Running now: {holder}" if holder else resume):
         console.print(escape(line), soft_wrap=True)
 
 
@@ -73,13 +73,11 @@ def status_table(experiment: ExperimentRun) -> tuple[Table, str]:
 def summarize_entry(entry: Entry) -> str:
     """The facts of a finished stage, in a line."""
     shown = ", ".join(
-        f"{name.replace('_', ' ')} {_short(value)}" for name, value in entry.facts.items() if _is_short(name, value)
+        f"{name.replace('_', ' ')} {_short(value)}"
+        for name, value in entry.facts.items()
+        if name not in SENTENCES and isinstance(value, bool | int | float | str)
     )
     return f"{shown} ({duration(entry.seconds)})" if shown else duration(entry.seconds)
-
-
-def _is_short(name: str, value: object) -> bool:
-    return name not in SENTENCES and isinstance(value, bool | int | float | str)
 
 
 def _short(value: object) -> str:
@@ -107,19 +105,10 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
 
 def _training(folder: RoundFolder) -> str:
     """The last step in the log, and how many there are where a checkpoint says so."""
-    try:
-        lines = (folder.training / "log.jsonl").read_text().splitlines(keepends=True)
-    except OSError:
-        return ""
-    steps = [json.loads(line)["step"] for line in lines if line.endswith("\n")]
+    steps = [line["step"] for line in read_log(folder.training / "log.jsonl")]
     states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
     total = f" of {json.loads(states[-1].read_bytes())['max_steps']}" if states else ""
     return f"step {steps[-1]}{total}" if steps else ""
-
-
-def _current_holder(experiment: ExperimentRun) -> str:
-    holder = holder_of(experiment.run.path / LEASE)
-    return f"Running now: {holder}" if holder else ""
 
 
 def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.core.system import RunContext
-from questions.check import check_questions
 from questions.leakage import check_leakage
 from questions.load import load_questions
-from ratchet.command import config_of, config_parser, part_of_work, recorded_stages, run_command
+from ratchet.command import add_round_argument, config_of, config_parser, part_of_work, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.records import content_key
 from ratchet.runfolder import open_run
+from rewards.check import check_questions
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
@@ -74,7 +74,7 @@ def sample_round(
 def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
     """Sample the training questions of a round, and print how the trajectories ended."""
     parser = config_parser(prog, "Sample the training questions of a round.")
-    parser.add_argument("--round", type=int, default=1, help="the round's number (default 1)")
+    add_round_argument(parser, "the round's number")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
     parser.add_argument(
         "--part", type=part_of_work, metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -139,15 +139,22 @@ async def run_pool(
     concurrency: int,
     progress: Progress,
     resources: Resources | None = None,
+    sequential: bool = False,
 ) -> Counter[str]:
-    """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted."""
+    """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
+
+    `sequential`: those of one pass one after the other, as `memory.sequential` says.
+    """
     counts: Counter[str] = Counter()
     failed_in_row = 0
-    queue = iter(tasks)
+    chains: dict[str, list[Task]] = {}
+    for task in tasks:
+        chains.setdefault(task.context.scope if sequential else task.job.key, []).append(task)
+    queue = iter(chains.values())
 
     async def worker() -> None:
         nonlocal failed_in_row
-        for task in queue:
+        for task in (task for chain in queue for task in chain):
             job = task.job
             trajectory = await run_episode(
                 job.question,
@@ -173,7 +180,7 @@ async def run_pool(
 
     first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
     try:
-        await gather_or_cancel([worker() for _ in range(min(concurrency, len(tasks)))])
+        await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
     finally:
         first_look.cancel()
     return counts
@@ -200,6 +207,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         resources = open_resources(config, retriever)
         stack.callback(lambda: runner.run(resources.close()))
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
+        sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
         missing: list[tuple[tuple[int, int], Task]] = []
         for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
@@ -224,6 +232,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                 )
             )
             part, parts = one_pass.part
+            if sequential:
+                _check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
             jobs = [job for n, job in enumerate(jobs) if n // one_pass.samples % parts == part]
             jobs = jobs if one_pass.first is None else jobs[: one_pass.first * one_pass.samples]
             planned.append(jobs)
@@ -245,8 +255,25 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             concurrency = config.sampling.concurrency
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources))
+            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential))
     return [[job.key for job in jobs] for jobs in planned]
+
+
+def _check_sequence(
+    one_pass: Pass, jobs: Sequence[Job], done: Collection[str], resources: Resources, scope: str
+) -> None:
+    """Raises UserError where the claims of a pass cannot each find just what the earlier ones left."""
+    if one_pass.part[1] > 1:
+        raise UserError("memory.sequential: parts run side by side; sample without --part, or set it to false")
+    assert resources.memory is not None, "a run always has a memory"
+    expected = {job.question.id for job in jobs if job.key in done}
+    # The evidence of a trajectory is there before the trajectory is.
+    following = next((job.question.id for job in jobs if job.key not in done), None)
+    if resources.memory.questions(scope) - expected - {following}:
+        raise UserError(
+            f"memory.sequential: {resources.memory.files.folder} already holds evidence of this experiment that is not "
+            "of the trajectories on disk; delete the folder, or name another one as memory.path"
+        )
 
 
 def _sizes(store: TrajectoryStore) -> dict[str, int]:

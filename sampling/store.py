@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
-from ratchet.files import Segment, count_lines, read_record, read_segments, write_atomic
+from ratchet.files import Segment, count_lines, read_record, read_segments, write_record
 from ratchet.plugins import short_name
 from ratchet.records import Record, Trajectory
 
@@ -68,7 +68,7 @@ class TrajectoryStore:
     def plan(self, manifest: Manifest) -> None:
         """Say what belongs here, before any of it is sampled."""
         if not self.manifest_path.exists() or self.manifest() != manifest:
-            write_atomic(self.manifest_path, manifest.model_dump_json(indent=1) + "\n")
+            write_record(self.manifest_path, manifest)
 
     def keys(self) -> Sequence[str]:
         """The planned keys in their order; none before a pass was planned. Raises UserError."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.core.system import models_of
 from questions.leakage import check_leakage, split_configs
 from questions.load import load_split
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import config_of, config_parser, positive_integer, run_command
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
 from ratchet.runfolder import check_same
@@ -52,7 +52,7 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
         type=Path,
         help="the site file, such as slurm/site.example.yaml (default: the file that RATCHET_SITE names)",
     )
-    parser.add_argument("--round", type=int, help="the round's number (default 1)")
+    parser.add_argument("--round", type=positive_integer, metavar="N", help="the round's number (default 1)")
     parser.add_argument(
         "--tasks", type=int, help="index, sample, sweep: the number of jobs that share the work, as an array"
     )
@@ -102,7 +102,7 @@ def _check_config(config: Config) -> list[str]:
 
 def _check_model(key: str, model: ModelConfig) -> None:
     """Check that a path exists. A name such as org/model may be on the hub and is not checked."""
-    paths = {"path": model.path if model.engine != "openai" else "", "script": model.script or ""}
+    paths = {"path": model.path if model.engine not in ("openai", "chat-api") else "", "script": model.script or ""}
     for name, path in paths.items():
         if path.startswith(("/", "./", "../")) and not Path(path).exists():
             raise UserError(f"{key}.{name}: {path} does not exist")

@@ -38,9 +38,18 @@ from statistics import median
 from typing import Any
 
 from inference.footprint import DTYPE_BYTES, Footprint, footprint
+from inference.serving.memory import (
+    ACTIVATION_BYTES,
+    CUDA_CONTEXT_BYTES,
+    CUDA_GRAPH_BYTES,
+    SPARE_FRACTION,
+    estimate_memory,
+)
+from inference.serving.specs import ServerSpec
 from ratchet.command import config_of, config_parser, positive_integer, positive_number
 from ratchet.config import Config, SplitConfig, is_missing
 from ratchet.errors import UserError
+from ratchet.files import read_log
 from ratchet.runfolder import RunFolder
 from rewards.reward import judged
 from sampling.store import TrajectoryStore
@@ -175,10 +184,8 @@ def run_statistics(config: Config) -> RunStatistics | None:
 def training_speed(config: Config) -> float | None:
     """The median tokens a second of the steps of the latest training; None without one."""
     for folder in reversed(RunFolder(config.folder).rounds()):
-        log = folder.training / "log.jsonl"
-        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-        speeds = [s for line in lines if line.endswith("\n") and (s := json.loads(line).get("tokens_per_second"))]
-        if speeds:
+        lines = read_log(folder.training / "log.jsonl")
+        if speeds := [speed for line in lines if (speed := line.get("tokens_per_second"))]:
             return median(speeds)
     return None
 
@@ -186,45 +193,37 @@ def training_speed(config: Config) -> float | None:
 def main(arguments: Sequence[str], prog: str = "python -m slurm scale") -> None:
     """Print the table."""
     parser = config_parser(prog, "Print what each step needs and where it stops fitting, with the arithmetic.")
-    parser.add_argument(
-        "--gpu-gb", type=positive_number, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)"
-    )
-    parser.add_argument("--gpus", type=positive_integer, default=1, help="GPUs of a node (default: 1)")
-    parser.add_argument("--memory-gb", type=positive_number, help="main memory of a node in 10^9 bytes")
-    parser.add_argument(
-        "--questions", type=positive_integer, help="questions to sample (default: those of questions.train)"
-    )
-    parser.add_argument(
-        "--documents", type=positive_integer, help="documents of the corpus (default: those of the built index)"
-    )
-    parser.add_argument(
-        "--tokens-per-second", type=positive_number, help="new tokens that the agents' servers give together"
-    )
+    add = parser.add_argument
+    add("--gpu-gb", type=positive_number, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)")
+    add("--gpus", type=positive_integer, default=1, help="GPUs of a node (default: 1)")
+    add("--memory-gb", type=positive_number, help="main memory of a node in 10^9 bytes")
+    add("--questions", type=positive_integer, help="questions to sample (default: those of questions.train)")
+    add("--documents", type=positive_integer, help="documents of the corpus (default: those of the built index)")
+    add("--tokens-per-second", type=positive_number, help="new tokens that the agents' servers give together")
     options = parser.parse_args(arguments)
     config = config_of(options)
     node = Node(options.gpu_gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
     questions = options.questions or _split_size(config, config.questions.train)
     evaluated = _split_size(config, getattr(config.questions, config.evaluation.split))
     statistics, rate, arms = run_statistics(config), options.tokens_per_second, 2 + len(config.evaluation.baselines)
+    samples, of_arm = config.sampling.samples, config.evaluation.samples
     rows = [
         _index_row(config, node, options.documents),
         *(_serving_row(config, name, node) for name in config.models),
-        _hours_row(
-            "sample", questions, config.sampling.samples, f"{config.sampling.samples} samples", statistics, rate
-        ),
+        _hours_row("sample", questions, samples, f"{samples} samples", statistics, rate),
         *_judging_rows(config, questions),
         _training_row(config, node),
         _hours_row(
             "evaluate",
             evaluated,
-            config.evaluation.samples * arms,
-            f"{config.evaluation.samples} samples x {arms} arms (base, trained, {arms - 2} baselines)",
+            of_arm * arms,
+            f"{of_arm} samples x {arms} arms (base, trained, {arms - 2} baselines)",
             statistics,
             rate,
             f"the same for a question of each of the {len(config.evaluation.benchmarks)} benchmarks; in a sweep, for "
             "every checkpoint",
         ),
-        _disk_row(questions, config.sampling.samples, statistics),
+        _disk_row(questions, samples, statistics),
     ]
     print(_render(rows, node, config.run))
 
@@ -250,18 +249,8 @@ def _index_row(config: Config, node: Node, documents: int | None) -> TableRow:
 
 
 def _serving_row(config: Config, name: str, node: Node) -> TableRow:
-
-    from inference.serving.memory import (
-        ACTIVATION_BYTES,
-        CUDA_CONTEXT_BYTES,
-        CUDA_GRAPH_BYTES,
-        SPARE_FRACTION,
-        estimate_memory,
-    )
-    from inference.serving.specs import ServerSpec
-
     model = config.models[name]
-    if model.engine in ("openai", "scripted"):
+    if model.engine in ("openai", "chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
     spec = ServerSpec((name,), model, config.serve_config(name), model.concurrency)
     size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel
@@ -336,14 +325,10 @@ def _hours_row(
     times = f"T / {given_rate or 'R'} / 3600, T new tokens each; T: sample a few questions, run this again"
     if statistics is not None:
         rate = given_rate or statistics.tokens_per_second
-        source = (
-            "as given"
-            if given_rate
-            else f"as in this run, if always {statistics.max_concurrent} trajectories were in flight"
-        )
+        here = f"as in this run, if always {statistics.max_concurrent} trajectories were in flight"
         times = (
             f"{statistics.tokens_each:,.0f} new tokens ({statistics.calls_each:.1f} calls) each, as in this run / "
-            f"{rate:,.0f} a second ({source}) / 3600"
+            f"{rate:,.0f} a second ({'as given' if given_rate else here}) / 3600"
         )
         if not math.isnan(total):
             limit = f"{total * statistics.tokens_each / rate / 3600:,.3g} hours"

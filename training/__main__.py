@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from inference.chat import load_tokenizer
-from ratchet.command import config_of, config_parser, run_command
+from ratchet.command import add_round_argument, config_of, config_parser, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
@@ -48,7 +48,7 @@ def rows(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
-    parser.add_argument("--round", type=int, default=1, help="the round (default 1)")
+    add_round_argument(parser, "the round")
     return parser
 
 

@@ -13,7 +13,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ratchet.errors import UserError
-from ratchet.files import Segment, write_atomic
+from ratchet.files import Segment, read_log, write_atomic
 from ratchet.progress import Progress
 from training.checkpoints import BestAdapter, seal
 from training.processes import adapter_weights
@@ -21,13 +21,6 @@ from training.processes import adapter_weights
 SAVE_SECONDS = 600.0
 """The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be
 hours apart."""
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of log.jsonl; a torn last one is skipped."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 class TrainingCallback(TrainerCallback):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, StrictUndefined
 
 from agents.core.dialogues import RunContext
 from agents.core.system import load_system, run_episode
@@ -22,6 +23,7 @@ from ratchet.config import Config, ModelConfig, load_members
 from ratchet.records import Passage, Question
 
 FACTS = "training.json"
+TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 """Where the evaluation writes its results (`evaluation/card.py`)."""
 UNKNOWN = "unknown"
@@ -104,137 +106,26 @@ class _OnePassage:
         return [self.search(query, k, offset) for query in queries]
 
 
-def _describe_base(facts: dict[str, Any]) -> str:
-    base, revision = facts["base"], facts["revision"]
-    note = f", {base['note'].partition(':')[0]}" if base["note"] else ""
-    return f"`{base['name']}`{note}{f' at revision {revision}' if revision else ''}"
-
-
-def _prompt_section(prompt: Mapping[str, str]) -> str:
-    if not prompt:
-        return ""
-    fence = "`" * (max((len(run) for run in re.findall("`+", prompt["text"])), default=0) + 3)
-    return f"""
-The first prompt of the role `{prompt["role"]}`, for an invented question:
-
-{fence}text
-{prompt["text"]}
-{fence}
-"""
-
-
-def _table_rows(found: Mapping[str, str]) -> str:
-    return "\n".join(f"| {name} | {value} |" for name, value in found.items())
-
-
-def _describe_start(facts: dict[str, Any]) -> str:
-    """What the training started from."""
-    start = facts["made_of"].get("starting adapter")
-    return f"the adapter that it started from (digest {start})" if start else "the base model"
-
-
 def model_card(facts: dict[str, Any]) -> str:
     """A card for people and for the Hub: what the adapter is, what made it, what it is not."""
-    front = yaml.safe_dump(
-        {
-            "base_model": facts["base"]["name"],
-            "license": facts["base"]["licence"],
-            "library_name": "peft",
-            "pipeline_tag": "text-generation",
-            "tags": ["lora", "self-training", "retrieval-augmented-generation", "ratchet"],
-        },
-        sort_keys=False,
+    front = {
+        "base_model": facts["base"]["name"],
+        "license": facts["base"]["licence"],
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "tags": ["lora", "self-training", "retrieval-augmented-generation", "ratchet"],
+    }
+    start = facts["made_of"].get("starting adapter")
+    ticks = max((len(run) for run in re.findall("`+", facts["prompt"].get("text", ""))), default=0)
+    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
+        TEMPLATE.read_text(encoding="utf-8")
     )
-    training, rows, base = facts["training"], facts["rows"], facts["base"]
-    revision = f', revision="{facts["revision"]}"' if facts["revision"] else ""
-    lora = training["lora"]
-    dev = facts["dev_loss"]
-    if dev is None:
-        chosen = f"The adapter is the one after the last step ({facts['step']}): no rows were held out."
-    else:
-        chosen = (
-            f"The adapter is the one after step {facts['step']} of {facts['steps']}, with the lowest loss on "
-            f"{rows['dev']} held-out rows: {dev:.4f}, where {_describe_start(facts)} has "
-            f"{facts['dev_loss_before']:.4f}."
-        )
-    roles = "\n".join(f"| {role} | {count} |" for role, count in sorted(rows["roles"].items()))
-    skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(rows["left_out"].items())) or "none"
-    retokenised = (
-        f"\n{rows['retokenised']} rows were re-tokenised from text, so their ids may differ from those sampled.\n"
-        if rows["retokenised"]
-        else ""
+    return template.render(
+        facts,
+        front=yaml.safe_dump(front, sort_keys=False),
+        fence="`" * (ticks + 3),
+        start=f"the adapter that it started from (digest {start})" if start else "the base model",
+        results=f"{RESULTS_BEGIN}\n{RESULTS_END}",
+        facts_file=FACTS,
+        questions_file=TRAINING_QUESTIONS,
     )
-    return f"""---
-{front}---
-
-# {facts["run"]}: LoRA adapter for {", ".join(f"`{name}`" for name in facts["systems"])}
-
-One LoRA adapter for all trainable roles of a multi-agent system, trained by Ratchet on the
-system's own best trajectories: sampled, rewarded, and the best ones kept. The loss is on tokens that the model itself
-sampled in parsed actions, and on nothing else.
-
-Base model: {_describe_base(facts)}
-
-## Use
-
-```python
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-base = "{base["name"]}"{f"  # {base['note']}" if base["note"] else ""}
-tokenizer = AutoTokenizer.from_pretrained(base{revision})
-model = AutoModelForCausalLM.from_pretrained(base{revision})
-model = PeftModel.from_pretrained(model, "path/to/this/folder")
-```
-{_prompt_section(facts["prompt"])}
-{RESULTS_BEGIN}
-{RESULTS_END}
-
-## Data
-
-{rows["train"]} rows of {rows["tokens"]} tokens, {rows["loss_tokens"]} of them learnt; {rows["dev"]} rows held out.
-Conversations of trainable roles that gave no row: {skipped}.
-{retokenised}
-| role | rows |
-|---|---|
-{roles}
-
-## Training
-
-| | |
-|---|---|
-| LoRA | r={lora["r"]}, alpha={lora["alpha"]}, dropout={lora["dropout"]}, on {lora["targets"]} |
-| optimiser | {training["optimizer"]}, weight decay {training["weight_decay"]} |
-| learning rate | {training["learning_rate"]} |
-| schedule | {facts["warmup_steps"]} steps of linear warm-up, then linear to 0 at step {facts["steps"]} |
-| batch | {facts["batch"]} rows; gradients clipped at {training["max_grad_norm"]} |
-| longest row | {training["max_length"]} tokens; longer ones are skipped, never cut |
-| backend | {training["backend"]} |
-| seed | {facts["made_of"]["seed"]} |
-| started from | {_describe_start(facts)} |
-
-{chosen}
-
-## How it was made
-
-Run `{facts["run"]}`, round {facts["round"]}; code {facts["code"] or "of an unknown version"}.
-Digests of rows and base model are in `{FACTS}` beside this card, and those of the training questions and their gold
-documents in `{TRAINING_QUESTIONS}`: evaluating the adapter on any of them is refused.
-
-## Limits
-
-It was taught the prompts and formats of this system and is of use inside it, with roles marked as trainable; other
-prompts see a model that was changed for no purpose of theirs. It repeats what its rewards preferred, their mistakes
-included, and what the base model could already do at times: self-training adds no knowledge. The
-limits of the base model hold for it too.
-
-## Licences
-
-| | licence |
-|---|---|
-| base model, which holds for the adapter too | {base["licence"]} |
-{_table_rows(facts["data_licences"])}
-
-"unknown": no licence is named where Ratchet looks (the base model's card, the benchmark's entry); look it up before you
-publish the adapter.
-"""

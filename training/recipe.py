@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from questions.leakage import check_leakage, training_question_digests
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_log, write_json
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
@@ -41,16 +41,27 @@ def stop_with_launcher() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def check_model_is_open(config: Config) -> None:
+    """Raises UserError where the model that is to be trained is a closed one."""
+    name = config.training.model
+    if config.models[name].engine == "chat-api":
+        raise UserError(
+            f"models.{name}: {config.models[name].path} is a closed model (engine: chat-api), which cannot be trained; "
+            "train an open model, or only evaluate: python -m evaluation --base-only"
+        )
+
+
 def train(config: Config, number: int, start: Path | None = None) -> None:
     """Train round `number`, from the adapter in folder `start` if there is one."""
     if config.training.backend == "unsloth":  # before anything imports transformers, which it patches
         from training.unsloth import import_unsloth
 
         import_unsloth()
-    from training.rows import read_kept
+    check_model_is_open(config)
+    from training.rows import check_token_ids, read_kept
 
     folder = RunFolder(config.folder).round(number)
-    read_kept(config, folder)  # says what is missing before torch is loaded
+    check_token_ids(read_kept(config, folder))  # says what is missing before torch is loaded
     # One process of several writes; it takes the lease before it looks for earlier work.
     is_writer = os.environ.get("RANK", "0") == "0"
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
@@ -153,7 +164,7 @@ def optimise(
     import torch
 
     from inference.chat import load_tokenizer
-    from training.callback import TrainingCallback, read_log
+    from training.callback import TrainingCallback
     from training.checkpoints import BestAdapter, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter
     from training.processes import explain_lost_processes

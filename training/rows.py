@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,15 +47,14 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class SkippedConversation:
+class SkippedConversation(NamedTuple):
     """A conversation of a trainable role that became no row."""
 
     trajectory: str
     conversation: int
     role: str
     tokens: int
-    reason: Literal["too long", "no parsed action"]
+    reason: str
 
 
 def build_rows(
@@ -64,7 +63,8 @@ def build_rows(
     """Rows of the kept trajectories in the order of `kept`, then of conversations; and the skipped conversations.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
-    record that is not a failure, which is the one that was scored. Raises UserError when one of `kept` is missing.
+    record that is not a failure, which is the one that was scored. Raises UserError when one of `kept` is missing or
+    was recorded as text.
     """
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
@@ -73,29 +73,36 @@ def build_rows(
     for key in dict.fromkeys(kept):
         if key not in stored:
             raise UserError(missing_message(key))
+        _check_token_ids(stored[key])
         for number, conversation in enumerate(stored[key].conversations):
             if not conversation.trainable:
                 continue
             mask = loss_mask(conversation)
-            reason: Literal["too long", "no parsed action"] | None = None
-            if not any(mask):
-                reason = "no parsed action"
-            elif len(mask) > max_length:
-                reason = "too long"
-            if reason:
+            if not any(mask) or len(mask) > max_length:
+                reason = "too long" if any(mask) else "no parsed action"
                 skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
                 continue
-            rows.append(
-                TokenRow(
-                    trajectory=key,
-                    conversation=number,
-                    role=conversation.role,
-                    ids=conversation.ids,
-                    loss_mask=mask,
-                    retokenised=conversation.retokenised,
-                )
-            )
+            row = conversation.model_dump(include={"role", "ids", "retokenised"})
+            rows.append(TokenRow(trajectory=key, conversation=number, loss_mask=mask, **row))
     return rows, skipped
+
+
+def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
+    """Raises UserError where the first of the kept trajectories of an experiment cannot be trained on. All of them are
+    checked as they become rows; this needs no more than a look, and no torch."""
+    for one in kept:
+        for trajectory in TrajectoryStore(one.folder.trajectories).read(one.selection.kept):
+            _check_token_ids(trajectory)
+            break
+
+
+def _check_token_ids(trajectory: Trajectory) -> None:
+    for conversation in trajectory.conversations:
+        if conversation.trainable and conversation.text:
+            raise UserError(
+                f"trajectory {trajectory.key} cannot be trained on: its role {conversation.role} was played by the "
+                f"closed model {conversation.model!r} (engine: chat-api), whose token ids are not known"
+            )
 
 
 def missing_message(key: str) -> str:

@@ -246,6 +246,11 @@ class Dialogues:
             return dialogue.draft(completion, drafts[0].kept)
 
         role = role or dialogue.role
+        if dialogue.chat.is_text:
+            raise UserError(
+                f"system {self.config.name}: {role} continues an answer that has started, token by token, and models."
+                f"{dialogue.model} is reached as text (engine: chat-api); play this role with an open model"
+            )
         act = await self._act(
             dialogue, role, text, _free, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
         )
@@ -295,7 +300,7 @@ class Dialogues:
         dialogue.user(text)
         dialogue.continue_assistant(prefix)
         max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
-        room = engine.max_context - len(dialogue.ids)
+        room = engine.max_context - dialogue.tokens
         if room < min(MIN_ROOM, max_tokens):
             self._full.add(number)
             raise self._no_room(role, dialogue)
@@ -315,7 +320,7 @@ class Dialogues:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
         completion = await engine.generate(dialogue.ids, params, adapter, messages)
         if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
-            raise EngineError(f"{role}: no end after {len(completion.ids)} tokens in the time one request may take")
+            raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
         if logprobs and len(completion.logprobs or ()) != len(completion.ids):
             raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
         value, error = _read(completion, reader, must_end=place is None)
@@ -335,7 +340,7 @@ class Dialogues:
                 finish_reason=completion.finish_reason,
                 prompt_tokens=completion.prompt_tokens,
                 cached_tokens=completion.cached_tokens,
-                new_tokens=len(completion.ids),
+                new_tokens=completion.new_tokens,
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),
@@ -386,7 +391,7 @@ def _read(completion: Completion, reader: Callable[[str], Any], must_end: bool) 
     `must_end`: an answer that was cut off is wrong even where it happens to parse.
     """
     if must_end and completion.finish_reason != "stop":
-        return None, f"cut off ({completion.finish_reason}) after {len(completion.ids)} tokens"
+        return None, f"cut off ({completion.finish_reason}) after {completion.new_tokens} tokens"
     try:
         return reader(completion.text), ""
     except Malformed as error:

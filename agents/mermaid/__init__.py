@@ -13,6 +13,8 @@ The paper's ablations and open questions, as settings
 - `memory: off` and `decomposer: false`. Without the Decomposer the Executor gets the claim alone, and the memory's keys
   are the names in the claim: its runs of words that begin with a capital (`decompose.names_in`). A claim without names
   neither recalls nor remembers.
+- `memory_keys: facts` keeps and recalls evidence under the triplets and the keywords as well: the paper names them too
+  as indices of the memory, beside the entities that its method stores by.
 - `memory: meaning` recalls by what evidence is about and not by its entity's name alone; `string` is the paper's.
 - `repeats: refuse`: a call that was made already is not made again: the Executor is told so, and has lost the step.
 - `look_first: true`: with nothing recalled, the first step is a tool call. The paper saw models rely on what they know
@@ -40,7 +42,7 @@ from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
-from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, facts_text, names_in
+from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text, names_in
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
 from retrieval.sources.source import ToolResult
@@ -87,6 +89,8 @@ class Settings(Section):
     steps: int = Field(5, gt=0)
     """Of the Executor, its verdict included."""
     memory: Literal["string", "meaning", "off"] = "string"
+    memory_keys: Literal["entities", "facts"] = "entities"
+    """What evidence is kept and recalled under: the subjects and objects; or these, the triplets and the keywords."""
     decomposer: bool = True
     repeats: Literal["allow", "refuse"] = "allow"
     look_first: bool = False
@@ -124,7 +128,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.decomposer:
         decomposer = tools.dialogue("decomposer", tools.prompt("decomposer.system"))
         parts = await tools.ask(decomposer, tools.prompt("decomposer.user"), Decomposition)
-        facts, entities = facts_text(parts), entities_of(parts)
+        facts = facts_text(parts)
+        entities = fact_keys(parts) if settings.memory_keys == "facts" else entities_of(parts)
     remembers = settings.memory != "off" and bool(entities)
     evidence, turns = Evidence(), list[Turn]()
     if remembers:

@@ -47,6 +47,12 @@ def entities_of(parts: Decomposition) -> list[str]:
     return distinct(name for triplet in parts.triplets for name in (triplet.subject, triplet.object))
 
 
+def fact_keys(parts: Decomposition) -> list[str]:
+    """The subjects and objects, the triplets as one phrase each, and the keywords, each once."""
+    triplets = [f"{one.subject} {one.relation} {one.object}" for one in parts.triplets]
+    return distinct([*entities_of(parts), *triplets, *parts.keywords])
+
+
 def facts_text(parts: Decomposition) -> str:
     """One triplet a line, then the keywords."""
     lines = []

@@ -97,6 +97,7 @@ MEASURES = (
     *_in_both_forms("unattributed", "Unattributed claims", "judge", "lower"),
     *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness", "judge"),
     *_in_both_forms("answer_relevance", "RAGAS relevance", "judge"),
+    *_in_both_forms("reference_similarity", "Reference similarity", "rule"),
     *_in_both_forms("nugget_containment", "Nugget containment", "rule"),
     *_in_both_forms("lexical_support", "Lexical support", "rule"),
     *_in_both_forms("unattributed_rule", "Unattributed sentences", "rule", "lower"),
@@ -108,6 +109,7 @@ MEASURES = (
     Measure("gold_recall_returned", "Gold documents returned", "retrieval", "higher"),
     Measure("passages", "Passages retrieved", "retrieval", "", 1),
     Measure("parse_rate", "Actions that parsed", "ending", "higher"),
+    Measure("answered", "Finished with an answer", "ending", "higher"),
     Measure("finished", "Finished", "ending", "higher"),
     Measure("unparsed", "Unparsed", "ending", "lower"),
     Measure("out_of_budget", "Out of budget", "ending", "lower"),
@@ -200,6 +202,7 @@ def measure(
     values["answer_words"] = float(len(trajectory.answer.split())) if has_answer(trajectory) else None
     # Free text parses unless it was cut off.
     values["parse_rate"] = sum(call.parse != "malformed" for call in calls) / len(calls) if calls else None
+    values["answered"] = float(is_answered(trajectory))
     values |= {status: float(trajectory.status == status) for status in get_args(Status)}
     values |= {
         "calls": float(len(calls)),
@@ -212,6 +215,11 @@ def measure(
         "seconds": trajectory.seconds,
     }
     return values
+
+
+def is_answered(trajectory: Trajectory) -> bool:
+    """Whether the trajectory finished, with an answer: what a strict measure does not count as the worst."""
+    return trajectory.status == "finished" and has_answer(trajectory)
 
 
 def harmonic_mean(recall: float | None, precision: float | None) -> float | None:

@@ -12,7 +12,7 @@ from evaluation.measures.measures import BY_NAME
 from evaluation.sweep.cells import Sweep, SweepQuestionSet
 from evaluation.sweep.records import Choice, TestEvaluation, TestRecord
 from ratchet.errors import UserError
-from ratchet.files import read_record, write_atomic
+from ratchet.files import read_record, write_record
 
 Columns = Mapping[str, Sequence[Sequence[float]]]
 """By checkpoint, in the sweep's order: for each dev set the values of its questions, the same for every checkpoint."""
@@ -124,4 +124,4 @@ def record_evaluations(sweep: Sweep, choices: Sequence[Choice], again: bool) -> 
             )
     if new:
         record = TestRecord(looks=(*record.looks, *new))
-        write_atomic(_path(sweep.folder), record.model_dump_json(indent=1) + "\n")
+        write_record(_path(sweep.folder), record)

@@ -11,11 +11,10 @@ from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
 from evaluation.sweep.merge import choices_of, merge, tested_cells
 from evaluation.sweep.page import render
-from evaluation.sweep.records import SweepResults
 from evaluation.sweep.table import print_sweep, to_csv
 from ratchet.command import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from ratchet.errors import UserError
-from ratchet.files import write_atomic
+from ratchet.files import write_atomic, write_record
 from ratchet.runfolder import open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 
@@ -151,16 +150,12 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
 def _finish(plan: Sweep, quiet: bool = False) -> None:
     """Merge, write, print; exit status 1 where cells are missing."""
     results = merge(plan)
-    _write_sweep(plan, results)
+    write_record(plan.folder / "sweep.json", results)
+    write_atomic(plan.folder / "sweep.csv", to_csv(results))
+    write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))
     if quiet:
         return
     print_sweep(results)
     print("written to " + ", ".join(str(plan.folder / f"sweep.{kind}") for kind in ("json", "csv", "html")))
     if results.missing:
         sys.exit(1)
-
-
-def _write_sweep(plan: Sweep, results: SweepResults) -> None:
-    write_atomic(plan.folder / "sweep.json", results.model_dump_json(indent=1) + "\n")
-    write_atomic(plan.folder / "sweep.csv", to_csv(results))
-    write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))

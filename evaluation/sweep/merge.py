@@ -93,11 +93,10 @@ def merge(sweep: Sweep) -> SweepResults:
 def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
     """The choices on dev, and for each system without one the reason."""
     known: dict[str, dict[str, float]] = {}
-    weights = {str(name): weight for name, weight in sweep.config.rewards.weights.items()}
+    names, weights = sweep.config.evaluation.scores, sweep.config.rewards.weights
     for cell in sweep.cells():
         status = sweep.status(cell)
         if status.state == "done":
-            names = sweep.config.evaluation.scores
             values, _ = values_by_question(cell.asked.questions, status.trajectories, status.scores, names, weights)
             known[cell.name] = _values(values, cell.asked.measure)
     return _choices(sweep, known)
@@ -128,7 +127,7 @@ def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
         status.trajectories,
         status.scores,
         evaluation.scores,
-        {str(name): weight for name, weight in sweep.config.rewards.weights.items()},
+        sweep.config.rewards.weights,
         evaluation.resamples,
         sweep.config.seed,
     )
@@ -159,6 +158,7 @@ def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[
 def _compared(sweep: Sweep, record: TestRecord, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
     """The stage's cells, each against its base, with Holm's correction over all of the stage's differences."""
     results = []
+    resampling = (sweep.config.evaluation.resamples, sweep.config.seed)
     for merged in found.values():
         cell = merged.cell
         if cell.asked.stage != stage:
@@ -167,15 +167,8 @@ def _compared(sweep: Sweep, record: TestRecord, found: dict[str, _Merged], stage
         looks = evaluations_of(record, cell.asked, cell.system_name) if stage == "test" else []
         difference: Difference | None = None
         if base is not None and base is not merged:
-            config = sweep.config
-            difference = measure_difference(
-                base.arm,
-                merged.arm,
-                cell.asked.measure,
-                [question.id for question in cell.asked.questions],
-                config.evaluation.resamples,
-                config.seed,
-            )
+            ids = [question.id for question in cell.asked.questions]
+            difference = measure_difference(base.arm, merged.arm, cell.asked.measure, ids, *resampling)
         tested = any(look.policy == cell.checkpoint.policy for look in looks[-1:])
         results.append(
             CellResult(
@@ -308,23 +301,13 @@ def _curves(sweep: Sweep, found: dict[str, _Merged]) -> list[Curve]:
     for run in dict.fromkeys(one.run for one in sweep.checkpoints if one.run):
         for name in sweep.systems:
             for asked in sweep.sets_of(name, sweep.dev):
-                points = []
+                measure, points = asked.measure, list[Point]()
                 for one in sweep.checkpoints:
                     merged = found.get(sweep.cell(one.name, name, asked).name)
                     if (one.run == run or one.adapter is None) and merged is not None:
-                        estimate = merged.arm.measures[asked.measure]
-                        points.append(
-                            Point(
-                                checkpoint=one.name,
-                                round=one.round,
-                                step=one.step,
-                                place=one.place,
-                                estimate=estimate,
-                            )
-                        )
+                        at = {"round": one.round, "step": one.step, "place": one.place}
+                        points.append(Point(checkpoint=one.name, estimate=merged.arm.measures[measure], **at))
                 if len(points) > 1:
                     points.sort(key=lambda point: point.place)
-                    curves.append(
-                        Curve(run=run, system=name, split=asked.name, measure=asked.measure, points=tuple(points))
-                    )
+                    curves.append(Curve(run=run, system=name, split=asked.name, measure=measure, points=tuple(points)))
     return curves

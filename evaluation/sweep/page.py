@@ -42,9 +42,6 @@ def render(results: SweepResults) -> str:
     return environment.get_template("sweep.html.j2").render(
         results=results,
         stages=stages,
-        averages=[
-            (one.stage, one.system, one.checkpoint, BY_NAME["f1"].digits, one.estimate) for one in results.averages
-        ],
         untrained=untrained_sentences(results),
         costs=list(COSTS.values()),
         priced=any(cell.price is not None for cell in results.cells),

@@ -7,7 +7,6 @@ import io
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import format_interval, format_mean, format_number, format_p
 from evaluation.sweep.records import CellResult, SweepResults
 from ratchet.command import wide_console
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 WIDTH = 150
 COSTS = {
@@ -141,13 +140,9 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
 
 
 def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[Row]]) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
-    table.caption, table.caption_justify = escape(caption(results, stage)), "left"
-    priced = any(row.price for found in rows.values() for row in found)
-    for name in ("system", "checkpoint"):
-        table.add_column(name, no_wrap=True)
-    for name in ("n", "mean", "difference", "p", *COSTS.values(), *(["price"] if priced else [])):
-        table.add_column(name, justify="right", no_wrap=True)
+    price = ["price"] if any(row.price for found in rows.values() for row in found) else []
+    numbers = ("n", "mean", "difference", "p", *COSTS.values(), *price)
+    table = new_table(title, ("system", "checkpoint"), numbers, escape(caption(results, stage)))
     for name, found in rows.items():
         table.add_section()
         table.add_row(f"[bold]{escape(heading(results, name))}[/bold]")
@@ -161,7 +156,7 @@ def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[R
                 f"[{colour}]{row.difference} {escape(row.difference_interval)}[/]",
                 row.p,
                 *row.costs,
-                *([row.price] if priced else []),
+                *([row.price] if price else []),
             )
     return table
 

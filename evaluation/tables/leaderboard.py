@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -36,7 +35,7 @@ from ratchet.command import wide_console
 from ratchet.errors import UserError
 from ratchet.files import read_record
 from ratchet.runfolder import RunFolder
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 WIDTH = 150
 COSTS = {"calls": "calls", "searches": "searches", "prompt_tokens": "tokens in", "new_tokens": "tokens out"}
@@ -204,12 +203,8 @@ def print_leaderboard(runs: Sequence[Path], out: TextIO | None = None) -> None:
 def _table(group: Sequence[Entry]) -> Table:
     first = group[0]
     title = f"{first.title}: {BY_NAME[first.measure].title}, {first.questions} questions, digest {first.digest[:8]}"
-    table = Table(title=escape(title), box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
-    table.caption, table.caption_justify = escape(CAPTION), "left"
-    for heading in ("run", "system", "checkpoint"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("n", "mean", "to the first", "its base", *COSTS.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("n", "mean", "to the first", "its base", *COSTS.values())
+    table = new_table(escape(title), ("run", "system", "checkpoint"), numbers, escape(CAPTION))
     for entry in group:
         found = entry.arm.measures[entry.measure]
         ids = list(first.arm.values)

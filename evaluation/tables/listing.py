@@ -76,16 +76,17 @@ def print_leaks(config: Config) -> None:
     for overlap in found:
         leaks = overlap.leaks
         counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))
-        table.add_row(overlap.second, overlap.first, str(overlap.count), *map(_count, counts))
+        table.add_row(
+            overlap.second,
+            overlap.first,
+            str(overlap.count),
+            *(f"[red]{count}[/]" if count else "0" for count in counts),
+        )
     console = wide_console(WIDTH)
     print_table(table)
     for overlap in found:
         for line in overlap.shown(overlap.leaks.questions):
             console.print(line, markup=False)
-
-
-def _count(number: int) -> str:
-    return f"[red]{number}[/]" if number else "0"
 
 
 def _config(one: Benchmark, split: str) -> SplitConfig:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from evaluation.arms import results_path, splits_of
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference, holm
-from evaluation.results import TRAINED, Results, format_difference, read_results
+from evaluation.results import TRAINED, Results, format_difference, format_number, read_results
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 CAPTION = """\
 mean over questions; difference with its 95% bootstrap interval, paired by question; p: paired sign-flip test, Holm's \
@@ -30,12 +29,8 @@ def _members_table(config: Config, number: int) -> Table:
     found = [(name, results) for name in config.members for results in _results(config, name, number)]
     differences = [_difference(results) for _, results in found]
     adjusted = iter(holm([d.p for d in differences if d.p is not None]))
-    table = Table(title=f"One adapter, {len(config.members)} systems", box=SIMPLE_HEAD, title_justify="left")
-    table.caption, table.caption_justify = CAPTION, "left"
-    for heading in ("member", "system", "questions", "measure"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("n", "base", "adapter", "difference", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    texts, numbers = ("member", "system", "questions", "measure"), ("n", "base", "adapter", "difference", "p")
+    table = new_table(f"One adapter, {len(config.members)} systems", texts, numbers, CAPTION, (0, 1))
     for (name, results), gain in zip(found, differences, strict=True):
         p = next(adjusted) if gain.p is not None else None
         table.add_row(
@@ -44,8 +39,8 @@ def _members_table(config: Config, number: int) -> Table:
             escape(results.title),
             BY_NAME[results.primary].short,
             str(gain.n),
-            _mean(gain.before),
-            _mean(gain.after),
+            format_number(gain.before, 3),
+            format_number(gain.after, 3),
             format_difference(gain, results.primary),
             "-" if p is None else "<.001" if p < 0.001 else f"{p:.3f}",
         )
@@ -71,10 +66,6 @@ def _difference(results: Results) -> Difference:
     comparison = results.comparison(TRAINED)
     assert comparison is not None
     return comparison.measures.get(results.primary, Difference(n=0))
-
-
-def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def print_members(config: Config, number: int, out: TextIO | None = None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,8 +16,8 @@ from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import Difference, Estimate, holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, TRAINED, Arm, Results
-from ratchet.tables import print_table
+from evaluation.results import BASE, TRAINED, Arm, Results, format_mean
+from ratchet.tables import new_table, print_table
 
 COSTS = {
     "calls": "calls",
@@ -70,14 +69,10 @@ def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
     title = f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, in percent"
-    table = _table(title)
-    table.caption, table.caption_justify = LABELLED if _labelled(results) else CAPTION, "left"
-    for name in quality:
-        _column(table, _short(name))
-    beside = "macro-F1 - base" if _labelled(results) else "answer\nfound"
     costs = _costs([results])
-    for heading in (f"{_short(results.primary)} - base", "p", beside, *costs.values(), "finished", "parsed"):
-        _column(table, heading)
+    headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
+    headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
+    table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
     left = iter(adjusted)
     for arm in results.arms:
         found = _against_base(results, arm)
@@ -90,7 +85,7 @@ def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
             _signed(_against_base(results, arm, "macro_f1"))
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
-            *(_cost(arm.measures.get(name), name) for name in costs),
+            *(format_mean(arm.measures.get(name), name) for name in costs),
             percent(arm.measures.get("finished"), interval=False),
             percent(arm.measures.get("parse_rate"), interval=False),
         )
@@ -100,15 +95,10 @@ def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
 def average_table(suite: Sequence[Results], title: str = "All question sets") -> Table:
     """Every method on every question set, and their average."""
     quality = _quality(suite[0])
-    heading = " / ".join(map(_short, quality))
-    table = _table(f"{title}: {heading}, in percent")
-    for results in suite:
-        _column(table, escape(results.title))
-    for name in quality:
-        _column(table, f"average {_short(name)}")
     costs = _costs(suite)
-    for shown in (f"{_short(suite[0].primary)} - base", *costs.values()):
-        _column(table, shown)
+    headings = [*(escape(results.title) for results in suite), *(f"average {_short(name)}" for name in quality)]
+    headings += [f"{_short(suite[0].primary)} - base", *costs.values()]
+    table = new_table(f"{title}: {' / '.join(map(_short, quality))}, in percent", ["method"], headings)
     base = [results.arms[0] for results in suite]
     for name in [arm.name for arm in suite[0].arms]:
         arms = [found for results in suite if (found := results.arm(name)) is not None]
@@ -141,16 +131,6 @@ def _costs(suite: Sequence[Results]) -> dict[str, str]:
     if not any("recalled" in results.shown("cost") for results in suite):
         left_out.add("recalled")
     return {name: heading for name, heading in COSTS.items() if name not in left_out}
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
-    table.add_column("method", no_wrap=True)
-    return table
-
-
-def _column(table: Table, heading: str) -> None:
-    table.add_column(heading, justify="right", no_wrap=True)
 
 
 def label(arm: Arm) -> str:
@@ -193,10 +173,6 @@ def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate 
 
 def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate | None:
     return stratified_interval(groups, first.resamples, first.seed) if all(groups) else None
-
-
-def _cost(found: Estimate | None, name: str) -> str:
-    return "-" if found is None or found.mean is None else f"{found.mean:.{BY_NAME[name].digits}f}"
 
 
 def _mean_cost(arms: Sequence[Arm], name: str) -> str:

@@ -36,6 +36,11 @@ HOW_TO_START = (
     "--enable-prompt-tokens-details --structured-outputs-config.backend xgrammar"
 )
 
+NO_SUCH_SERVICE = "check the network, a proxy in between, and models.*.url"
+"""The advice for a service that others run."""
+OUT_OF_QUOTA = "insufficient_quota"
+"""The code of a 429 that no wait ends."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -83,6 +88,7 @@ class Connection:
         self.url = _base_url(model)
         self.patience: Callable[[], float] = lambda: model.timeout
         self._timeout = model.timeout
+        self._advice = NO_SUCH_SERVICE if model.engine == "chat-api" else HOW_TO_START
         self._key_name = model.api_key_env
         self._key = os.environ.get(model.api_key_env, "")
         self._backoff = backoff or Backoff()
@@ -136,7 +142,7 @@ class Connection:
                 raise EngineError(f"{self.url} gave no answer within {self._timeout:g} s (models.*.timeout)") from None
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 what = f"no server answers at {self.url} ({_reason(error)})"
-                problem: Exception = ServerLost(f"{what}; {HOW_TO_START}", what)
+                problem: Exception = ServerLost(f"{what}; {self._advice}", what)
             except httpx.TransportError as error:
                 problem = EngineError(f"{self.url}: the connection broke ({self._one_line(_reason(error))})")
             except BadResponse as error:
@@ -149,7 +155,7 @@ class Connection:
                 if answer.is_success:
                     return answer
                 problem = self._status_error(answer)
-                if answer.status not in transient:
+                if answer.status not in transient or isinstance(problem, UserError):
                     raise problem
                 asked = parse_retry_after(answer.headers.get("retry-after"))
             if away and self._has_answered:
@@ -206,6 +212,8 @@ class Connection:
                 f"{self.url} refuses access ({status}: {line}); the key is read from the environment variable "
                 f"{self._key_name}, {state}"
             )
+        if OUT_OF_QUOTA in codes:
+            return UserError(f"{self.url}: {line} (the account of the key in {self._key_name} has no credit left)")
         return StatusError(f"{self.url} answered {status}: {line}", status, codes, text)
 
     def _one_line(self, message: object) -> str:
@@ -245,9 +253,10 @@ def _keep_alive() -> list[tuple[int, int, int]]:
 def _base_url(model: ModelConfig) -> str:
     """The server's address without a slash at the end."""
     if not model.url:
+        local = f"http://127.0.0.1:8000/v1, and {HOW_TO_START}"
+        example = "https://api.openai.com/v1" if model.engine == "chat-api" else local
         raise UserError(
-            f"the model {model.path} has engine: {model.engine} but no url; set models.*.url, such as "
-            f"http://127.0.0.1:8000/v1, and {HOW_TO_START}"
+            f"the model {model.path} has engine: {model.engine} but no url; set models.*.url, such as {example}"
         )
     assert isinstance(model.url, str), "replicas have a connection each"
     try:

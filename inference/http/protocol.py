@@ -84,6 +84,8 @@ class TextMessage(BaseModel):
     """The message of a chat completion."""
 
     content: str | None = None
+    refusal: str | None = None
+    """Why a closed model does not answer, in place of `content`."""
 
 
 class TextChoice(BaseModel):

@@ -2,28 +2,39 @@
 
 A claim's label is that of its evidence; without evidence it is NOT ENOUGH INFO. Gold are the abstracts that decide it;
 cited ones that do not are none. The corpus is corpus.jsonl, beside the claims. The test's labels are kept secret.
+
+`train_two` and `dev_two` leave out the claims without evidence and have two labels to choose from, for systems whose
+verdict is binary, such as MERMAID (2026, arXiv 2601.22361).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from questions.benchmark import Document
+from questions.benchmark import Document, PlacedRow
 from questions.formats import Format, Row
-from questions.labels import SCIFACT, claim_fields
+from questions.labels import SCIFACT, SCIFACT_TWO, claim_fields
 
 TITLE = "SciFact"
 ABOUT = "claims that experts wrote, with abstracts; 809 / 300; 3 labels"
 LICENCE = "CC BY 4.0 (claims); ODC-By (abstracts)"
 SOURCE = "allenai/scifact"
 GOLD = "document ids of the corpus that `python -m questions evidence` makes: scifact: and the abstract's id"
-SPLITS = {
-    "train": ("claims_train.jsonl", "data/claims_train.jsonl"),
-    "dev": ("claims_dev.jsonl", "data/claims_dev.jsonl"),
-}
+TRAIN, DEV = (tuple(f"{folder}claims_{split}.jsonl" for folder in ("", "data/")) for split in ("train", "dev"))
+SPLITS = {"train": TRAIN, "dev": DEV, "train_two": TRAIN, "dev_two": DEV}
 DEFAULT_SPLIT = "dev"
 # No HUB: on the hub it is a script, and a row for each piece of evidence
 EVIDENCE = ("corpus.jsonl",)
+
+
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """All of them; of the release's, for two labels, those with evidence."""
+    for place, row in found:
+        if not split.endswith("_two") or "evidence" not in row:
+            yield place, row
+        elif row["evidence"]:
+            yield place, row | {"two": True}
 
 
 def _released(row: Row) -> Row:
@@ -32,7 +43,9 @@ def _released(row: Row) -> Row:
         raise ValueError(f"evidence with the labels {' and '.join(sorted(found))}: no label of a claim")
     return {
         "id": str(row["id"]),
-        **claim_fields(row["claim"], SCIFACT, found.pop() if found else "NOT ENOUGH INFO"),
+        **claim_fields(
+            row["claim"], SCIFACT_TWO if row.get("two") else SCIFACT, found.pop() if found else "NOT ENOUGH INFO"
+        ),
         "gold_ids": [f"scifact:{document}" for document in row["evidence"]],
     }
 

@@ -17,7 +17,7 @@ from ratchet.config.missing import is_missing, missing_error
 from ratchet.config.models import ModelConfig, ServeConfig
 from ratchet.config.paths import PathText, PluginName, written
 from ratchet.config.questions import HUB, SPLITS, LeakageConfig, QuestionsConfig, Split, SplitConfig
-from ratchet.config.rewards import RewardsConfig, SelectConfig
+from ratchet.config.rewards import CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
 from ratchet.config.rounds import RoundsConfig
 from ratchet.config.sampling import SamplingConfig
 from ratchet.config.section import Section
@@ -32,9 +32,11 @@ __all__ = [
     "HUB",
     "SPLITS",
     "Config",
+    "CorrectnessConfig",
     "DenseConfig",
     "EncoderConfig",
     "EvaluationConfig",
+    "FaithfulnessConfig",
     "GenerationConfig",
     "IndexConfig",
     "LeakageConfig",

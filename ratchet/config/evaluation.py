@@ -20,7 +20,7 @@ class EvaluationConfig(Section):
     """Temperature of all roles."""
     top_p: float = Field(0.95, gt=0, le=1)
     """Probability mass of nucleus sampling."""
-    samples: int = Field(1, gt=0)
+    samples: int = Field(1, gt=0, le=100_000)
     """Number of trajectories per question. A question counts once, with the mean over its samples."""
     scores: tuple[str, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
@@ -31,5 +31,5 @@ class EvaluationConfig(Section):
     skip: dict[str, tuple[str, ...]] = Field(default={})
     """Question sets that a baseline is not run on, by the baseline's name, such as a checker of claims on a choice of
     answers."""
-    resamples: int = Field(10_000, gt=0)
+    resamples: int = Field(10_000, gt=0, le=10_000_000)
     """Number of bootstrap resamples for a 95% interval."""

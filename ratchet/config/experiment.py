@@ -67,7 +67,8 @@ class Config(Section):
     memory: Annotated[MemoryConfig | None, _EmptyIsNone, AsGiven] = None
     """The evidence memory of systems that keep one. Default: one in the run folder."""
     embedder: Annotated[DenseConfig, AsGiven] = DEFAULT_EMBEDDER
-    """The encoder that compares texts by meaning: answer relevance, recall by meaning, shortened passages."""
+    """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
+    passages."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
     """Which questions are trained on, chosen by and tested on. Building an index, searching and asking need none."""
     system: SystemConfig = SystemConfig()
@@ -86,6 +87,15 @@ class Config(Section):
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
     """How `python -m questions generate` makes questions from the corpus."""
+
+    @field_validator("run")
+    @classmethod
+    def _run_is_named(cls, run: str) -> str:
+        if not run.strip():
+            raise ValueError("is empty; name the folder that gets the experiment's records, such as runs/first")
+        if any(len(part.encode()) > 255 for part in Path(run).parts):
+            raise ValueError("the name of a folder has 255 bytes at most")
+        return run
 
     @field_validator("embedder")
     @classmethod

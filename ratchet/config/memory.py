@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import Section
@@ -17,6 +17,11 @@ class MemoryConfig(Section):
     """Recall evidence from every scope, not only from the question's own. It is off because evidence that was found for
     test questions would reach training, and the reverse. Turn it on for a memory that is only read, or that was filled
     beforehand."""
+    sequential: bool = False
+    """Ask the questions of each arm and question set one after the other, in their order, so that each finds what all
+    earlier ones left, and begin with an empty memory. MERMAID (2026, arXiv 2601.22361) counts its savings so. Arms and
+    question sets still run side by side. Off: `sampling.concurrency` questions run at once, and one finds what those
+    left that ended before it asked."""
     most: int = Field(10, gt=0)
     """Maximum number of pieces of evidence that are recalled at once."""
     per_entity: int = Field(50, gt=0)
@@ -29,3 +34,9 @@ class MemoryConfig(Section):
     """Recall by meaning: minimum cosine similarity of the claim and a piece."""
     name_similarity: float = Field(0.55, ge=-1, le=1)
     """Recall by meaning: minimum cosine similarity of two entities' names."""
+
+    @model_validator(mode="after")
+    def _sequence_begins_empty(self) -> MemoryConfig:
+        if self.sequential and self.across:
+            raise ValueError("sequential: the memory begins empty, and with across it has other scopes' evidence")
+        return self

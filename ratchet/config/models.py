@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
@@ -75,17 +75,41 @@ class ServeConfig(Section):
         return environment
 
 
+class ChatApiConfig(Section):
+    """What a closed model's service accepts, where `engine` is `chat-api`."""
+
+    limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """Name of the parameter that limits the new tokens. OpenAI's reasoning models refuse `max_tokens`; some other
+    services know no other."""
+    sampling: bool = True
+    """Send `temperature` and `top_p`. Turn it off for reasoning models, such as GPT-5 mini, which refuse any
+    temperature but their own: the config's temperatures then have no effect on this model."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    """How long a reasoning model thinks before it answers. Default: the service's own choice."""
+    reasoning_tokens: int = Field(0, ge=0)
+    """New tokens that are allowed on top of a role's `max_tokens`, for reasoning, which counts as output and is not
+    shown."""
+    tokenizer: PathText | None = None
+    """Folder or hub name of a tokenizer that counts the prompt's tokens for `max_context`. It is used for nothing else.
+    Default: an estimate of one token for 3 bytes of text. Costs are what the service counts."""
+
+
 class ModelConfig(Section):
     """A language model and the engine that runs it, by the name that roles use."""
 
     path: PathText
-    """Local model folder, or the model's name on the Hugging Face hub."""
-    engine: Literal["local", "vllm", "openai", "scripted"] = "local"
+    """Local model folder, or the model's name on the Hugging Face hub. `chat-api`: the model's name at its service."""
+    engine: Literal["local", "vllm", "openai", "chat-api", "scripted"] = "local"
     """What runs the model. `local`: this process. `vllm`: a vLLM server, which takes and returns token ids over HTTP.
-    `openai`: any OpenAI-compatible server, which takes and returns text over HTTP. `scripted`: replies from a file."""
+    `openai`: an open model on any OpenAI-compatible server, which takes and returns text over HTTP; the tokenizer of
+    `path` computes the ids. `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its
+    conversations are recorded as text and cannot be trained on. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
-    """Address of the server for `vllm` and `openai`, such as `http://127.0.0.1:8000/v1`. Several addresses are replicas
-    of one model. Default: the server that `python -m inference serve` has started around the command."""
+    """Address of the server for `vllm`, `openai` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
+    are replicas of one model. Default: the server that `python -m inference serve` has started around the command;
+    `chat-api` needs one address."""
+    chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
+    """`chat-api`: what the service accepts."""
     serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
     """`vllm`: how `python -m inference serve` starts this model's servers."""
     served_name: str | None = None
@@ -107,11 +131,19 @@ class ModelConfig(Section):
     cache_gb: float = Field(4.0, gt=0)
     """`local`: memory for keys and values, including the prefix cache, in GB."""
     timeout: float = Field(600.0, gt=0)
-    """`vllm`, `openai`: seconds that one request may take."""
+    """`vllm`, `openai`, `chat-api`: seconds that one request may take."""
     concurrency: int = Field(64, gt=0)
-    """`vllm`, `openai`: maximum number of requests in flight at each server."""
+    """`vllm`, `openai`, `chat-api`: maximum number of requests in flight at each server."""
     send_seed: bool = True
-    """`vllm`, `openai`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded request with
-    chunked prefill kills the server."""
+    """`vllm`, `openai`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
+    request with chunked prefill kills the server."""
     script: PathText | None = None
     """`scripted`: JSONL file of replies, for tests."""
+
+    @model_validator(mode="after")
+    def _chat_api_has_one_address(self) -> ModelConfig:
+        if self.engine == "chat-api" and isinstance(self.url, tuple) and len(self.url) != 1:
+            raise ValueError("url: engine chat-api takes one address; a service has no replicas of ours")
+        if self.engine != "chat-api" and self.chat_api.model_fields_set:
+            raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
+        return self

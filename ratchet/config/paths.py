@@ -18,7 +18,8 @@ NOT_PATHS = ("", "hub")
 
 
 class FoundPath(str):
-    """A path that lies beside the config and not in the working directory."""
+    """A path that is not the text of the config: it lies beside the config and not in the working directory, or in the
+    user's home."""
 
     written: str
     """As the config has it."""
@@ -31,9 +32,12 @@ def folders_of(config: Path) -> tuple[Path, ...]:
 
 
 def find_path(text: str, folders: tuple[Path, ...]) -> str:
-    """The path where it exists in one of the folders, else the text: of the working directory, or a hub's name."""
+    """The path where it exists in one of the folders, else the text: of the working directory, or a hub's name. `~` is
+    the user's home."""
     if text in NOT_PATHS or Path(text).is_absolute():
         return text
+    if text.startswith("~"):
+        return _found(text, Path(text).expanduser())
     for folder in folders:
         path = folder / text
         try:
@@ -43,10 +47,14 @@ def find_path(text: str, folders: tuple[Path, ...]) -> str:
             return text
         if folder == Path.cwd():
             return text
-        found = FoundPath(path)
-        found.written = text
-        return found
+        return _found(text, path)
     return text
+
+
+def _found(text: str, path: Path) -> FoundPath:
+    found = FoundPath(path)
+    found.written = text
+    return found
 
 
 def written(path: str) -> str:
@@ -55,7 +63,10 @@ def written(path: str) -> str:
 
 
 def _find(text: str, info: ValidationInfo) -> str:
-    return find_path(text, (info.context or {}).get(FOLDERS, ()))
+    try:
+        return find_path(text, (info.context or {}).get(FOLDERS, ()))
+    except RuntimeError as error:  # ~NAME where there is no such user
+        raise ValueError(f"there is no such home folder ({error})") from error
 
 
 def _find_plugin(text: str, info: ValidationInfo) -> str:

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ratchet.config.section import Section
+from ratchet.config.section import AsGiven, Section
+
+
+class CorrectnessConfig(Section):
+    """How nugget correctness is judged (Salemi et al. 2025, arXiv 2506.10844, algorithm 3)."""
+
+    nuggets: Literal["per_run", "once"] = "per_run"
+    """How often nuggets are drawn from a reference. `per_run`: once for every judge run, since the paper executes each
+    reward model five times (appendix D.3). `once`: all runs judge the same nuggets, as in the paper's published code,
+    which costs fewer calls. Nuggets that a question brings are never drawn."""
+    nugget_temperature: float | None = Field(None, ge=0)
+    """Temperature at which nuggets are drawn; the published code has 0. Default: `rewards.temperature`."""
+    left_out: Literal["no_answer", "incorrect"] = "no_answer"
+    """What the judge is told to score an answer that leaves a nugget out, which figure 23 does not say. `no_answer`: 0,
+    since the figure asks for a score from the point of view of one aspect, on which such an answer is silent; a wrong
+    statement then scores below silence. `incorrect`: -1, and 0 is only for an answer that abstains as a whole, so that
+    an answer without any nugget scores 0 instead of 1/3."""
+
+
+class FaithfulnessConfig(Section):
+    """How faithfulness is judged (Salemi et al. 2025, arXiv 2506.10844, algorithm 4)."""
+
+    claims: Literal["per_run", "once"] = "per_run"
+    """How often claims are drawn from an answer: for every judge run, as the paper has it, or once, as in its published
+    code. It holds for `precision` too, which takes over these claims."""
+    claim_temperature: float | None = Field(None, ge=0)
+    """Temperature at which claims are drawn; the published code has 0. Default: `rewards.temperature`."""
+    omitted_claims: Literal["skipped", "neutral"] = "skipped"
+    """What a claim counts that a readable reply of the judge leaves out or contradicts itself on. `skipped`: nothing, it
+    is no part of the mean. `neutral`: 0 on the scale from -1 to 1, as in the published code."""
+    without_documents: Literal["zero", "null"] = "zero"
+    """The score of an answer without documents. `zero`: 0, since algorithm 4 gives every answer a number and no document
+    supports any claim; figure 2 compares the model without retrieval by it. `null`: no score, so such an answer is no
+    candidate for training where faithfulness has a weight."""
+
+
+def _is_default(section: Section) -> bool:
+    """Whether a section that older configs lack says nothing, so that it is no part of their digests."""
+    return section == type(section)()
 
 
 class SelectConfig(Section):
@@ -16,11 +54,15 @@ class SelectConfig(Section):
     """Maximum number of trajectories kept per question when several have the best reward."""
     min_reward: float = 0.0
     """Drop a question whose best reward is not above this value."""
+    min_scores: dict[str, float] = Field(default={}, exclude_if=lambda scores: not scores)
+    """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
+    rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
     drop_all_equal: bool = False
     """Drop a question whose trajectories all have the same reward. It is a rule of mRAG's published code, not of its
     paper (Salemi et al. 2025, arXiv 2506.10844)."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
-    """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0."""
+    """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
+    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it."""
 
 
 class RewardsConfig(Section):
@@ -28,12 +70,20 @@ class RewardsConfig(Section):
 
     weights: dict[str, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores by name: a built-in one (accuracy, em, f1, nugget_containment and lexical_support by rules;
-    correctness, faithfulness, precision, ragas_faithfulness and answer_relevance by the judge), or a file of your own,
-    such as `./my_reward.py`. The reward is the weighted mean of these scores."""
+    reference_similarity by rules and the `embedder`; correctness, faithfulness, precision, relevance,
+    ragas_faithfulness and answer_relevance by the judge), or a file of your own, such as `./my_reward.py`. The reward is
+    the weighted mean of these scores."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that gives the judged scores."""
-    runs: int = Field(5, gt=0)
+    correctness: Annotated[CorrectnessConfig, AsGiven] = Field(CorrectnessConfig(), exclude_if=_is_default)
+    """How nugget correctness is judged."""
+    faithfulness: Annotated[FaithfulnessConfig, AsGiven] = Field(FaithfulnessConfig(), exclude_if=_is_default)
+    """How faithfulness is judged."""
+    constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
+    """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
+    that is not the JSON asked for is an unreadable verdict."""
+    runs: int = Field(5, gt=0, le=1_000)
     """Number of judge runs that a score is averaged over."""
     temperature: float = Field(0.5, ge=0)
     """Temperature of the judge."""
@@ -43,3 +93,10 @@ class RewardsConfig(Section):
     """Maximum number of new tokens of one verdict."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
+
+    @model_validator(mode="after")
+    def _check_min_scores(self) -> RewardsConfig:
+        for name in self.select.min_scores:
+            if not self.weights.get(name):
+                raise ValueError(f"select.min_scores.{name}: is not computed; give {name} a weight above 0 in weights")
+        return self

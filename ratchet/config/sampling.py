@@ -10,7 +10,7 @@ from ratchet.config.section import Section
 class SamplingConfig(Section):
     """How trajectories are sampled for training."""
 
-    samples: int = Field(8, gt=0)
+    samples: int = Field(8, gt=0, le=100_000)
     """Number of trajectories per question."""
     temperature: float = Field(0.7, ge=0)
     """Temperature of trainable roles."""

@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 
 class Section(BaseModel):
-    """A part of a config. An unknown key is an error, and a section that was read does not change."""
+    """A part of a config. An unknown key and a number that is not finite are errors, and a section that was read does
+    not change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _as_given(section: Section | None) -> dict[str, Any]:

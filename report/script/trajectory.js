@@ -74,10 +74,11 @@ function strip(conversation) {
   for (const [kind, n] of conversation.spans) counts.set(kind, (counts.get(kind) || 0) + n);
   const learnt = counts.get("trained");
   const hint = [...counts].map(([kind, n]) => `${kind} ${n}`).join(", ");
+  const unit = conversation.text ? "characters" : "tokens";
   return el("div", { class: "strip", title: `${hint}${conversation.retokenised ? "; ids computed from text" : ""}` },
     el("span", null, conversation.role),
     el("div", null, conversation.spans.map(([kind, n]) => el("i", { class: `t ${kind}`, style: `flex:${n} 0 0` }))),
-    el("span", null, learnt ? `${learnt} of ${total} trained` : `${total} tokens${conversation.trainable ? "" : ", frozen"}`));
+    el("span", null, learnt ? `${learnt} of ${total} trained` : `${total} ${unit}${conversation.text ? ", closed model" : conversation.trainable ? "" : ", frozen"}`));
 }
 
 // The messages of a call: every turn that the model saw, then what it wrote. They are made when they are opened.
@@ -96,12 +97,13 @@ function messages(event, run, question) {
   while (last < spans.length && !["system", "user", "template"].includes(spans[last].kind)) last += 1;
   const turns = (list) => list.filter((span) => span.kind !== "template").length;
   const host = el("details", { class: "messages" },
-    el("summary", null, `Messages: ${turns(seen)} in ${event.prompt} tokens, then the output`));
+    el("summary", null, `Messages: ${turns(seen)} in ${event.prompt_tokens} tokens, then the output`));
   host.addEventListener("toggle", () => {
     if (!host.open || host.children.length > 1) return;
     host.append(el("div", { class: "dialogue" }, seen.map((span) => turn(span, question, false)),
       spans.slice(seen.length, last).map((span) => turn(span, question, true)),
-      conversation.retokenised ? el("p", { class: "label" }, "The server gave text alone: these ids were computed from it.") : null));
+      conversation.retokenised ? el("p", { class: "label" }, "The server gave text alone: these ids were computed from it.") : null,
+      conversation.text ? el("p", { class: "label" }, "A closed model: its dialogue is recorded as text, and cannot be trained on.") : null));
   });
   return host;
 }
@@ -144,13 +146,13 @@ function eventItem(event, run, question) {
       el("div", { class: "text" }, event.entities.join(" · ")), event.hits.map(([id, score]) => passage(id, score, question)));
   }
   const state = event.parse === "malformed" ? "malformed" : event.trained === "held out" ? "held" : event.trained;
-  const cost = `${event.prompt} → ${event.new} · ${at}`;
-  const hint = `prompt tokens (${event.cached} of them cached) → new tokens · seconds since the start`;
+  const cost = `${event.prompt_tokens} → ${event.new_tokens} · ${at}`;
+  const hint = `prompt tokens (${event.cached_tokens} of them cached) → new tokens · seconds since the start`;
   return el("li", { class: state },
     el("div", { class: "head" }, el("span", { class: "role" }, event.role),
       event.parse === "malformed" ? el("span", { class: "badge malformed" }, "malformed") : null,
       event.attempt ? el("span", { class: "badge" }, `re-ask ${event.attempt}`) : null,
-      event.finish !== "stop" ? el("span", { class: "badge unparsed" }, `cut off: ${event.finish}`) : null,
+      event.finish_reason !== "stop" ? el("span", { class: "badge unparsed" }, `cut off: ${event.finish_reason}`) : null,
       event.trained === "trained" ? el("span", { class: "badge trained" }, "trained on") : null,
       event.trained === "held out" ? el("span", { class: "badge" }, "dev loss only") : null,
       event.frozen ? el("span", { class: "badge" }, "frozen") : null,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.numba_cache import njit
 from retrieval.index import Ranking
 
 # Candidates of a query beyond 4 k, at which their exact scores decide at once: many vectors are alike.
@@ -29,7 +27,7 @@ class DenseRanker:
     """
 
     def __init__(self, shards: Sequence[np.ndarray], encode_queries: Callable[[Sequence[str]], np.ndarray]) -> None:
-        """`shards` are float32 or float16 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
+        """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
         chunk numbers run through them in order. `encode_queries` gives float32 [n, dimension]."""
         if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
             raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
@@ -63,7 +61,8 @@ class DenseRanker:
 
     def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
         # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
-        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers rows rounded to float16.
+        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers the rounding of the rows
+        # themselves.
         error = vectors.shape[1] * UNIT_ROUNDOFF
         slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
         scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
@@ -71,7 +70,7 @@ class DenseRanker:
         rows = max(1, BLOCK // max(vectors.shape))
         for number, shard in enumerate(self._shards):
             for first in range(0, len(shard), rows):
-                scores = vectors @ widen(shard[first : first + rows]).T
+                scores = vectors @ np.asarray(shard[first : first + rows]).T
                 for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
                     if best >= pool.min_score:
                         pool.add(row, int(self._firsts[number]) + first)
@@ -147,22 +146,3 @@ class _CandidatePool:
 def _below(score: float) -> np.float32:
     """A float32 that is surely not above the float64 `score`."""
     return np.nextafter(np.float32(score), np.float32(-np.inf))
-
-
-def widen(block: np.ndarray) -> np.ndarray:
-    """float32 of float32 or finite float16 numbers, [n, d]; NumPy's own conversion takes 20 times as long."""
-    if block.dtype != np.float16:
-        return np.asarray(block, np.float32)
-    bits = np.empty(block.shape, np.uint32)
-    _shift_bits(np.ascontiguousarray(block).view(np.uint16).ravel(), bits.ravel())
-    floats = bits.view(np.float32)
-    floats *= np.float32(2.0**112)  # the difference of the exponents' biases; right for subnormal numbers too
-    return floats
-
-
-@njit(nogil=True, cache=True)
-def _shift_bits(halves: Any, bits: Any) -> None:
-    """float16's sign, exponent and fraction to where float32 has them."""
-    for i in range(len(halves)):
-        half = np.uint32(halves[i])
-        bits[i] = ((half & np.uint32(0x8000)) << np.uint32(16)) | ((half & np.uint32(0x7FFF)) << np.uint32(13))

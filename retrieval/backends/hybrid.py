@@ -12,22 +12,15 @@ from retrieval.index import Ranker, Ranking
 CONSTANT = 60
 
 
-def fuse(
-    rankings: Sequence[Ranking], k: int, constant: float = CONSTANT, weights: Sequence[float] | None = None
-) -> Ranking:
-    """At most k chunks by the sum of weight / (constant + rank) over the rankings that have them, ranks from 1.
+def fuse(rankings: Sequence[Ranking], k: int) -> Ranking:
+    """At most k chunks by the sum of 1 / (CONSTANT + rank) over the rankings that have them, ranks from 1.
 
-    Cormack et al. 2009 ("Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning Methods"), with all
-    weights 1. The engines' scores do not matter, only their order; nor does the order of the rankings. A ranking must
-    not name a chunk twice. Equal sums come in ascending chunk number.
+    Cormack et al. 2009 ("Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning Methods"). The
+    engines' scores do not matter, only their order; nor does the order of the rankings. A ranking must not name a chunk
+    twice. Equal sums come in ascending chunk number.
     """
-    weights = [1.0] * len(rankings) if weights is None else weights
-    if len(weights) != len(rankings):
-        raise ValueError(f"{len(rankings)} rankings and {len(weights)} weights")
     chunks = np.concatenate([np.empty(0, np.int64), *(ranking.chunks for ranking in rankings)])
-    parts = np.concatenate(
-        [np.empty(0), *(w / (constant + np.arange(1.0, len(r) + 1)) for w, r in zip(weights, rankings, strict=True))]
-    )
+    parts = np.concatenate([np.empty(0), *(1.0 / (CONSTANT + np.arange(1.0, len(r) + 1)) for r in rankings)])
     # A chunk's parts are added from the smallest up, so that the sum is the same in whatever order the rankings come.
     order = np.argsort(parts, kind="stable")
     found, places = np.unique(chunks[order], return_inverse=True)
@@ -45,27 +38,14 @@ class HybridRanker:
     100 or more where recall matters, for a chunk that is 20th in both lists beats one that is 5th in one.
     """
 
-    def __init__(
-        self,
-        rankers: Sequence[Ranker],
-        depth: int = 100,
-        constant: float = CONSTANT,
-        weights: Sequence[float] | None = None,
-    ) -> None:
-        if not rankers:
-            raise UserError("hybrid retrieval needs at least one ranker")
-        if weights is not None and len(weights) != len(rankers):
-            raise UserError(f"hybrid retrieval: {len(rankers)} rankers and {len(weights)} weights; give one for each")
-        if depth < 1 or constant <= 0 or any(weight < 0 for weight in weights or ()):
-            raise UserError("hybrid retrieval: depth must be at least 1, the constant above 0, no weight below 0")
+    def __init__(self, rankers: Sequence[Ranker], depth: int = 100) -> None:
         sizes = [len(ranker) for ranker in rankers]
         if len(set(sizes)) > 1:
             raise UserError(
                 f"hybrid retrieval: its parts have {', '.join(map(str, sizes))} chunks, so they are not over the same "
                 "documents, cut in the same way; build them from one index"
             )
-        self._rankers = list(rankers)
-        self._depth, self._constant, self._weights = depth, constant, weights
+        self._rankers, self._depth = list(rankers), depth
 
     def __len__(self) -> int:
         """Number of chunks."""
@@ -73,4 +53,4 @@ class HybridRanker:
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         lists = [ranker.rank(queries, max(k, self._depth)) for ranker in self._rankers]
-        return [fuse(rankings, k, self._constant, self._weights) for rankings in zip(*lists, strict=True)]
+        return [fuse(rankings, k) for rankings in zip(*lists, strict=True)]

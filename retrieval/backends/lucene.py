@@ -32,6 +32,7 @@ from pydantic import ValidationError
 from ratchet.errors import UserError
 from ratchet.progress import Progress
 from ratchet.records import Record
+from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
 from retrieval.sparse.analyzer import Analyzer
 
@@ -204,7 +205,7 @@ def _damaged(folder: Path, problem: str) -> UserError:
 def _analysis(analyzer: AnalyzerName, stemmer: str | None, stop_words: bool) -> Callable[[str], str]:
     """What Lucene gets of a text: the text for its own analyzer, else our terms with spaces between."""
     if analyzer == "lucene":
-        return lambda text: text.encode("utf-8", "replace").decode()  # half a surrogate pair would not pass the bridge
+        return replace_surrogates  # half a surrogate pair would not pass the bridge
     words = Analyzer(stemmer, stop_words)
 
     def terms(text: str) -> str:

@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from ratchet.config import Section
 from ratchet.errors import UserError
 from ratchet.records import content_key
 from ratchet.text import short_line
@@ -35,25 +33,11 @@ MAX_RANKS = 16_384  # ranks of one search: a limit of Milvus
 MAX_RANKS_PER_REQUEST = 1 << 18  # ranks of one request, over its queries
 CONNECT_SECONDS = 20
 BUILDING = "_building"
-
-
-class MilvusConfig(Section):
-    """Where an index's vectors are in Milvus, and how they are indexed."""
-
-    uri: str
-    """A file that ends in .db: Milvus Lite, for one process at a time. Else http(s)://host:port of a Milvus server."""
-    collection: str = Field("ratchet", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")
-    """What the collection's name begins with."""
-    token_env: str = "RATCHET_MILVUS_TOKEN"
-    """The environment variable that holds the server's token, or user:password; may be unset for an open server."""
-    index: Literal["flat", "hnsw"] = "flat"
-    """Of dense vectors. flat: exact. hnsw: approximate, faster. Sparse vectors have an exact inverted index."""
-    hnsw_m: int = Field(16, ge=2, le=2048)
-    hnsw_ef_construction: int = Field(200, gt=0)
-    hnsw_ef: int = Field(64, gt=0)
-    """Candidates of an hnsw search; at least k are used."""
-    timeout: float = Field(600.0, gt=0)
-    """Seconds that one request may take, with its repetitions while the server does not answer."""
+PREFIX = "ratchet_"  # what the collections' names begin with
+TOKEN_ENV = "RATCHET_MILVUS_TOKEN"
+"""The environment variable that holds the server's token, or user:password; may be unset for an open server."""
+TIMEOUT = 600.0
+"""Seconds that one request may take, with its repetitions while the server does not answer."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +52,26 @@ class VectorSpace:
     chunks: int
 
 
-def collection_name(config: MilvusConfig, space: VectorSpace) -> str:
+def collection_name(space: VectorSpace) -> str:
     """The finished collection's name."""
-    hnsw = None if space.sparse or config.index == "flat" else [config.hnsw_m, config.hnsw_ef_construction]
-    return f"{config.collection}_{content_key('milvus', asdict(space), hnsw)[:16]}"
+    return f"{PREFIX}{content_key('milvus', asdict(space), None)[:16]}"
 
 
 def build_milvus(
-    config: MilvusConfig,
+    uri: str,
     space: VectorSpace,
     vectors: Callable[[int], Iterable[Vectors]],
     advance: Callable[[int], None] = lambda rows: None,
 ) -> str:
     """Fill the collection and return its name; a complete collection is left as it is.
 
+    `uri`: a file that ends in .db, for Milvus Lite and one process at a time; else http(s)://host:port of a server.
     `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again
     after an interruption, the build resumes where it was, at most BATCH rows back. `advance` gets the rows done,
     those of earlier runs first.
     """
-    name = collection_name(config, space)
-    with _Server(config) as server:
+    name = collection_name(space)
+    with _Server(uri) as server:
         if server.has(name):
             return name
         if not server.has(name + BUILDING):
@@ -104,7 +88,7 @@ def build_milvus(
         stored = server.count(name + BUILDING)
         if (at, stored) != (space.chunks, space.chunks):
             raise UserError(
-                f"{config.uri}: the collection {name + BUILDING} has {stored} rows after {at} of {space.chunks} chunks "
+                f"{uri}: the collection {name + BUILDING} has {stored} rows after {at} of {space.chunks} chunks "
                 "were sent; is another process writing to it? Drop it and build again"
             )
         server.call("flush", name + BUILDING)
@@ -112,10 +96,10 @@ def build_milvus(
     return name
 
 
-def drop_milvus(config: MilvusConfig, space: VectorSpace) -> None:
+def drop_milvus(uri: str, space: VectorSpace) -> None:
     """Delete the collection, finished or not."""
-    name = collection_name(config, space)
-    with _Server(config) as server:
+    name = collection_name(space)
+    with _Server(uri) as server:
         for collection in (name, name + BUILDING):
             if server.has(collection):
                 server.call("drop_collection", collection)
@@ -129,14 +113,11 @@ class MilvusRanker:
     rank it returns is up to Milvus. A sparse query meets only chunks that share a term with it.
     """
 
-    def __init__(
-        self, config: MilvusConfig, space: VectorSpace, encode_queries: Callable[[Sequence[str]], Vectors]
-    ) -> None:
+    def __init__(self, uri: str, space: VectorSpace, encode_queries: Callable[[Sequence[str]], Vectors]) -> None:
         """A collection that is missing, half-filled or not of `space` is a UserError."""
-        self.digest = content_key("milvus", config.index, config.hnsw_ef, collection_name(config, space))
-        self._config, self._space, self._encode = config, space, encode_queries
-        self._name = collection_name(config, space)
-        self._server = _Server(config)
+        self._uri, self._space, self._encode = uri, space, encode_queries
+        self._name = collection_name(space)
+        self._server = _Server(uri)
         try:
             self._open()
         except BaseException:
@@ -144,13 +125,11 @@ class MilvusRanker:
             raise
 
     def _open(self) -> None:
-        server, where = self._server, f"{self._config.uri}: the Milvus collection {self._name}"
+        server, where = self._server, f"{self._uri}: the Milvus collection {self._name}"
         if not server.has(self._name):
             if server.has(self._name + BUILDING):
                 raise UserError(f"{where} is half-filled; run `python -m index_build` again to resume the build")
-            others = [
-                name for name in server.call("list_collections") if name.startswith(f"{self._config.collection}_")
-            ]
+            others = [name for name in server.call("list_collections") if name.startswith(PREFIX)]
             hint = f"; {', '.join(others)}: of another model, other documents or settings" if others else ""
             raise UserError(f"{where} is not there; build it with `python -m index_build --config ...`{hint}")
         server.call("load_collection", self._name)
@@ -184,7 +163,6 @@ class MilvusRanker:
         return rankings
 
     def _search(self, vectors: list[Any], k: int) -> list[list[dict[str, Any]]]:
-        hnsw = not self._space.sparse and self._config.index == "hnsw"
         found: list[list[dict[str, Any]]] = self._server.call(
             "search",
             self._name,
@@ -192,7 +170,7 @@ class MilvusRanker:
             anns_field="vector",
             limit=k,
             output_fields=["id"],
-            search_params={"metric_type": "IP", "params": {"ef": max(k, self._config.hnsw_ef)} if hnsw else {}},
+            search_params={"metric_type": "IP", "params": {}},
             consistency_level="Eventually",
         )
         return found
@@ -253,7 +231,7 @@ def _other_model(space: VectorSpace, got: str) -> UserError:
 class _Server:
     """The client, with its errors as UserErrors. Milvus Lite runs in threads of this process and ends with it."""
 
-    def __init__(self, config: MilvusConfig) -> None:
+    def __init__(self, uri: str) -> None:
         try:
             import grpc
             import pymilvus
@@ -261,29 +239,28 @@ class _Server:
             raise UserError("Milvus needs its client: pip install 'ratchet[milvus]'") from error
         self._pymilvus = pymilvus
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
-        self._config = config
+        self._uri = uri
         for name in ("pymilvus", "milvus_lite"):  # they log a traceback of every error that they raise
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        lite = config.uri.endswith(".db")
-        if not lite and not config.uri.startswith(("http://", "https://")):
-            raise UserError(f"milvus.uri: {config.uri!r} is neither a file that ends in .db nor an http(s) address")
+        lite = uri.endswith(".db")
+        if not lite and not uri.startswith(("http://", "https://")):
+            raise UserError(f"milvus.uri: {uri!r} is neither a file that ends in .db nor an http(s) address")
         if lite:
             try:
-                Path(config.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+                Path(uri).absolute().parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UserError(f"{config.uri}: cannot make its folder ({error.strerror})") from error
+                raise UserError(f"{uri}: cannot make its folder ({error.strerror})") from error
         try:
-            token = os.environ.get(config.token_env, "")
-            self._client = pymilvus.MilvusClient(config.uri, token=token, timeout=CONNECT_SECONDS)
+            token = os.environ.get(TOKEN_ENV, "")
+            self._client = pymilvus.MilvusClient(uri, token=token, timeout=CONNECT_SECONDS)
         except Exception as error:  # gRPC and the client have many classes of errors
             if lite:
                 raise UserError(
-                    f"{config.uri}: Milvus Lite cannot open it ({_message(error)}). Is it open in another process? Use "
+                    f"{uri}: Milvus Lite cannot open it ({_message(error)}). Is it open in another process? Use "
                     "a Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
                 ) from error
             raise UserError(
-                f"{config.uri}: no Milvus server answers ({_message(error)}); check the address, and the token in "
-                f"{config.token_env}"
+                f"{uri}: no Milvus server answers ({_message(error)}); check the address, and the token in {TOKEN_ENV}"
             ) from error
 
     def __enter__(self) -> _Server:
@@ -297,9 +274,9 @@ class _Server:
 
     def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return getattr(self._client, method)(*arguments, timeout=self._config.timeout, **keywords)
+            return getattr(self._client, method)(*arguments, timeout=TIMEOUT, **keywords)
         except self._errors as error:
-            raise UserError(f"{self._config.uri}: Milvus failed in {method}: {_message(error)}") from error
+            raise UserError(f"{self._uri}: Milvus failed in {method}: {_message(error)}") from error
 
     def has(self, name: str) -> bool:
         return bool(self.call("has_collection", name))
@@ -318,11 +295,7 @@ class _Server:
             index.add_index("vector", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
         else:
             schema.add_field("vector", kinds.FLOAT_VECTOR, dim=space.dimension)
-            hnsw = {"M": self._config.hnsw_m, "efConstruction": self._config.hnsw_ef_construction}
-            if self._config.index == "hnsw":
-                index.add_index("vector", index_type="HNSW", metric_type="IP", params=hnsw)
-            else:
-                index.add_index("vector", index_type="FLAT", metric_type="IP")
+            index.add_index("vector", index_type="FLAT", metric_type="IP")
         self.call("create_collection", name, schema=schema, index_params=index)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError, first_line
 from ratchet.records import content_key
+from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -68,8 +69,7 @@ class DenseEncoder:
         return self._encode(texts, documents=True)
 
     def _encode(self, texts: Sequence[str], documents: bool) -> np.ndarray:
-        # A lone surrogate (JSON may carry one) has no UTF-8, and the tokenizer would refuse it.
-        clean = [text.encode(errors="replace").decode() for text in texts]
+        clean = [replace_surrogates(text) for text in texts]  # the tokenizer would refuse half a surrogate pair
         if not clean:
             return np.empty((0, self.dimension), np.float32)
         encode = self._model.encode_document if documents else self._model.encode_query
@@ -106,16 +106,13 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
             f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
             "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
         )
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device: {device!r} cannot be used here ({reason}); use auto, cpu or cuda") from error
+    from retrieval.encoders.loading import usable_device
+
+    device = usable_device(config.device)
     try:
         model = SentenceTransformer(
             str(folder),
-            device=device,
+            device=str(device),
             trust_remote_code=False,
             local_files_only=True,
             model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype)},

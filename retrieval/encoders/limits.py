@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratchet.records import content_key
+from ratchet.text import replace_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,7 @@ class TokenLimit:
         lengths: list[int] = []
         options = {"truncation": False, "return_attention_mask": False, "verbose": False}
         for at in range(0, len(texts), BATCH):
-            # A lone surrogate has no UTF-8; encoders replace it too.
-            given = [(self._prefix + text).encode(errors="replace").decode() for text in texts[at : at + BATCH]]
+            given = [replace_surrogates(self._prefix + text) for text in texts[at : at + BATCH]]  # as encoders do
             lengths += map(len, self.tokenizer(given, **options)["input_ids"])
         return lengths
 

@@ -28,7 +28,7 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     folder = Path(config.path)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such model folder; download the model first, then set the encoder's path to it")
-    device = _device(config.device)
+    device = usable_device(config.device)
     adapter = folder if (folder / ADAPTER_CONFIG).is_file() else None
     if config.base is not None and adapter is None:
         raise UserError(f"{folder}: base is set, and there is no adapter ({ADAPTER_CONFIG}) in this folder; remove it")
@@ -51,7 +51,8 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     return SparseEncoder(model.to(device).eval(), tokenizer, scale, config, digest)
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """The device that a config names. Raises UserError where it cannot be used here."""
     try:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
         torch.empty(1, device=device)

@@ -23,6 +23,7 @@ import torch
 
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
+from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
 from retrieval.encoders.vectors import SparseVectors
 
@@ -64,8 +65,7 @@ class SparseEncoder:
         return self._encode([self._config.query_prefix + text for text in texts])
 
     def _encode(self, texts: list[str]) -> SparseVectors:
-        # A lone surrogate (JSON may carry one) has no UTF-8, and the tokenizer would refuse it.
-        clean = [text.encode(errors="replace").decode() for text in texts]
+        clean = [replace_surrogates(text) for text in texts]  # the tokenizer would refuse half a surrogate pair
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
         rows: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.uint32), np.empty(0, np.uint16))] * len(ids)
         for batch in batches([len(row) for row in ids], self._config.batch_tokens):

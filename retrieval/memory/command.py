@@ -31,8 +31,29 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval me
 
 def stats(words: Sequence[str], prog: str) -> None:
     """Print how much each scope holds."""
-    given = _parser(prog, ABOUT).parse_args(words)
-    _stats(*_open(given))
+    memory, pieces, scopes = _open(_parser(prog, ABOUT).parse_args(words))
+    segments = memory.files.segments()
+    size = sum(path.stat().st_size for path in segments)
+    print(f"{plain_line(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
+    table = Table("scope")
+    for title in ("entities", "pieces", "left out by limits", "left by questions", "characters", "from", "to"):
+        table.add_column(title, justify="right")
+    for scope in scopes:
+        groups = [pieces.under(scope, entity) for entity in pieces.entities(scope)]
+        live = [piece for group in groups for piece in group]
+        records = [record for piece in live for record in piece.records()]
+        table.add_row(
+            plain_line(scope),
+            str(sum(bool(group) for group in groups)),
+            str(len(live)),
+            str(pieces.size(scope) - len(live)),
+            str(len({record.question_id for record in records})),
+            str(sum(len(piece.records()[0].passage.text) for piece in live)),
+            _when(min(record.time for record in records)),
+            _when(max(record.time for record in records)),
+        )
+    if scopes:
+        wide_console(120).print(table)
 
 
 def list_entities(words: Sequence[str], prog: str) -> None:
@@ -41,7 +62,13 @@ def list_entities(words: Sequence[str], prog: str) -> None:
     _add_number(parser, "entities")
     given = parser.parse_args(words)
     _, pieces, scopes = _open(given)
-    _list(pieces, scopes, given.n)
+    counts = [
+        (len(pieces.under(scope, entity)), scope, entity) for scope in scopes for entity in pieces.entities(scope)
+    ]
+    counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
+    for count, scope, entity in counts[: given.n]:
+        print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
+    print(f"{len(counts)} entities" + (f", {given.n} shown; -n shows more" if len(counts) > given.n else ""))
 
 
 def show(words: Sequence[str], prog: str) -> None:
@@ -54,7 +81,12 @@ def show(words: Sequence[str], prog: str) -> None:
     if given.entity is None:
         raise UserError("show: name an entity; `list` gives those that are known")
     _, pieces, scopes = _open(given)
-    _show(pieces, scopes, given.entity, given.n, given.full)
+    found = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(given.entity))]
+    if not found:
+        raise _unknown_entity(pieces, scopes, given.entity)
+    for scope, piece in found[: given.n]:
+        print(format_piece(scope, piece, given.full))
+    print(f"{len(found)} piece(s)" + (f", {given.n} shown; -n shows more" if len(found) > given.n else ""))
 
 
 def forget(words: Sequence[str], prog: str) -> None:
@@ -65,7 +97,14 @@ def forget(words: Sequence[str], prog: str) -> None:
     given = parser.parse_args(words)
     if given.entity is None and given.scope is None:
         raise UserError("forget: name an entity, or a scope (--scope)")
-    _forget(*_open(given), given.entity)
+    memory, pieces, scopes = _open(given)
+    wanted = None if given.entity is None else entity_key(given.entity)
+    gone = {(scope, e) for scope in scopes for e in pieces.entities(scope) if wanted in (None, e)}
+    if not gone:
+        raise _unknown_entity(pieces, scopes, str(given.entity))
+    count = sum(len(pieces.under(*group)) for group in gone)
+    memory.compact(gone)
+    print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
 
 
 def compact(words: Sequence[str], prog: str) -> None:
@@ -107,50 +146,6 @@ def _open(given: argparse.Namespace) -> tuple[Memory, Pieces, list[str]]:
     return memory, pieces, scopes
 
 
-def _stats(memory: Memory, pieces: Pieces, scopes: Sequence[str]) -> None:
-    segments = memory.files.segments()
-    size = sum(path.stat().st_size for path in segments)
-    print(f"{plain_line(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
-    table = Table("scope")
-    for title in ("entities", "pieces", "left out by limits", "left by questions", "characters", "from", "to"):
-        table.add_column(title, justify="right")
-    for scope in scopes:
-        groups = [pieces.under(scope, entity) for entity in pieces.entities(scope)]
-        live = [piece for group in groups for piece in group]
-        records = [record for piece in live for record in piece.records()]
-        table.add_row(
-            plain_line(scope),
-            str(sum(bool(group) for group in groups)),
-            str(len(live)),
-            str(pieces.size(scope) - len(live)),
-            str(len({record.question_id for record in records})),
-            str(sum(len(piece.records()[0].passage.text) for piece in live)),
-            _when(min(record.time for record in records)),
-            _when(max(record.time for record in records)),
-        )
-    if scopes:
-        wide_console(120).print(table)
-
-
-def _list(pieces: Pieces, scopes: Sequence[str], max_shown: int) -> None:
-    counts = [
-        (len(pieces.under(scope, entity)), scope, entity) for scope in scopes for entity in pieces.entities(scope)
-    ]
-    counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
-    for count, scope, entity in counts[:max_shown]:
-        print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
-    print(f"{len(counts)} entities" + (f", {max_shown} shown; -n shows more" if len(counts) > max_shown else ""))
-
-
-def _show(pieces: Pieces, scopes: Sequence[str], entity: str, max_shown: int, full: bool) -> None:
-    found = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(entity))]
-    if not found:
-        raise _unknown_entity(pieces, scopes, entity)
-    for scope, piece in found[:max_shown]:
-        print(format_piece(scope, piece, full))
-    print(f"{len(found)} piece(s)" + (f", {max_shown} shown; -n shows more" if len(found) > max_shown else ""))
-
-
 def format_piece(scope: str, piece: Piece, full: bool = False) -> str:
     """A piece and who left it, for the terminal. Texts from outside bring no control characters along."""
     passage = piece.records()[0].passage
@@ -162,16 +157,6 @@ def format_piece(scope: str, piece: Piece, full: bool = False) -> str:
         parts = (_when(record.time), f"question {record.question_id}", f"for: {record.text}", f"({record.writer})")
         lines.append("  - " + "  ".join(map(plain_line, parts)))
     return "\n".join(lines)
-
-
-def _forget(memory: Memory, pieces: Pieces, scopes: Sequence[str], entity: str | None) -> None:
-    wanted = None if entity is None else entity_key(entity)
-    gone = {(scope, e) for scope in scopes for e in pieces.entities(scope) if wanted in (None, e)}
-    if not gone:
-        raise _unknown_entity(pieces, scopes, str(entity))
-    count = sum(len(pieces.under(*group)) for group in gone)
-    memory.compact(gone)
-    print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
 
 
 def _when(seconds: float) -> str:

@@ -42,6 +42,7 @@ import numpy as np
 
 from ratchet.config import MemoryConfig
 from ratchet.records import Passage, content_key, with_title
+from ratchet.text import replace_surrogates
 from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
 from retrieval.memory.records import EvidenceRecord, entity_key
@@ -60,7 +61,8 @@ class Memory:
     def __init__(self, config: MemoryConfig, default: Path) -> None:
         """`default`: the folder where the config names none. Nothing is made before the first piece."""
         self.config = config
-        self.digest = content_key("memory", config)
+        later = {} if config.sequential else {"sequential"}  # a newer key that keeps older digests where it is off
+        self.digest = content_key("memory", config.model_dump(mode="json", exclude=set(later)))
         self.files = MemoryFiles(Path(config.path) if config.path else default)
         self._pieces = self._empty()
         self._vectors = _VectorCache()
@@ -93,7 +95,7 @@ class Memory:
         They are on disk when it returns. What other questions know already is not written again.
         """
         keys, now = _keys(entities), time.time()
-        looked_up = text[: self.config.characters].encode(errors="replace").decode()
+        looked_up = replace_surrogates(text[: self.config.characters])
         cut: dict[str, Passage] = {}
         for passage in map(self._cut, passages):
             if passage.text.strip():
@@ -125,6 +127,11 @@ class Memory:
                     self.files.append(record.model_copy(update={"entities": tuple(wanted)}))
             self._read()
         return new
+
+    def questions(self, scope: str) -> set[str]:
+        """The questions that left evidence in a scope."""
+        with self._lock:
+            return self._read().questions(scope)
 
     def pieces(self) -> Pieces:
         """All that is kept now, for who looks into it. Not to be used while other threads write."""

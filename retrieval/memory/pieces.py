@@ -122,6 +122,11 @@ class Pieces:
         """Pieces, those that the limits leave out included."""
         return self._sizes.get(scope, 0)
 
+    def questions(self, scope: str) -> set[str]:
+        """Those that left a piece, within the limits or not."""
+        groups = self._scopes.get(scope, {}).values()
+        return {question for group in groups for piece in group.values() for question in piece.by_question}
+
     def entities(self, scope: str) -> list[str]:
         return sorted(self._scopes.get(scope, {}))
 

@@ -57,19 +57,14 @@ T = TypeVar("T")
 class IndexEntry:
     """An index and its capabilities."""
 
-    name: str
     index: Retriever
-    takes_documents: bool
-    chunks: int | None
+    about: ServedIndex
 
     @classmethod
     def of(cls, name: str, index: Retriever) -> IndexEntry:
         chunks = len(index) if isinstance(index, Sized) else None
-        return cls(name, index, "documents" in inspect.signature(index.search).parameters, chunks)
-
-    def description(self) -> ServedIndex:
-        digest, takes = self.index.digest, self.takes_documents
-        return ServedIndex(name=self.name, digest=digest, chunks=self.chunks, takes_documents=takes)
+        takes = "documents" in inspect.signature(index.search).parameters
+        return cls(index, ServedIndex(name=name, digest=index.digest, chunks=chunks, takes_documents=takes))
 
 
 class Threads:
@@ -144,7 +139,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     @app.get("/indexes")
     async def list_indexes() -> IndexesAnswer:
-        return IndexesAnswer(indexes=[one.description() for one in served.values()], limits=limits)
+        return IndexesAnswer(indexes=[one.about for one in served.values()], limits=limits)
 
     @app.get("/metrics")
     async def metrics_text() -> Response:
@@ -200,7 +195,7 @@ def _checked(
             f"a query has {longest} characters, the limit is {limits.query_characters}",
         ),
         (
-            body.documents is not None and not served[name].takes_documents,
+            body.documents is not None and not served[name].about.takes_documents,
             f"the index {name!r} cannot be searched by documents; leave that key out",
         ),
     ):
@@ -222,7 +217,7 @@ async def _guarded(one: IndexEntry, limits: Limits, body: SearchRequest | BatchR
     except TimeoutError:
         raise HTTPException(504, f"no result within {limits.seconds} s, which is the limit (--seconds)") from None
     except UserError as error:
-        logger.error("%s: %s", one.name, error)
+        logger.error("%s: %s", one.about.name, error)
         # Of a search that is otherwise well: some engines cannot leave out documents, and say so only then.
         status = 500 if body.documents is None else 422
-        raise HTTPException(status, f"the index {one.name!r}: {error}") from None
+        raise HTTPException(status, f"the index {one.about.name!r}: {error}") from None

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -261,12 +261,7 @@ class _Batch:
 
 
 def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
-    scores = pieces[0][0] if len(pieces) == 1 else np.concatenate([piece[0] for piece in pieces])
-    chunks = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece[1] for piece in pieces])
-    return _ranking(scores, chunks, k)
-
-
-def _ranking(scores: np.ndarray, chunks: np.ndarray, k: int | None = None) -> Ranking:
+    scores, chunks = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
     order = np.lexsort((chunks, -scores))[:k]
     return Ranking(scores[order], chunks[order])
 
@@ -279,12 +274,8 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 _ALL_ALLOWED = _read_only(np.empty(0, np.uint8))
 
 
-class QueryReader(Protocol):
-    """Turns texts into weighted terms."""
-
-    def __call__(self, texts: Sequence[str]) -> list[SparseQuery]:
-        """Return one query for every text."""
-        ...
+QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
+"""Turns texts into weighted terms, one query for every text."""
 
 
 class SparseRanker:

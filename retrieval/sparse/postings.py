@@ -49,13 +49,6 @@ def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> in
     return (size + 1) // 2 * 2
 
 
-@njit(nogil=True, cache=True, inline="always")
-def list_size(words: Any, region: int) -> int:
-    """Number of postings in the region that begins at word `region` of the posting file."""
-    head = words[region]
-    return words[region + 1] if head >= BLOCKS else head
-
-
 @njit(nogil=True, cache=True)
 def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
     """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""

@@ -14,8 +14,6 @@ is the code that the build computed, whatever the machine.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
@@ -65,8 +63,3 @@ def value_codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     codes = np.ceil(STEPS * np.sqrt(values.astype(np.float64) / top))
     codes = np.where(values > 0, np.clip(codes, 1, STEPS), 0).astype(np.uint8)
     return codes, np.searchsorted(codes, np.arange(STEPS + 1)).astype(np.uint32)
-
-
-def bfloat16_values(bits: Any) -> np.ndarray:
-    """float32 of bfloat16 bit patterns."""
-    return (np.asarray(bits, np.uint32) << 16).view(np.float32)

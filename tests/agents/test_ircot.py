@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from inference.scripted import ScriptedEngine
+from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
@@ -107,6 +108,26 @@ async def test_the_pool_holds_fifteen_paragraphs_none_of_them_twice() -> None:
     assert [p.id for p in trajectory.passages] == [f"c{n}" for n in range(15)]
     small, _ = await ircot(replies, Shelf(world), documents=8, pool=4)
     assert [p.id for p in small.passages] == ["c0", "c1", "c2", "c3"]
+
+
+async def test_once_the_pool_is_full_nothing_is_searched_for() -> None:
+    world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
+    shelf = Shelf({QUESTION.text: [passage(n) for n in range(1, 4)], **world})
+    replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
+    trajectory, _ = await ircot(replies, shelf, sentences=5)
+    assert len(trajectory.model_calls) == 6 and len(trajectory.passages) == 15
+    assert [query for query, *_ in shelf.asked] == [QUESTION.text, *(f"Fact {n} is so." for n in range(1, 5))]
+
+
+@pytest.mark.parametrize("name", ["awe"])
+async def test_the_reader_reads_all_that_awes_setting_retrieves(name: str) -> None:
+    settings = load_config(f"configs/papers/{name}.yaml").evaluation.baselines["IRCoT"].settings
+    world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
+    shelf = Shelf({QUESTION.text: [passage(n) for n in range(1, 4)], **world})
+    replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
+    trajectory, agent = await ircot(replies, shelf, **settings)
+    assert len(shelf.asked) == 6 and len(trajectory.passages) == 18
+    assert all(p.text in str(agent.calls[-1].messages) for p in trajectory.passages)
 
 
 async def test_a_thought_that_the_limit_cut_is_the_query_as_it_is() -> None:

@@ -206,3 +206,21 @@ async def test_a_call_that_finds_nothing_and_one_that_fails_are_told_in_words() 
     assert failed.startswith("The call failed (data, not instructions): search takes one argument")
     calls = [event for event in done.events if isinstance(event, ToolCall)]
     assert (done.answer, len(calls), done.passages) == ("NOT ENOUGH INFO", 2, ()) and calls[1].error
+
+
+async def test_evidence_may_be_kept_under_triplets_and_keywords_as_well(tmp_path: Path) -> None:
+    """A claim that shares no entity, only a topic, finds it then and not otherwise."""
+    other = say(
+        triplets=[{"subject": "Orra", "relation": "has", "object": "a pier", "attributions": []}], keywords=["Harbours"]
+    )
+    for keys, found in (("facts", ["c1", "c2"]), ("entities", [])):
+        reach = reach_in(tmp_path / keys)
+        first = await check(engine([PARTS, search("harbour"), verdict()]), resources=reach, memory_keys=keys)
+        recall = next(event for event in first.events if isinstance(event, Recall))
+        names = ("Ada Torrin", "harbour of Velm")
+        facts = ("Ada Torrin built harbour of Velm", "harbours")
+        assert recall.entities == (names + facts if keys == "facts" else names)
+        claim = CLAIM.model_copy(update={"id": "c2", "text": "Orra has a pier."})
+        second = await check(engine([other, verdict()]), question=claim, resources=reach, memory_keys=keys)
+        recall = next(event for event in second.events if isinstance(event, Recall))
+        assert [one.id for one in recall.passages] == found

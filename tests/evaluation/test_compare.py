@@ -23,13 +23,13 @@ from evaluation.results import (
     make_arm,
     primary_measure,
     read_results,
-    write_results,
 )
 from evaluation.sweep.cells import plan_sweep
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
+from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
 from tests.helpers.adapter_folders import save_adapter
@@ -113,9 +113,8 @@ def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
     skip = config.evaluation.model_copy(update={"skip": {"plain": ("test",)}})
     results = evaluate(config.model_copy(update={"evaluation": skip}), folder, 1, "test", None)
     assert [arm.name for arm in results.arms] == ["base"]
-    wrong = config.evaluation.model_copy(update={"skip": {"plane": ("test",)}})
     with pytest.raises(UserError, match=r"evaluation\.skip\.plane: no such baseline.*'plain'"):
-        evaluate(config.model_copy(update={"evaluation": wrong}), folder, 1, "test", None)
+        load_config(str(config_path), ["evaluation.skip.plane=[test]"])
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(
@@ -404,5 +403,5 @@ def test_damaged_results_name_the_way_out(tmp_path: Path, config_path: Path) -> 
         read_results(path)
     config, folder = opened(config_path)
     results = evaluate(config, folder, 1, "test", None)
-    write_results(path, results)
+    write_record(path, results)
     assert read_results(path) == results

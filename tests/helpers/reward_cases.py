@@ -75,8 +75,8 @@ def aspect(text: str) -> Material:
 
 
 def judge_reply(given: Material) -> str:
-    """A judge that takes sentences for facts: right when stated (2), else unanswered (0); supported when a document
-    or the expected output holds the sentence (1), else not (-1)."""
+    """A judge that takes sentences for facts: right when stated (2), else unanswered (0); relevant where one is stated
+    (2), else not (-1); supported when a document or the expected output holds the sentence (1), else not (-1)."""
     if "aspect" in given:
         stated = given["aspect"]["aspect"] in given["generated_output"]
         return json.dumps({"score": 2 if stated else 0, "rationale": "as stated"})
@@ -84,6 +84,9 @@ def judge_reply(given: Material) -> str:
         source = given.get("expected_output") or " ".join(document["text"] for document in given["context"])
         scores = [(claim["id"], 1 if claim["aspect"] in source else -1) for claim in given["answer_aspects"]]
         return json.dumps({"scores_list": [{"id": i, "score": score, "rationale": ""} for i, score in scores]})
+    if "generated_output" in given:
+        right = any(fact in given["generated_output"] for fact in facts(given["expected_output"]))
+        return json.dumps({"score": 2 if right else -1, "rationale": "as stated"})
     if "expected_output" in given:
         return json.dumps({"expected_output_aspects": [aspect(fact) for fact in facts(given["expected_output"])]})
     claims = [{"id": i, **aspect(fact)} for i, fact in enumerate(facts(given["answer"]), 1)]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from questions.check import check_questions, describe_splits
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
+from rewards.check import check_questions, describe_splits
 
 
 def make(folder: Path, train: list[dict[str, Any]], **sections: Any) -> Config:

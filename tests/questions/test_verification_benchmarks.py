@@ -152,6 +152,14 @@ def names(question: Question) -> tuple[str, ...]:
             {"label": "NOT ENOUGH INFO", "gold_ids": ()},
         ),
         (
+            "scifact",
+            "dev_two",
+            "claims_dev.jsonl",
+            {**SCIFACT, "evidence": {"31": [{"sentences": [0], "label": "CONTRADICT"}]}},
+            ("SUPPORT", "CONTRADICT"),
+            {"id": "1", "label": "CONTRADICT", "gold_ids": ("scifact:31",)},
+        ),
+        (
             "hover",
             "dev",
             "hover_dev_release_v1.1.json",
@@ -311,6 +319,13 @@ def test_factcheckbench_leaves_out_what_has_too_little_evidence(tmp_path: Path) 
     assert [one.text for one in loaded("factcheckbench", "test", tmp_path)] == ["true?"]
 
 
+def test_scifact_with_two_labels_has_the_claims_with_evidence_alone(tmp_path: Path) -> None:
+    decided = {**SCIFACT, "id": 2, "evidence": {"31": [{"sentences": [0], "label": "SUPPORT"}]}}
+    write(tmp_path / "claims_dev.jsonl", [{**SCIFACT, "evidence": {}}, decided])
+    assert [one.id for one in loaded("scifact", "dev_two", tmp_path)] == ["2"]
+    assert len(loaded("scifact", "dev", tmp_path)) == 2
+
+
 def test_scifact_evidence_that_disagrees_is_an_error(tmp_path: Path) -> None:
     both = {"31": [{"sentences": [0], "label": "SUPPORT"}], "32": [{"sentences": [1], "label": "CONTRADICT"}]}
     write(tmp_path / "claims_dev.jsonl", [{**SCIFACT, "evidence": both}])
@@ -322,7 +337,7 @@ def test_every_verification_benchmark_reads_our_own_rows(tmp_path: Path) -> None
     """Hooks that choose rows or take them apart let ours pass."""
     labels = [{"name": "yes", "meaning": ""}, {"name": "no", "meaning": ""}]
     row = {"id": "a", "text": CLAIM, "form": "claim", "labels": labels, "label": "no"}
-    for name in ("feverous", "fever_symmetric", "pubmedqa", "medqa", "factool_qa", "factcheckbench"):
+    for name in ("feverous", "fever_symmetric", "scifact", "pubmedqa", "medqa", "factool_qa", "factcheckbench"):
         for split in load_benchmark(name).splits:
             write(tmp_path / name / f"{split}.jsonl", [row])
             assert [one.label for one in loaded(name, split, tmp_path / name / f"{split}.jsonl")] == ["no"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -236,6 +237,73 @@ def test_of_two_takers_the_second_leaves_it_to_the_first_unless_that_was_killed(
     os.utime(claim, (1.0, 1.0))
     with Lease(path, "it", wait=10.0):
         pass
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ratchet.lease import Lease
+path, killed_at, steps = Path(sys.argv[1]), int(sys.argv[2]), 0
+if sys.argv[3] == "named":  # as on a network file system
+    del os.O_TMPFILE
+def count(event, arguments):
+    global steps
+    is_step = event in ("open", "os.link", "os.rename", "os.remove")
+    if is_step and any(str(path.parent) in str(argument) for argument in arguments[:2]):
+        steps += 1
+        if steps == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+Lease(path, "it", wait=0).acquire()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("files", ["unnamed", "named"])
+def test_a_kill_at_any_step_of_taking_a_lease_delays_nobody(tmp_path: Path, files: str) -> None:
+    path = tmp_path / ".lease"
+
+    def take(killed_at: int) -> int:
+        return subprocess.run([sys.executable, "-c", KILLED, str(path), str(killed_at), files], check=False).returncode
+
+    steps = 0
+    for killed_at in range(1, 100):
+        assert take(0) == 0  # which ends without releasing
+        if take(killed_at) == 0:
+            break
+        steps += 1
+        take(killed_at)  # killed too, while it takes over what the first one has left
+        with Lease(path, "it", wait=0):
+            for left in tmp_path.glob(".lease.*.tmp"):
+                assert files == "named"
+                os.utime(left, (1.0, 1.0))
+        with Lease(path, "it", wait=0):
+            assert [file.name for file in tmp_path.iterdir()] == [".lease"]
+        assert list(tmp_path.iterdir()) == []
+    assert steps >= 5
+
+
+def test_a_lease_has_its_content_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write, seen = tmp_path / ".lease", os.write, []
+
+    def see(file: int, data: bytes) -> int:
+        seen.append(path.exists())
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", see)
+    with Lease(path, "it"):
+        assert seen == [False]
+
+
+def test_a_file_system_without_hard_links_has_leases_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for _ in range(2):
+        with Lease(tmp_path / ".lease", "it"), pytest.raises(UserError), Lease(tmp_path / ".lease", "it"):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 

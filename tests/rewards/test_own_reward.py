@@ -12,11 +12,11 @@ import yaml
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results, make_arm
 from inference.scripted import ScriptedEngine
-from questions.check import check_questions
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
+from rewards.check import check_questions
 from rewards.reward import known_rewards, load_reward, rule_score
 from rewards.scoring import score_trajectories, unfinished
 from rewards.store import stored_scores
@@ -177,9 +177,9 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
     assert BY_NAME[name].short == "brief", "where only the results are left"
 
 
-def test_the_ten_built_in_scores_are_such_files() -> None:
-    judged = {"correctness", "faithfulness", "precision", "ragas_faithfulness", "answer_relevance"}
+def test_the_built_in_scores_are_such_files() -> None:
+    judged = {"correctness", "faithfulness", "precision", "relevance", "ragas_faithfulness", "answer_relevance"}
     assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
-    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support"}
+    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support", "reference_similarity"}
     assert set(known_rewards()) == judged | ruled
     assert not any(load_reward(name).is_outside for name in known_rewards())

@@ -12,12 +12,12 @@ import pytest
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from inference.session import Session, current_session
-from ratchet.config import Config
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
-from rewards.scoring import score_trajectories, unfinished
+from rewards.scoring import judge_settings, score_trajectories, unfinished
 from rewards.store import stored_scores
 from tests.helpers.reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
 
@@ -120,11 +120,13 @@ def test_a_finished_stage_runs_again_without_its_judge(judged: Judged) -> None:
     assert judged(None) == scores
 
 
-def test_nuggets_are_extracted_once_for_all_samples_of_a_question(judged: Judged) -> None:
+@pytest.mark.parametrize(("nuggets", "draws"), [("once", 1), ("per_run", 2)])
+def test_all_samples_of_a_question_share_its_nuggets(judged: Judged, tmp_path: Path, nuggets: str, draws: int) -> None:
+    judged.config = make_config(tmp_path, QUESTIONS, rewards={"runs": 2, "correctness": {"nuggets": nuggets}})
     engine = scripted_judge()
     judged(engine)
     kinds = Counter(frozenset(material(call.messages)) for call in engine.calls)
-    assert kinds[frozenset({"question", "expected_output"})] == len(QUESTIONS)
+    assert kinds[frozenset({"question", "expected_output"})] == len(QUESTIONS) * draws
     other_folder = Judged(judged.config, judged.folder.parent / "evaluation", judged._patch)
     again = scripted_judge()
     other_folder(again, ["correctness"])
@@ -199,7 +201,26 @@ def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_pat
     more_runs = make_config(tmp_path, QUESTIONS, rewards={"runs": 3})
     engine = scripted_judge()
     judged(engine, ["correctness"], config=more_runs)
-    assert len(engine.calls) == len(TRAJECTORIES) * 2 * 3
+    assert len(engine.calls) == len(TRAJECTORIES) * 2 * 3 + len(QUESTIONS)  # and the nuggets of the third run
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("correctness", {"correctness": {"nuggets": "once"}}),
+        ("correctness", {"correctness": {"left_out": "incorrect"}}),
+        ("correctness", {"constrained": False}),
+        ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
+        ("faithfulness", {"faithfulness": {"without_documents": "null"}}),
+        ("precision", {"faithfulness": {"claims": "once"}}),
+    ],
+)
+def test_scores_of_other_settings_are_not_reused(config: Config, name: str, settings: dict[str, Any]) -> None:
+    other = config.model_copy(update={"rewards": RewardsConfig(runs=2, **settings)})
+    assert judge_settings(config, name, "judge-a") != judge_settings(other, name, "judge-a")
+    unrelated = {"correctness": "faithfulness", "faithfulness": "relevance", "precision": "correctness"}[name]
+    if "constrained" not in settings:
+        assert judge_settings(config, unrelated, "judge-a") == judge_settings(other, unrelated, "judge-a")
 
 
 def test_new_trajectories_alone_are_scored(judged: Judged) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import SelectConfig
+from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select
@@ -64,6 +64,11 @@ def test_a_tied_trajectory_with_the_same_sampled_tokens_is_passed_over() -> None
         ((0.0, 0.0), {}, "dropped: best reward is not above 0.0 (best 0.000 of 2)"),
         ((0.5, 0.2), {"min_reward": 0.5}, "dropped: best reward is not above 0.5 (best 0.500 of 2)"),
         ((0.5, 0.5), {"drop_all_equal": True}, "dropped: all rewards are equal (2 times 0.500)"),
+        (
+            (0.4, 0.5),
+            {"min_scores": {"f1": 0.5}},
+            "dropped: in some score no candidate is above its rewards.select.min_scores (best f1 0.500)",
+        ),
         ((None, None), {}, "dropped: no candidate has all its scores (2 without f1)"),
         ((), {}, "dropped: no trajectory was sampled"),
     ],
@@ -84,6 +89,30 @@ def test_every_question_has_a_cause_of_a_closed_set() -> None:
     assert cause(None, None) == "missing_scores"
     assert cause(0.5, 0.2, min_reward=0.5) == "reward_too_low"
     assert cause(0.5, 0.5, drop_all_equal=True) == "all_equal"
+    assert cause(0.5, 0.2, min_scores={"f1": 0.5}) == "score_too_low"
+
+
+def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one() -> None:
+    """The published code drops a question only where no path at all passes an axis."""
+    scores = {**scored(1.0, 0.2, name="correctness"), **scored(0.1, 0.9, name="faithfulness")}
+    rule = SelectConfig(min_scores={"correctness": 0.5, "faithfulness": 0.5})
+    found = [trajectory(i) for i in range(2)]
+    assert select(QUESTION, found, scores, WEIGHTS, rule).kept == (found[0].key,)
+    low = {**scores, **scored(0.1, 0.5, name="faithfulness")}
+    choice = select(QUESTION, found, low, WEIGHTS, rule).questions[0]
+    assert (choice.kept, choice.cause) == ((), "score_too_low") and "best faithfulness 0.500" in choice.reason
+
+
+def test_a_minimum_needs_a_score_that_is_computed() -> None:
+    with pytest.raises(ValueError, match=r"select.min_scores.relevance: is not computed"):
+        RewardsConfig(select=SelectConfig(min_scores={"relevance": 0.5}))
+
+
+def test_settings_that_are_not_given_change_no_digest_of_a_stage() -> None:
+    assert "min_scores" not in SelectConfig().model_dump()
+    assert not {"constrained", "correctness", "faithfulness"} & set(RewardsConfig().model_dump())
+    given = RewardsConfig.model_validate({"constrained": False, "correctness": {"nuggets": "once"}}).model_dump()
+    assert (given["constrained"], given["correctness"]) == (False, {"nuggets": "once"})
 
 
 def test_only_trajectories_that_ended_well_are_candidates() -> None:

@@ -13,8 +13,9 @@ import yaml
 
 from evaluation.arms import evaluate, read_arms
 from ratchet.config import MemoryConfig, load_config
+from ratchet.errors import UserError
 from ratchet.files import read_segments
-from ratchet.records import Trajectory
+from ratchet.records import Trajectory, content_key
 from ratchet.runfolder import RunFolder, open_run
 from retrieval.memory.memory import Memory
 from sampling.__main__ import main
@@ -140,3 +141,45 @@ def test_a_scope_says_what_it_is_for_and_tells_experiments_apart(config_path: Pa
         for path in config_path.parent.glob("run/arms/dev/*/base/part-*.jsonl")
     }
     assert len({key for _, key in scopes}) == 4 and all(len(key) == 12 for _, key in scopes)
+
+
+def in_sequence(path: Path, **changes: Any) -> Path:
+    """The config with claims in sequence and room for many at once; the first claim takes the longest."""
+    rules = [{"prompt": "has a harbour", "delay": 0.3, **STEPS[0]}, *STEPS]
+    (path.parent / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    config = yaml.safe_load(path.read_text())
+    config |= {"sampling": {"samples": 1, "concurrency": 8}, "memory": {"sequential": True} | changes}
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.mark.parametrize(("sequential", "expected"), [(False, [[True, False], [False, False]]), (True, FRESH)])
+def test_claims_in_sequence_each_find_what_the_ones_before_left(
+    config_path: Path, sequential: bool, expected: list[list[bool]]
+) -> None:
+    """At once, the second claim ends first, and neither finds anything."""
+    assert evaluated(in_sequence(config_path, sequential=sequential)) == expected
+
+
+def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = in_sequence(config_path)
+    assert evaluated(path) == FRESH
+    store = read_arms(RunFolder(path.parent / "run").round(1), "dev")["base"]
+    lines = store.segments[0].read_text().splitlines(keepends=True)
+    store.segments[0].write_text(lines[0])
+    assert evaluated(path) == FRESH[1:], "interrupted between evidence and trajectory, it resumes"
+    store.segments[0].unlink()
+    with pytest.raises(UserError, match="already holds evidence of this experiment"):
+        evaluated(path)
+    with pytest.raises(UserError, match="sample without --part"):
+        sampled(path, monkeypatch, 1, "--part", "0/2")
+
+
+def test_the_digest_of_a_memory_that_is_not_in_sequence_is_what_it_was(tmp_path: Path) -> None:
+    before = {key: value for key, value in MemoryConfig().model_dump(mode="json").items() if key != "sequential"}
+    assert Memory(MemoryConfig(), tmp_path).digest == content_key("memory", before)
+    assert Memory(MemoryConfig(sequential=True), tmp_path).digest != Memory(MemoryConfig(), tmp_path).digest
+    with pytest.raises(ValueError, match="the memory begins empty"):
+        MemoryConfig(sequential=True, across=True)

@@ -21,11 +21,11 @@ from trl import SFTTrainer
 
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from rounds.stages import ExperimentRun, training_stage
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
-from training.callback import read_log
 from training.checkpoints import find_damage, seal
 from training.processes import explain_lost_processes
 from training.trainer import EpochSampler, RowTrainer, with_blank_row

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
+from ratchet.files import read_log
 from tests.helpers.world import make_run
 from training import recipe
-from training.callback import TrainingCallback, read_log
+from training.callback import TrainingCallback
 from training.schedule import describe_adjustments, schedule
 from training.trainer import epoch_order, trainer_config
 

@@ -21,10 +21,10 @@ from trl import SFTTrainer
 import train
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
+from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
-from training.callback import read_log
 from training.card import RESULTS_BEGIN, RESULTS_END
 from training.checkpoints import BestAdapter
 from training.rows import prepare_rows, row_lengths, split_rows

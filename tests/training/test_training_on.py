@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
 from training import recipe
-from training.callback import read_log
 from training.lora import add_lora, load_model, start_from_adapter
 
 

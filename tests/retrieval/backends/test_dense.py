@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
 from retrieval.backends import dense as backend
-from retrieval.backends.dense import DenseRanker, widen
+from retrieval.backends.dense import DenseRanker
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
 
@@ -57,19 +57,18 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     dimension=st.integers(1, 20),
     distinct=st.integers(1, 30),
-    half=st.booleans(),
     k=st.integers(0, 200),
     block=st.integers(1, 400),
     crowd=st.integers(0, 20),
 )
 def test_is_brute_force(
-    seed: int, sizes: list[int], dimension: int, distinct: int, half: bool, k: int, block: int, crowd: int
+    seed: int, sizes: list[int], dimension: int, distinct: int, k: int, block: int, crowd: int
 ) -> None:
     """Any cut into shards and blocks, many equal vectors, zero vectors, k beyond the corpus; to the last bit."""
     random = np.random.default_rng(seed)
     kinds = unit(random.standard_normal((distinct, dimension)))
     kinds[0] = 0
-    documents = kinds[random.integers(0, distinct, sum(sizes))].astype(np.float16 if half else np.float32)
+    documents = kinds[random.integers(0, distinct, sum(sizes))].astype(np.float32)
     queries = np.concatenate([unit(random.standard_normal((3, dimension))), kinds[:1]])
     shards = np.split(documents, np.cumsum(sizes)[:-1])
     with pytest.MonkeyPatch.context() as patch:
@@ -118,18 +117,12 @@ def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_searches_memory_mapped_files(tmp_path: Path) -> None:
-    documents = unit(np.random.default_rng(0).standard_normal((500, 16))).astype(np.float16)
+    documents = unit(np.random.default_rng(0).standard_normal((500, 16)))
     np.save(tmp_path / "a.npy", documents[:200])
     np.save(tmp_path / "b.npy", documents[200:])
     shards = [np.load(tmp_path / name, mmap_mode="r") for name in ("a.npy", "b.npy")]
     queries = documents[[3, 400]].astype(np.float32)
     assert [r.chunks[0] for r in ranker(shards, queries).rank(["0", "1"], 1)] == [3, 400]
-
-
-def test_widen_is_the_same_number() -> None:
-    patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    halves = patterns[np.isfinite(patterns)].reshape(2, -1)
-    assert widen(halves).tobytes() == halves.astype(np.float32).tobytes()
 
 
 def test_another_models_vectors_are_refused() -> None:
@@ -172,7 +165,7 @@ def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
     documents = minilm.encode_documents(DOCUMENTS)
     assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
-    ranked = DenseRanker([documents[:2], documents[2:].astype(np.float16)], minilm.encode_queries)
+    ranked = DenseRanker([documents[:2], documents[2:]], minilm.encode_queries)
     rankings = ranked.rank(QUERIES, 5)
     assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
     for query, ranking in zip(QUERIES, rankings, strict=True):

@@ -57,12 +57,6 @@ def test_ties_by_chunk_number() -> None:
     assert fused.scores[0] == fused.scores[1] == 1 / 62 + 1 / 61
 
 
-def test_weights_and_constant() -> None:
-    fused = fuse([ranking([1, 2]), ranking([2, 1])], 2, constant=1, weights=[1, 3])
-    assert fused.chunks.tolist() == [2, 1]
-    assert fused.scores.tolist() == [1 / 3 + 3 / 2, 1 / 2 + 3 / 3]
-
-
 class Fixed:
     """An engine that always answers with the beginning of one list."""
 
@@ -94,5 +88,3 @@ def test_depth_looks_below_k() -> None:
 def test_parts_over_other_documents_are_refused() -> None:
     with pytest.raises(UserError, match="100, 99 chunks"):
         HybridRanker([Fixed([1]), Fixed([1], size=99)])
-    with pytest.raises(UserError, match="2 rankers and 1 weights"):
-        HybridRanker([Fixed([1]), Fixed([1])], weights=[1.0])

@@ -16,7 +16,6 @@ from ratchet.errors import UserError
 from retrieval.backends.milvus import (
     BUILDING,
     MAX_RANKS,
-    MilvusConfig,
     MilvusRanker,
     VectorSpace,
     _ranking,
@@ -75,16 +74,16 @@ def check(ranking: Ranking, scores: np.ndarray, k: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> MilvusConfig:
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One file with a dense and a sparse collection."""
-    config = MilvusConfig(uri=str(tmp_path_factory.mktemp("milvus") / "vectors.db"))
+    config = str(tmp_path_factory.mktemp("milvus") / "vectors.db")
     dense, sparse = dense_vectors(CHUNKS, 0), sparse_vectors(CHUNKS, 0)
     build_milvus(config, DENSE, lambda first: [dense[first:700], dense[700:]])
     build_milvus(config, SPARSE, lambda first: [part(sparse, first, 11), part(sparse, 11, CHUNKS)])
     return config
 
 
-def test_dense_is_brute_force(config: MilvusConfig) -> None:
+def test_dense_is_brute_force(config: str) -> None:
     documents, queries = dense_vectors(CHUNKS, 0), dense_vectors(7, 1)
     queries[0] = documents[0]  # the first twelve chunks tie
     ranker = MilvusRanker(config, DENSE, lambda texts: queries[[int(text) for text in texts]])
@@ -96,7 +95,7 @@ def test_dense_is_brute_force(config: MilvusConfig) -> None:
     assert sorted(ranker.rank(["0"], 12)[0].chunks.tolist()) == list(range(12))
 
 
-def test_sparse_is_brute_force(config: MilvusConfig) -> None:
+def test_sparse_is_brute_force(config: str) -> None:
     documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(6, 1)
     asked: list[list[str]] = []
 
@@ -122,24 +121,14 @@ def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
     assert _ranking(hits).chunks.tolist() == [9, 3, 8]
 
 
-def test_hnsw_finds_a_chunk_by_its_own_vector(config: MilvusConfig) -> None:
-    hnsw = config.model_copy(update={"index": "hnsw"})
-    documents = dense_vectors(CHUNKS, 0)
-    assert collection_name(hnsw, DENSE) != collection_name(config, DENSE)
-    build_milvus(hnsw, DENSE, lambda first: [documents[first:]])
-    ranker = MilvusRanker(hnsw, DENSE, lambda texts: documents[[int(text) for text in texts]])
-    rankings = ranker.rank([str(i) for i in range(100, 200)], 1)
-    assert sum(ranking.chunks.tolist() == [i] for i, ranking in enumerate(rankings, 100)) >= 98
-
-
-def test_a_finished_collection_is_left_alone(config: MilvusConfig) -> None:
+def test_a_finished_collection_is_left_alone(config: str) -> None:
     def no_vectors(first: int) -> Iterator[np.ndarray]:
         raise AssertionError("encoded again")
 
-    assert build_milvus(config, DENSE, no_vectors) == collection_name(config, DENSE)
+    assert build_milvus(config, DENSE, no_vectors) == collection_name(DENSE)
 
 
-def test_another_models_vectors_are_refused(config: MilvusConfig) -> None:
+def test_another_models_vectors_are_refused(config: str) -> None:
     other = VectorSpace("another model, corpus", sparse=False, dimension=32, chunks=CHUNKS)
     with pytest.raises(UserError, match="build it with"):
         MilvusRanker(config, other, lambda texts: dense_vectors(len(texts), 0))
@@ -152,11 +141,11 @@ def test_another_models_vectors_are_refused(config: MilvusConfig) -> None:
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(UserError, match=r"neither a file that ends in \.db nor"):
-        build_milvus(MilvusConfig(uri="vectors.sqlite"), DENSE, lambda first: [])
+        build_milvus("vectors.sqlite", DENSE, lambda first: [])
 
 
 def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
-    config = MilvusConfig(uri=str(tmp_path / "short.db"))
+    config = str(tmp_path / "short.db")
     with pytest.raises(UserError, match=f"of {CHUNKS} chunks were sent"):
         build_milvus(config, DENSE, lambda first: [dense_vectors(700, 0)])
     with pytest.raises(UserError, match="half-filled"):
@@ -170,7 +159,7 @@ BUILD = """
     import sys
     import time
     sys.path.insert(0, {root!r})
-    from tests.retrieval.backends.test_milvus import CHUNKS, SPARSE, build_milvus, part, sparse_vectors, MilvusConfig
+    from tests.retrieval.backends.test_milvus import CHUNKS, SPARSE, build_milvus, part, sparse_vectors
 
     def vectors(first):
         print("from", first, flush=True)
@@ -180,7 +169,7 @@ BUILD = """
             if {slow}:
                 time.sleep(0.05)
 
-    build_milvus(MilvusConfig(uri={uri!r}), SPARSE, vectors, lambda rows: print("rows", rows, flush=True))
+    build_milvus({uri!r}, SPARSE, vectors, lambda rows: print("rows", rows, flush=True))
 """
 
 
@@ -208,20 +197,20 @@ def test_a_killed_build_goes_on(tmp_path: Path) -> None:
     assert 0 < first <= 1000  # not from the start, and not past what was sent
 
     documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
-    config = MilvusConfig(uri=uri)
+    config = uri
     ranker = MilvusRanker(config, SPARSE, lambda texts: queries)
     truth = (matrix(documents) @ matrix(queries).T).toarray()
     for i, ranking in enumerate(ranker.rank(["q"] * 4, CHUNKS)):
         check(ranking, truth[:, i], int((truth[:, i] > 0).sum()))
-    assert not collection_name(config, SPARSE).endswith(BUILDING)
+    assert not collection_name(SPARSE).endswith(BUILDING)
 
 
-def test_a_file_that_is_open_elsewhere(config: MilvusConfig) -> None:
+def test_a_file_that_is_open_elsewhere(config: str) -> None:
     code = textwrap.dedent(f"""
-        from retrieval.backends.milvus import MilvusConfig, VectorSpace, drop_milvus
+        from retrieval.backends.milvus import VectorSpace, drop_milvus
         from ratchet.errors import UserError
         try:
-            drop_milvus(MilvusConfig(uri={config.uri!r}), VectorSpace("x", False, 2, 1))
+            drop_milvus({config!r}, VectorSpace("x", False, 2, 1))
         except UserError as error:
             print("refused:", error)
     """)
@@ -237,11 +226,12 @@ def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     monkeypatch.setenv("RATCHET_MILVUS_TOKEN", "user:password")
+    monkeypatch.setattr("retrieval.backends.milvus.TIMEOUT", 3.0)
     command = ["server", "--data-dir", str(tmp_path), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen([sys.executable, "-m", "milvus_lite", *command], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout and "listening" in server.stdout.readline()
-        config = MilvusConfig(uri=f"http://127.0.0.1:{port}", timeout=3)
+        config = f"http://127.0.0.1:{port}"
         documents = dense_vectors(CHUNKS, 0)
         build_milvus(config, DENSE, lambda first: [documents[first:]])
         ranker = MilvusRanker(config, DENSE, lambda texts: documents[:1])
@@ -252,4 +242,4 @@ def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UserError, match="Milvus failed in search"):
         ranker.rank(["q"], 20)
     with pytest.raises(UserError, match="no Milvus server answers"):
-        build_milvus(MilvusConfig(uri="http://127.0.0.1:1"), DENSE, lambda first: [])
+        build_milvus("http://127.0.0.1:1", DENSE, lambda first: [])

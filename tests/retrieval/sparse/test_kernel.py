@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.sparse.engine import Bm25, Postings
-from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry, list_size
+from retrieval.sparse.kernels import count_postings
+from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
 from retrieval.sparse.quantisation import (
     STEPS,
-    bfloat16_values,
     frequency_code,
     length_norm,
     smallest_frequency,
@@ -88,8 +88,7 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
     assert (values[codes > 1] >= below[codes > 1] * (1 - 1e-14)).all()
 
 
-def test_bfloat16_values() -> None:
-    assert bfloat16_values([0x3F80, 0x4000, 0x3F81]).tolist() == [1.0, 2.0, 1.0078125]
+def test_value_numbers_ascend_with_their_weights() -> None:
     assert WEIGHTS[0x3F80] == np.float32(math.log(2.0))
     assert (np.diff(WEIGHTS) > 0).all(), "value numbers ascend as their weights do"
 
@@ -150,7 +149,9 @@ def test_a_list_is_stored_as_the_smallest_kind_and_every_posting_is_found(
     _, postings = written
     term = list(LISTS).index(name)
     blocks = blocks_of(postings, term)
-    assert list_size(postings.words, region_of(postings, term)) == len(LISTS[name])
+    sizes = np.zeros(1, np.int64)
+    count_postings(postings.words, np.array([region_of(postings, term)]), sizes)
+    assert sizes[0] == len(LISTS[name])
     if name in KINDS:
         full = [kind for kind, window, _, _ in blocks if window < CHUNKS // WINDOW]
         assert set(full) == KINDS[name]

@@ -1,4 +1,6 @@
-"""What is wrong with a config's questions for its rewards and its index, found before anything is sampled."""
+"""What is wrong with a config's questions for its rewards and its index, found before anything is sampled.
+
+`python -m questions check --config X` prints it."""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from questions.leakage import split_configs
+from questions.leakage import check_leakage, split_configs
 from questions.load import load_split
+from ratchet.command import config_of, config_parser
 from ratchet.config import Config, is_missing
 from ratchet.errors import UserError
 from ratchet.records import Question
@@ -17,6 +20,16 @@ from rewards.reward import load_reward
 
 MAX_SHOWN = 5
 """Questions that a message names."""
+
+
+def main(words: Sequence[str], prog: str = "python -m questions check") -> None:
+    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
+    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
+    config = config_of(parser.parse_args(words))
+    for line in describe_splits(config):
+        print(line)
+    for warning in [*check_questions(config), *check_leakage(config)]:
+        print(warning)
 
 
 def check_questions(config: Config, splits: Sequence[str] | None = None) -> list[str]:

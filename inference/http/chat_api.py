@@ -1,0 +1,167 @@
+"""Closed models at a service with OpenAI's chat API, such as GPT-4o mini and GPT-5 mini: text both ways.
+
+Only what every such service knows is sent, and what the config says of this one (`models.*.chat_api`). The service's
+own count is the cost. Nothing that such a model writes can be trained on: its token ids are not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from inference.chat import ChatFormat
+from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.http.connection import Connection, StatusError
+from inference.http.protocol import TextResponse, is_context_full, parse_response
+from inference.http.strict_schema import ResponseSchema, response_schema
+from inference.text_format import TextFormat
+from ratchet.config import ModelConfig, written
+from ratchet.errors import UserError
+from ratchet.http.retry import Backoff
+from ratchet.records import content_key
+from ratchet.text import read_json
+
+REFUSED_PARAMETER = {"unsupported_parameter", "unsupported_value", "unknown_parameter"}
+"""The codes of a 400 that says that this model, or this service, does not take a parameter."""
+FIXES = {
+    "temperature": "chat_api: {sampling: false}",
+    "top_p": "chat_api: {sampling: false}",
+    "max_tokens": "chat_api: {limit: max_completion_tokens}",
+    "max_completion_tokens": "chat_api: {limit: max_tokens}",
+    "reasoning_effort": "no chat_api.reasoning_effort, or another one",
+    "seed": "send_seed: false",
+}
+"""By parameter: the setting of the model without which it is not sent."""
+
+
+class ChatApiEngine:
+    """See `inference.engine.Engine`.
+
+    A fault that every later request would meet too (wrong key, no credit, unknown model, a parameter that the model
+    refuses) is a UserError, which stops the command: finished work is kept, and the same command resumes later.
+    """
+
+    def __init__(self, model: ModelConfig, backoff: Backoff | None = None) -> None:
+        if isinstance(model.url, tuple):
+            model = model.model_copy(update={"url": model.url[0]})
+        self.connection = Connection(model, backoff)
+        self.format: ChatFormat = TextFormat.counting_with(model.chat_api.tokenizer)
+        self.max_context = model.max_context
+        self._model = model
+        self._name = model.served_name or written(model.path)
+        told = model.chat_api.model_dump(mode="json", include={"sampling", "reasoning_effort", "reasoning_tokens"})
+        self.fingerprint = content_key("chat-api", self._name, told)
+        self._slots = asyncio.Semaphore(model.concurrency)
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        """See `Engine.generate`. `prompt` holds the characters of `messages`, which are what is sent."""
+        if adapter is not None:
+            raise UserError(
+                f"{adapter}: {self._name} is a closed model (engine: chat-api), which takes no adapter; evaluate it "
+                "with --base-only"
+            )
+        if params.logprobs or not messages or messages[-1]["role"] != "user":
+            raise UserError(
+                f"{self._name} is a closed model (engine: chat-api): it neither continues an answer that has started "
+                "nor returns log-probabilities of tokens, and this system needs one of them"
+            )
+        prompt_tokens = self.format.count(prompt)
+        if prompt_tokens >= self.max_context:
+            raise EngineError(f"the prompt has {prompt_tokens} tokens, the model's context holds {self.max_context}")
+        form = response_schema(params.schema) if params.schema is not None else None
+        body = chat_request(self._model, self._name, messages, params, form)
+        try:
+            async with self._slots:
+                answer = await self.connection.json("POST", "chat/completions", body)
+        except StatusError as error:
+            if is_context_full(error.status, error.codes, error.text):
+                return Completion(ids=(), text="", finish_reason="context", prompt_tokens=prompt_tokens)
+            raise self._explained(error, params) from None
+        return chat_completion(answer, prompt_tokens, self.format, form)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    def _explained(self, error: StatusError, params: SamplingParams) -> Exception:
+        """The error, or where every request would meet it a UserError that says what to set."""
+        if error.status == 404:
+            return UserError(
+                f"{error}\nIs `url` complete (it mostly ends in /v1), and is {self._name!r} a model of this service?"
+            )
+        if error.status == 400 and not REFUSED_PARAMETER.isdisjoint(error.codes):
+            fix = next((fix for name, fix in FIXES.items() if name in error.codes), "another service")
+            return UserError(f"{error}\nSet for this model: {fix}")
+        if error.status == 400 and "response_format" in error.codes and params.schema is not None:
+            return UserError(
+                f"{error}\nThe service refuses the JSON schema of this answer; set system.malformed: reask, which "
+                f"sends no schema: {json.dumps(params.schema)[:500]}"
+            )
+        return error
+
+
+def chat_request(
+    model: ModelConfig, name: str, messages: Sequence[Message], params: SamplingParams, form: ResponseSchema | None
+) -> dict[str, Any]:
+    """The body of POST /chat/completions, with no parameter whose value is the service's own default."""
+    told = model.chat_api
+    body: dict[str, Any] = {
+        "model": name,
+        "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
+        told.limit: params.max_tokens + told.reasoning_tokens,
+    }
+    if told.sampling:
+        body["temperature"] = params.temperature
+        if params.top_p < 1:
+            body["top_p"] = params.top_p
+    if told.reasoning_effort is not None:
+        body["reasoning_effort"] = told.reasoning_effort
+    if model.send_seed:
+        body["seed"] = params.seed
+    if form is not None:
+        named = {"name": "action", "schema": form.sent, "strict": form.strict}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
+    return body
+
+
+def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat, form: ResponseSchema | None) -> Completion:
+    """The completion in a response of POST /chat/completions; its ids are the characters of the text.
+
+    A refusal is the model's answer. `prompt_tokens` counts where the response has no usage. EngineError where the
+    response is invalid, or the service withheld it.
+    """
+    answer = parse_response(TextResponse, data)
+    choice, usage = answer.choices[0], answer.usage
+    reasons: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
+    if choice.finish_reason not in reasons:
+        raise EngineError(f"the service ended the answer for the reason {str(choice.finish_reason)[:100]!r}")
+    text = choice.message.content or choice.message.refusal or ""
+    if form is not None:
+        text = _plain_text(text, form)
+    ids = chat.encode(text)
+    details = usage.prompt_tokens_details if usage else None
+    return Completion(
+        ids=ids,
+        text=text,
+        finish_reason=reasons[choice.finish_reason],
+        prompt_tokens=usage.prompt_tokens if usage else prompt_tokens,
+        cached_tokens=(details.cached_tokens or 0) if details else 0,
+        billed_tokens=usage.completion_tokens if usage else chat.count(ids),
+    )
+
+
+def _plain_text(text: str, form: ResponseSchema) -> str:
+    """The reply as JSON of the system's own schema; as it is where that changes nothing, or it is no JSON."""
+    try:
+        value = read_json(text)
+    except ValueError:
+        return text
+    plain = form.plain(value)
+    return text if plain == value else json.dumps(plain, ensure_ascii=False)

@@ -1,0 +1,117 @@
+"""How similar the answer is to a right one in what it says beyond its question, by words and by the embedder. No judge.
+
+A long answer and its reference both repeat the question, so plain overlap also rewards an answer that says nothing
+else. The score is the mean of three parts, each from 0 to 1:
+
+- the word F1 of `rules.token_f1`;
+- the same F1 of the stems of content words that the question does not have;
+- recall by meaning: for each sentence of the reference, the best cosine with a sentence of the answer, after the
+  question's direction was removed from both; weighted by the sentence's words.
+
+It is 0 where one of answer and reference begins with "yes" and the other with "no". Of several references the best
+counts. The parts, with equal weights, were chosen on one half of the human preferences of RAGChecker (Ru et al. 2024,
+arXiv 2408.08067) and tested on the other: `benchmarks/human.py`. Stems and content words are English.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from statistics import fmean
+
+import numpy as np
+import Stemmer
+from numpy.typing import NDArray
+
+from ratchet.records import Question, Trajectory
+from retrieval.encoders.dense import Embed
+from rewards.rules import FUNCTION_WORDS, SENTENCE_END, WORD, references, token_f1
+
+TITLE = "Reference similarity"
+NEEDS = ("answers", "reference")
+VERSION = 1
+
+OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
+"""A yes, or a no that does not begin a phrase such as 'no one'."""
+NO_CONTENT = FUNCTION_WORDS | {"a", "the"}
+MIN_LENGTH = 0.1
+"""What has to be left of a sentence's vector of length 1 without the question's direction. A sentence with less only
+repeats the question, and its direction would be that of rounding."""
+
+Vectors = NDArray[np.float32]
+_stemmer = Stemmer.Stemmer("english", 0)
+
+
+def score(question: Question, trajectory: Trajectory, embed: Embed) -> float:
+    """The best similarity to one of the right answers."""
+    return max(similarity(question.text, trajectory.answer, reference, embed) for reference in references(question))
+
+
+def similarity(question: str, answer: str, reference: str, embed: Embed) -> float:
+    """The score against one reference, from 0 to 1."""
+    if contradicts(answer, reference):
+        return 0.0
+    parts = (
+        token_f1(answer, [reference]),
+        added_word_f1(question, answer, reference),
+        meaning_recall(question, answer, reference, embed),
+    )
+    return fmean(parts)
+
+
+def contradicts(answer: str, reference: str) -> bool:
+    """Whether one begins with yes and the other with no."""
+    openings = {found[1].lower() for text in (answer, reference) if (found := OPENING.match(text))}
+    return len(openings) == 2
+
+
+def added_word_f1(question: str, answer: str, reference: str) -> float:
+    """F1 of the stems, counted with repetition, of the content words that the question does not have (0 to 1).
+
+    Where the reference has no such words, all content words are compared, and where it has none of these, all words.
+    """
+    for skipped in (NO_CONTENT | set(stems(question)), NO_CONTENT, frozenset[str]()):
+        wanted = Counter(stems(reference, skipped))
+        if wanted:
+            found = Counter(stems(answer, skipped))
+            return 2 * (found & wanted).total() / (found.total() + wanted.total())
+    return 0.0
+
+
+def stems(text: str, skipped: frozenset[str] = frozenset()) -> list[str]:
+    """The stems of the words, without those that are skipped as words or as stems."""
+    words = [word for word in WORD.findall(text.lower()) if word not in skipped]
+    return [stem for stem in _stemmer.stemWords(words) if stem not in skipped]
+
+
+def meaning_recall(question: str, answer: str, reference: str, embed: Embed) -> float:
+    """For each sentence of the reference, the best cosine with a sentence of the answer (at least 0) after the
+    question's direction was removed from both; the mean, weighted by the sentences' words (0 to 1).
+
+    A sentence that only repeats the question does not count. Where the reference has no other, the cosines are those
+    of the whole vectors.
+    """
+    expected, found = sentences(reference), sentences(answer)
+    if not expected or not found:
+        return 0.0
+    asked, *vectors = embed([question, *expected, *found])
+    whole = np.stack(vectors)
+    rest, adds = _without(whole, asked)
+    weights = np.array([len(WORD.findall(sentence)) for sentence in expected], np.float64)
+    if adds[: len(expected)].any():
+        whole, weights = rest, weights * adds[: len(expected)]
+    best = (whole[: len(expected)] @ whole[len(expected) :].T).max(axis=1)
+    return float(np.average(best.clip(0, 1), weights=weights))
+
+
+def _without(vectors: Vectors, direction: Vectors) -> tuple[Vectors, NDArray[np.bool_]]:
+    """(The vectors at a right angle to `direction`, of length 1, or 0 where hardly anything is left; which have 1)."""
+    rest = vectors - np.outer(vectors @ direction, direction)
+    lengths = np.linalg.norm(rest, axis=1)
+    adds = lengths >= MIN_LENGTH
+    return np.where(adds[:, None], rest / np.where(adds, lengths, 1)[:, None], 0).astype(np.float32), adds
+
+
+def sentences(text: str) -> list[str]:
+    """The pieces between ends of sentences and lines that have a word."""
+    return [piece for part in SENTENCE_END.split(text) if WORD.search(piece := part.strip())]

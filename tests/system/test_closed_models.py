@@ -1,0 +1,150 @@
+"""A closed model from end to end: evaluated with a closed judge, its dialogues in the report, and never trained."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evaluation.__main__ import main as evaluate
+from evaluation.arms import read_arms
+from inference.chat import Dialogue
+from inference.engine import Completion
+from inference.text_format import TextFormat
+from ratchet.config import load_config
+from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.records import QuestionChoice, Selection
+from ratchet.runfolder import RunFolder, open_run
+from report.gather import gather
+from report.messages import MessageDecoder
+from report.view import make_view
+from rewards.__main__ import drop_unsampled
+from sampling.__main__ import sample_round
+from sampling.store import TrajectoryStore
+from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
+from tests.helpers.experiment import ROOT, environment, write_lines
+from training.recipe import train
+from training.rows import build_rows
+
+pytestmark = pytest.mark.server
+GPT_5_MINI = {"sampling": False, "reasoning_tokens": 500}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("LOCAL_KEY", KEY)
+    with closed_service() as service:
+        service.reply = reply
+        yield service
+
+
+def reply(body: dict[str, Any]) -> str:
+    return "Ada Torrin" if body["model"] == "gpt-4o-mini" else any_answer(body)
+
+
+def make_config(folder: Path, service: Service) -> Path:
+    words = {"train": "Who built {}'s harbour?", "dev": "{}: whose work?", "test": "Name {}'s engineer?"}
+    right = {"answers": ["Ada Torrin"], "reference": "Ada Torrin did."}
+    for split, asked in words.items():
+        rows = [{"id": f"{split}-{name}", "text": asked.format(name), **right} for name in ("Velm", "Orra")]
+        write_lines(folder / f"{split}.jsonl", *rows)
+    model = {"engine": "chat-api", "url": service.url, "api_key_env": "LOCAL_KEY"}
+    config = {
+        "run": str(folder / "run"),
+        "models": {
+            "agent": {"path": "gpt-4o-mini", **model},
+            "judge": {"path": "gpt-5-mini", **model, "chat_api": GPT_5_MINI},
+        },
+        "questions": {split: {"path": str(folder / f"{split}.jsonl")} for split in ("train", "dev", "test")},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"judge": "judge", "weights": {"em": 1.0, "correctness": 1.0}},
+        "evaluation": {"scores": ["em", "correctness"], "resamples": 50},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_closed_agent_is_evaluated_by_a_closed_judge(
+    tmp_path: Path, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_config(tmp_path, service)
+    evaluate(["--config", str(path), "--base-only"])
+    printed = capsys.readouterr().out
+    assert re.search(r"Nugget correctness \(judge\), strict +│ +\d", printed) and re.search(
+        r"New tokens +│ +300 ", printed
+    )
+    round_folder = RunFolder(tmp_path / "run").round(1)
+    [(_, store)] = read_arms(round_folder, "test").items()
+    done = list(store.read())
+    assert [one.answer for one in done] == ["Ada Torrin"] * 2 and not any(one.token_exact for one in done)
+    assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
+    view = make_view(gather(load_config(path), round_folder, 1), {"em": 1.0})
+    shown = view.chunks[0]["runs"][0]["conversations"]
+    assert [one["text"] for one in shown] == [True], "the report says that it is text"
+    judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]
+    assert judged and all("temperature" not in body for body in judged)
+
+
+def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_path: Path, service: Service) -> None:
+    config = load_config(make_config(tmp_path, service))
+    sampled = sample_round(config)
+    for command in ("train.py", "selftrain.py"):
+        check = (
+            f"import sys; sys.argv[0] = {command!r}\nimport {command[:-3]} as command\n"
+            "from ratchet.errors import UserError\n"
+            f"try:\n    command.main(['--config', {str(tmp_path / 'config.yaml')!r}])\n"
+            "except UserError as error:\n    print(error)\n"
+            "assert 'torch' not in sys.modules"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", check], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "models.agent: gpt-4o-mini is a closed model" in done.stdout.strip()
+
+    # The same trajectories below a config of an open model, as a copied run folder has them.
+    agent = config.models["agent"].model_copy(update={"engine": "scripted", "path": "elsewhere"})
+    other = config.model_copy(update={"models": {**config.models, "agent": agent}})
+    round_folder = RunFolder(config.folder).round(1)
+    choice = QuestionChoice(question_id="train-Velm", kept=(sampled.keys[0],), cause="kept", reason="", rewards={})
+    selection = Selection(weights={}, rule={}, questions=(choice,))
+    write_json(round_folder.selection, selection.model_dump(mode="json"))
+    with pytest.raises(UserError, match=r"cannot be trained on: its role answerer .* closed model 'agent'"):
+        train(other, 1)
+    with pytest.raises(UserError, match="cannot be trained on"):
+        build_rows(TrajectoryStore(round_folder.trajectories).read(), sampled.keys, 1000)
+    assert open_run(config).path == config.folder
+
+
+def test_a_dialogue_that_was_recorded_as_text_is_shown_without_a_tokenizer(tmp_path: Path, service: Service) -> None:
+    config = load_config(make_config(tmp_path, service))
+    chat = TextFormat.counting_with(None)
+    dialogue = Dialogue("answerer", "agent", chat, True, "Be brief.")
+    dialogue.user("Who?")
+    dialogue.assistant(Completion(chat.encode("Ada\nTorrin"), "Ada\nTorrin", "stop", 9, billed_tokens=4), parsed=True)
+    conversation = dialogue.freeze()
+    assert (conversation.ids, conversation.text) == ((), "Be brief.\nWho?\nAda\nTorrin\n")
+    decoder = MessageDecoder(config)
+    shown = [
+        (span.author, "".join(t)) for span, t in zip(conversation.spans, decoder.decode(conversation), strict=True)
+    ]
+    assert [text for author, text in shown if author != "template"] == ["Be brief.", "Who?", "Ada\nTorrin"]
+    assert not decoder.problems
+    trajectory = next(iter(_trajectories(config, conversation)))
+    [kept] = drop_unsampled(trajectory).conversations
+    assert kept.text == "Ada\nTorrin" and [(s.start, s.end) for s in kept.spans] == [(0, 10)]
+
+
+def _trajectories(config: Any, conversation: Any) -> Iterator[Any]:
+    sampled = sample_round(config)
+    store = TrajectoryStore(RunFolder(config.folder).round(1).trajectories)
+    for trajectory in store.read(sampled.keys):
+        yield trajectory.model_copy(update={"conversations": (conversation,)})
