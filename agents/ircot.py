@@ -15,18 +15,26 @@ paper tunes 2 to 8; the reader is told to answer at once, not to reason again (t
 is full, what was found first stays.
 The paper's code also takes question words out of the queries and makes no query of a sentence that begins like a
 conclusion ("thus", "so"); FlashRAG's takes whole outputs for thoughts and shows the lowest scores first: neither is
-offered here. FlashRAG's two rounds are `sentences: 2`; its answer from the last thought is `reader: false`, where the
-reader is asked only if that thought states no answer.
+offered here. FlashRAG's two rounds are `sentences: 2`, and its answer from the thoughts is `reader: never`.
 
 Needs an engine that continues a begun answer: local or vllm.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, READ, documents_text, final_answer
+from agents.core.prompts.documents import (
+    DOCUMENTS_AND_QUESTION,
+    FORMS,
+    READ_IN_FORM,
+    AnswerForm,
+    documents_text,
+    final_answer,
+)
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -36,7 +44,7 @@ ROLES = ("reasoner", "reader")
 PROMPTS = {
     "reasoner.system": Prompt(THINK),
     "reasoner.user": Prompt(DOCUMENTS_AND_QUESTION),
-    "reader.system": Prompt(READ),
+    "reader.system": READ_IN_FORM,
     "reader.user": Prompt(DOCUMENTS_AND_QUESTION),
 }
 
@@ -53,8 +61,12 @@ class Settings(Section):
     """Most sentences of reasoning."""
     thought_tokens: int = Field(64, gt=0)
     """Most tokens of a sentence; one that is cut off there is used as it is."""
-    reader: bool = True
-    """A reader answers from the pool; else the answer is what the reasoning states, if it states one."""
+    reader: bool | Literal["never"] = True
+    """A reader answers from the pool. false: only where the reasoning states no answer. never: the answer is what the
+    reasoning states, or all of it where it states none, as FlashRAG has it."""
+    answer_form: AnswerForm = "alone"
+    """What the reader is asked for: the answer alone, or (`marked`) the answer behind "The answer is:", as the
+    evaluation script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -78,9 +90,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     passages = tuple(pool.values())
     stated = stated_answer(query)
     tools.so_far = Answer(stated or "", passages)
-    if stated and not settings.reader:
+    if settings.reader == "never":
+        tools.so_far = Answer(stated or thought.decode(prefix).strip(), passages)
+    if settings.reader == "never" or (stated and not settings.reader):
         return tools.so_far
-    reader = tools.dialogue("reader", tools.prompt("reader.system"))
+    reader = tools.dialogue("reader", tools.prompt("reader.system", answer_form=FORMS[settings.answer_form]))
     said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
     return Answer(final_answer(said), passages)
 

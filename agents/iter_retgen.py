@@ -16,14 +16,21 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, READ, documents_text, final_answer
+from agents.core.prompts.documents import (
+    DOCUMENTS_AND_QUESTION,
+    FORMS,
+    READ_IN_FORM,
+    AnswerForm,
+    documents_text,
+    final_answer,
+)
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
-PROMPTS = {"answerer.system": Prompt(READ), "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
+PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
 class Settings(Section):
@@ -31,6 +38,9 @@ class Settings(Section):
 
     rounds: int = Field(3, gt=0)
     documents: int = Field(3, gt=0)
+    answer_form: AnswerForm = "alone"
+    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -38,7 +48,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+        dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
         said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far

@@ -6,21 +6,25 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import KNOW, QUESTION, final_answer
+from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, AnswerForm, final_answer
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
-PROMPTS = {"answerer.system": Prompt(KNOW), "answerer.user": Prompt(QUESTION)}
+PROMPTS = {"answerer.system": KNOW_IN_FORM, "answerer.user": Prompt(QUESTION)}
 
 
 class Settings(Section):
-    """Nothing can be set."""
+    """The form of the answer."""
+
+    answer_form: AnswerForm = "alone"
+    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
     return Answer(final_answer(await tools.ask(dialogue, tools.prompt("answerer.user"))))

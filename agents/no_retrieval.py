@@ -14,6 +14,7 @@ from typing import Literal
 from agents.core.prompts.documents import QUESTION
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
+from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -21,10 +22,12 @@ ROLES = ("answerer",)
 
 PROMPTS = {
     "answerer.system": Prompt(
-        "You are an assistant who answers questions. Answer the one you are given.", note="figure 13"
+        "You are an assistant who answers questions. Answer the one you are given.\n\n{{length?}}",
+        ("length",),
+        "figure 13",
     ),
     "answerer.user": Prompt(QUESTION, note="figure 13"),
-    "brief_answerer.system": Prompt("Answer the question briefly.", note="`style: brief`"),
+    "brief_answerer.system": Prompt("Answer the question briefly.\n\n{{length?}}", ("length",), "`style: brief`"),
 }
 
 
@@ -32,10 +35,13 @@ class Settings(Section):
     """The wording of the prompt."""
 
     style: Literal["paper", "brief"] = "paper"
+    length: Length = "any"
+    """The length of the answer that is asked for, as in `mrag`."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
     slot = "answerer.system" if settings.style == "paper" else "brief_answerer.system"
-    text = await tools.ask(tools.dialogue("answerer", tools.prompt(slot)), tools.prompt("answerer.user"))
+    dialogue = tools.dialogue("answerer", tools.prompt(slot, length=LENGTHS[settings.length]))
+    text = await tools.ask(dialogue, tools.prompt("answerer.user"))
     return Answer(text.strip())

@@ -19,6 +19,7 @@ from agents.core.tools import Answer, Tools
 from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from agents.mrag.prompt_style import passage_text
 from agents.mrag.schemas import BriefAnswer
+from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
 
@@ -36,9 +37,9 @@ and write one JSON object with
 
 Write that one JSON object and nothing else."""
 PROMPTS = {
-    "answerer.system": Prompt(SYSTEM, note="figure 14"),
+    "answerer.system": Prompt(SYSTEM + "\n\n{{length?}}", ("length",), "figure 14"),
     "answerer.user": Prompt(QUESTION + f"\nSupporting documents {DATA}:\n" + "{{documents}}", note="figure 14"),
-    "brief_answerer.system": Prompt(BRIEF_PROMPTS["brief_answerer.system"].text, note="`style: brief`"),
+    "brief_answerer.system": BRIEF_PROMPTS["brief_answerer.system"],
     "brief_answerer.user": Prompt("{{documents?}}\n" + QUESTION, note="`style: brief`"),
 }
 
@@ -47,6 +48,8 @@ class Settings(Section):
     """The wording of the prompt, and the documents that are read."""
 
     style: Literal["paper", "brief"] = "paper"
+    length: Length = "any"
+    """The length of the answer that is asked for, as in `mrag`."""
     documents: int = Field(2, gt=0)
 
 
@@ -60,11 +63,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     if settings.style == "brief":
-        dialogue = tools.dialogue("answerer", tools.prompt("brief_answerer.system"), (ANSWER_EXAMPLE,))
+        system = tools.prompt("brief_answerer.system", length=LENGTHS[settings.length])
+        dialogue = tools.dialogue("answerer", system, (ANSWER_EXAMPLE,))
         documents = "\n".join(map(document_line, reversed(passages)))
         message = tools.prompt("brief_answerer.user", documents=documents)
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
     documents = "\n".join(f"Document {i}: {one_line(passage_text(p))}" for i, p in enumerate(passages, 1))
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", length=LENGTHS[settings.length]))
     read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
     return Answer(read.response.strip(), tuple(passages))

@@ -159,6 +159,24 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
     print_thresholds(config, _folder(config, arguments), arguments.split or "dev", arguments.quantile)
 
 
+def _costs(words: Sequence[str], prog: str) -> None:
+    """Plot the model calls and searches of every method."""
+    parser = _parser(prog, "Model calls against searches of every method (AwE's figure 3), from stored results.")
+    parser.add_argument("--out", type=Path, help="the file: .svg, .png or .pdf (default: costs-SPLIT.svg beside them)")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    from evaluation.arms import results_path
+    from evaluation.results import read_results
+    from evaluation.tables.costs import print_costs
+
+    folder, split = _folder(config, arguments), arguments.split or config.evaluation.split
+    path = results_path(folder, config, split)
+    results = read_results(path)
+    if results is None:
+        raise UserError(f"{path}: there are no results yet; run `python -m evaluation` with --split {split} first")
+    print_costs(results, arguments.out or folder.evaluation / f"costs-{split}.svg")
+
+
 def _members(words: Sequence[str], prog: str) -> None:
     """Print one adapter's results on the tasks of all members."""
     parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
@@ -237,6 +255,7 @@ SUBCOMMANDS = {
         "who was wrong, by sheets that people filled in", "evaluation.tables.adjudication:adjudicated"
     ),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
+    "costs": Subcommand("plot model calls against searches of every method, from stored results", _costs),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
     "list": Subcommand("list the benchmarks that can be read", _list_all),

@@ -34,6 +34,7 @@ COMMANDS = {
     "report": Subcommand("write a run's report.html", "report.__main__:main"),
     "selftrain": Subcommand("run every stage, round after round; resumes where it was stopped", "selftrain:main"),
     "status": Subcommand("what of a run is done, and what is left", "selftrain:status"),
+    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "rounds.__main__:choose"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "rounds.__main__:promote"),
     "trace": Subcommand("one question through every round", "rounds.__main__:trace"),
     "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "questions.__main__:main"),

@@ -68,6 +68,16 @@ class RoundFolder:
         return self.path / "adapter"
 
     @property
+    def candidate(self) -> Path:
+        """The adapter that training leaves where the reward on dev is to choose (training.choose_by)."""
+        return self.training / "candidate"
+
+    @property
+    def choice(self) -> Path:
+        """Which of the evaluated adapters was chosen by reward on dev."""
+        return self.path / "choice.json"
+
+    @property
     def evaluation(self) -> Path:
         return self.path / "evaluation"
 

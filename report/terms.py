@@ -40,8 +40,11 @@ MEASURES = {
     "token_precision": "The share of the answer's words that an accepted answer has. Long answers lower it.",
     "token_recall": "The share of an accepted answer's words that the answer has. Long answers raise it.",
     "correctness": "The share of the question's facts (nuggets) that the judge finds in the answer.",
+    "correctness_raw": "Nugget correctness on the judge's own scale, on which the paper's table 1 gives it.",
     "precision": "The share of the answer's claims that the judge finds correct.",
     "faithfulness": "How far the returned documents support the answer's claims, by the judge.",
+    "faithfulness_raw": "Faithfulness on the judge's own scale, on which the paper's table 1 gives it.",
+    "relevance": "How directly the answer speaks to the question, by the judge.",
     "unattributed": "The share of the answer's claims that its documents do not fully support. Lower is better.",
     "reference_similarity": "How similar the answer is to an accepted one in what the question does not say already, "
     "by words and by the embedder: without a judge.",

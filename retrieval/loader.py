@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +167,19 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
         return MilvusRanker(
             milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from retrieval.backends.dense import DenseRanker
+    from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer
 
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
-    return DenseRanker(matrices, lambda texts: load().encode_queries(texts))
+    device = str(encoder.get("device", "auto"))
+
+    def make_scorer(shards: Sequence[np.ndarray]) -> BlockScorer:
+        if device == "cpu":
+            return HostScorer(shards)
+        from retrieval.backends import gpu  # late: it imports torch, which the encoder has by then
+
+        return gpu.make_scorer(shards, device)
+
+    return DenseRanker(matrices, lambda texts: load().encode_queries(texts), make_scorer)
 
 
 def milvus_uri(folder: Path, address: str) -> str:

@@ -1,11 +1,11 @@
 """Nugget correctness, from 0 to 1 (Salemi et al. 2025, arXiv 2506.10844, section 3.2 and algorithm 3).
 
 Nuggets are extracted from the reference and kept on disk: by default for every judge run (appendix D.3 executes the
-whole reward model five times), or once for all runs (`rewards.correctness.nuggets`). A question that has its own nuggets
-is judged by those, and nothing is extracted. Each nugget of a run is scored from -1 to 2 against the response in that
-run, and the run's value is the mean of (s + 1) / 3 over its readable verdicts; the score is the mean of the runs. Where
-all runs share their nuggets, the mean is over nuggets first, so that a verdict that cannot be read lowers neither its
-nugget's weight nor its score.
+whole reward model five times), or once for all runs (`rewards.correctness.nuggets`). A question that has its own
+nuggets is judged by those, and nothing is extracted. Each nugget of a run is scored from -1 to 2 against the response
+in that run, and the run's value is the mean of (s + 1) / 3 over its readable verdicts; the score is the mean of the
+runs. Where all runs share their nuggets, the mean is over nuggets first, so that a verdict that cannot be read lowers
+neither its nugget's weight nor its score.
 
 0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3, and
 by default so has a nugget that the answer leaves out (`rewards.correctness.left_out`). An empty answer has 0

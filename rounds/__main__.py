@@ -1,5 +1,6 @@
 """What belongs to the loop over rounds (`python selftrain.py`) and not to one of its stages.
 
+python -m rounds choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
 python -m rounds promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
 python -m rounds trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
 """
@@ -20,6 +21,25 @@ from rounds.records import StageId
 def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
     """Run `python -m rounds`."""
     run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
+
+
+def choose(words: Sequence[str], prog: str) -> None:
+    """Choose the round's adapter among those that its training evaluated."""
+    parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
+    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is chosen (default 1)")
+    add_phase_argument(parser)
+    arguments = parser.parse_args(words)
+    config = _config_of_rounds(arguments)
+    from rounds import choice
+
+    run = open_run(config)
+    sampling, choosing = arguments.phase != "score", arguments.phase != "sample"
+    first: tuple[StageId, ...] = ("choose.sample",) if sampling else ()
+    second: tuple[StageId, ...] = ("choose",) if choosing else ()
+    with recorded_stages(config, *first, *second, number=arguments.round):
+        if not choosing:
+            return choice.sample_arms(config, run, arguments.round)
+        print(choice.choose(config, run, arguments.round, sampled=not sampling).reason)
 
 
 def promote(words: Sequence[str], prog: str) -> None:
@@ -57,11 +77,12 @@ def trace(words: Sequence[str], prog: str) -> None:
 def _config_of_rounds(arguments: argparse.Namespace) -> Config:
     config = config_of(arguments)
     if config.members:
-        raise UserError("members: this config has some, which run one round; there is nothing to promote")
+        raise UserError("members: this config has some, which run one round; there is nothing to choose or promote")
     return config
 
 
 SUBCOMMANDS = {
+    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
     "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
     "trace": Subcommand("one question through every round", trace),
 }

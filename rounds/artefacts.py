@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from evaluation.arms import read_arms
+from evaluation.arms import arm_store, read_arms
 from inference.adapters import WEIGHTS, adapter_digest
 from questions.load import load_split
-from ratchet.config import IndexConfig, SplitConfig, is_missing
+from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
 from retrieval.index import NoIndex
 from retrieval.layout import MANIFEST, read_manifest
 from sampling.store import TrajectoryStore
+from training.checkpoints import EvaluatedAdapters
 
 
 class Digests:
@@ -168,3 +169,29 @@ class Adapter:
 
     def digest(self, digests: Digests) -> str | None:
         return adapter_digest(self.folder) if (self.folder / WEIGHTS).exists() else None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The evaluated adapters of a training, among which a reward on dev chooses."""
+
+    folder: RoundFolder
+
+    def digest(self, digests: Digests) -> str | None:
+        found = {step: adapter_digest(path) for step, path in EvaluatedAdapters(self.folder.training).all().items()}
+        return content_key("candidates", found) if (self.folder.candidate / WEIGHTS).exists() else None
+
+
+@dataclass(frozen=True)
+class CandidateArms:
+    """The trajectories of all candidates on dev, by which arms they are."""
+
+    config: Config
+    folder: RoundFolder
+
+    def digest(self, digests: Digests) -> str | None:
+        adapters = EvaluatedAdapters(self.folder.training).all().values()
+        stores = [arm_store(self.config, "dev", self.config.system, adapter_digest(path)) for path in adapters]
+        if not stores or not all(store.segments for store in stores):
+            return None
+        return content_key("arms", [store.folder.relative_to(self.config.folder).as_posix() for store in stores])

@@ -20,7 +20,7 @@ from ratchet.files import Segment, count_lines, read_segment
 from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
-from rounds.records import Entry, Promotion, StageKey
+from rounds.records import AdapterChoice, Entry, Promotion, StageKey
 from rounds.stages import Stage
 
 LatestEntries = Mapping[StageKey, Entry]
@@ -111,6 +111,7 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     """Counts and measures of what a stage wrote, for readers of the ledger; no stage depends on them."""
     of_file: dict[str, Callable[[Path], dict[str, Any]]] = {
         "selection": _selection_facts,
+        "choice": _choice_facts,
         "promotion": _promotion_facts,
         "evaluation": _result_facts,
     }
@@ -144,6 +145,11 @@ def _training_facts(folder: Path) -> dict[str, Any]:
         "dev_loss_before": facts["dev_loss_before"],
         "dev_loss": facts["dev_loss"],
     }
+
+
+def _choice_facts(path: Path) -> dict[str, Any]:
+    choice = AdapterChoice.model_validate_json(path.read_bytes())
+    return {"step": choice.step, "reason": choice.reason}
 
 
 def _promotion_facts(path: Path) -> dict[str, Any]:

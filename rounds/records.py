@@ -12,6 +12,8 @@ StageId = Literal[
     "sample",
     "score",
     "train",
+    "choose.sample",
+    "choose",
     "promote.sample",
     "promote",
     "evaluate.sample",
@@ -24,6 +26,7 @@ StageId = Literal[
 """What a stage does. The first half of an evaluation in two stages has an id of its own."""
 TITLES: dict[StageId, str] = {
     "score": "score and select",
+    "choose.sample": "choose: sample",
     "promote.sample": "promote: sample",
     "evaluate.sample": "evaluate: sample",
     "test.sample": "test: sample",
@@ -50,9 +53,10 @@ class Entry(Record):
     """One finished stage, a line of ledger.jsonl: what went in and what came out, by content.
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
-    questions: "questions", "index", "trajectories", "scores", "selection", "rows", "adapter", "evaluation",
-    "promotion". An input "adapter" is the one that sampled, was trained on or was evaluated, "parent" the one that it
-    is compared with; "config" is what of the config the stage depends on and may change on a run.
+    questions: "questions", "index", "trajectories", "scores", "selection", "rows", "candidates", "choice",
+    "adapter", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was evaluated,
+    "parent" the one that it is compared with; "config" is what of the config the stage depends on and may change on a
+    run.
     """
 
     round: int
@@ -71,6 +75,32 @@ class Entry(Record):
     @property
     def key(self) -> StageKey:
         return StageKey(self.round, self.stage, self.member)
+
+
+class Candidate(Record):
+    """One evaluated adapter of a training."""
+
+    step: int
+    digest: str
+    dev_loss: float | None
+    """The loss on held-out kept actions, the cheap stand-in for the reward."""
+    reward: float | None
+    """The mean reward over the dev questions that have one from every candidate."""
+
+
+class AdapterChoice(Record):
+    """round-N/choice.json: which evaluated adapter became the round's, by reward on dev."""
+
+    round: int
+    step: int
+    """Of the adapter that was chosen; of equal rewards the earliest."""
+    digest: str
+    questions: int
+    """Those whose rewards were compared."""
+    weights: dict[str, float]
+    candidates: tuple[Candidate, ...]
+    reason: str
+    """One sentence with the numbers."""
 
 
 class Promotion(Record):

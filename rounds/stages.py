@@ -21,7 +21,18 @@ from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder
 from retrieval.sources.plugin import load_source
 from rewards.reward import judge_of, load_reward
-from rounds.artefacts import Adapter, Arms, Artefact, File, FixedDigest, Index, JsonlFiles, Questions
+from rounds.artefacts import (
+    Adapter,
+    Arms,
+    Artefact,
+    CandidateArms,
+    Candidates,
+    File,
+    FixedDigest,
+    Index,
+    JsonlFiles,
+    Questions,
+)
 from rounds.promotion import SPLIT, kept_any, last_promoted
 from rounds.records import StageId, StageKey
 
@@ -29,8 +40,9 @@ TRAIN = script_arguments("train")
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
-EvaluationId = Literal["promote", "evaluate", "test"]
+EvaluationId = Literal["choose", "promote", "evaluate", "test"]
 SAMPLING_STAGES: dict[EvaluationId, StageId] = {
+    "choose": "choose.sample",
     "promote": "promote.sample",
     "evaluate": "evaluate.sample",
     "test": "test.sample",
@@ -110,6 +122,7 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
     if count == 1:
         yield from stages_before_training(experiment, 1, None)
         yield training_stage(experiment, 1, None)
+        yield from choice_stages(experiment, 1)
         yield from evaluation_stages(experiment, 1, with_adapter=True)
         yield report_stage(experiment, 1)
         return
@@ -119,6 +132,7 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
         has_candidate = kept_any(run.round(number))
         if has_candidate:
             yield training_stage(experiment, number, origin)
+            yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
     best = last_promoted(run, before=count + 1)
     yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
@@ -179,8 +193,31 @@ def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -
         reads |= {f"{name} trajectories".strip(): JsonlFiles(one.trajectories)}
     if start:
         command, reads = (*command, "--from", str(start)), {**reads, "adapter": Adapter(start)}
-    writes: dict[str, Artefact] = {"rows": File(folder.rows), "adapter": Adapter(folder.adapter)}
+    writes: dict[str, Artefact] = {"rows": File(folder.rows)}
+    writes |= {"candidates": Candidates(folder)} if _chooses(config) else {"adapter": Adapter(folder.adapter)}
     return experiment.stage(number, "train", command, reads, writes)
+
+
+def _chooses(config: Config) -> bool:
+    """Whether the reward on dev chooses among the evaluated adapters."""
+    return config.training.choose_by == "reward"
+
+
+def choice_stages(experiment: ExperimentRun, number: int) -> list[Stage]:
+    """The choice of the round's adapter by reward on dev; none where the held-out loss has chosen it."""
+    config, folder = experiment.config, experiment.run.round(number)
+    if not _chooses(config):
+        return []
+    command = (*MODULE, module_name("rounds"), "choose", *experiment.arguments, "--round", str(number))
+    reads: dict[str, Artefact] = {
+        "questions": Questions((config.questions.dev,), config.seed),
+        "index": Index(config.index),
+        "candidates": Candidates(folder),
+        **_outside_code(config, [config.system], config.rewards.weights),
+    }
+    writes: dict[str, Artefact] = {"choice": File(folder.choice), "adapter": Adapter(folder.adapter)}
+    agents, scores = models_of([config.system]), config.rewards.weights
+    return _one_or_two_stages(experiment, number, "choose", command, (SPLIT,), agents, reads, writes, scores)
 
 
 def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
@@ -249,12 +286,17 @@ def _one_or_two_stages(
     agents: set[str],
     reads: Mapping[str, Artefact],
     writes: Mapping[str, Artefact],
+    scores: Iterable[str] | None = None,
 ) -> list[Stage]:
-    """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together."""
-    judge = judge_of(experiment.config, experiment.config.evaluation.scores)
+    """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together. `scores`: those
+    that it needs, by default the config's."""
+    judge = judge_of(experiment.config, experiment.config.evaluation.scores if scores is None else scores)
     if not judge_runs_apart(experiment.config, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
-    answers: dict[str, Artefact] = {"trajectories": Arms(experiment.run.round(number), splits)}
+    folder = experiment.run.round(number)
+    answers: dict[str, Artefact] = {
+        "trajectories": CandidateArms(experiment.config, folder) if id == "choose" else Arms(folder, splits)
+    }
     return [
         experiment.stage(number, SAMPLING_STAGES[id], (*command, "--phase", "sample"), reads, answers, agents),
         experiment.stage(number, id, (*command, "--phase", "score"), {**reads, **answers}, writes, judge),

@@ -27,6 +27,7 @@ from rounds.stages import (
     TRAIN,
     ExperimentRun,
     Stage,
+    choice_stages,
     evaluation_stages,
     judge_runs_apart,
     promotion_stages,
@@ -168,12 +169,13 @@ def _chain_jobs(request: JobRequest) -> list[Job]:
         jobs += _index_jobs(request)
     for make in (_sample_job, _rewards_job, _train_job):
         jobs.append(replace(make(request), after=jobs[-1].name if jobs else ""))
+    jobs += _evaluation_jobs(request, choice_stages(experiment, number), jobs[-1].name)
     if several_rounds:
         jobs += _evaluation_jobs(
-            request, promotion_stages(experiment, number, request.origin, has_candidate=True), "train"
+            request, promotion_stages(experiment, number, request.origin, has_candidate=True), jobs[-1].name
         )
     else:
-        jobs += _evaluation_jobs(request, evaluation_stages(experiment, number, with_adapter=True), "train")
+        jobs += _evaluation_jobs(request, evaluation_stages(experiment, number, with_adapter=True), jobs[-1].name)
     report = report_stage(experiment, number)
     return [*jobs, Job("report", "merge", report.command, after=jobs[-1].name)]
 

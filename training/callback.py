@@ -1,4 +1,4 @@
-"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the best adapter."""
+"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the evaluated adapters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_log, write_atomic
 from ratchet.progress import Progress
-from training.checkpoints import BestAdapter, seal
+from training.checkpoints import EvaluatedAdapters, seal
 from training.processes import adapter_weights
 
 SAVE_SECONDS = 600.0
@@ -30,7 +30,7 @@ class TrainingCallback(TrainerCallback):
         """`first`: the first step that changes the adapter; before it there is nothing to keep."""
         self.folder, self.eval_steps, self.has_dev, self.first = folder, eval_steps, has_dev, first
         self.log = folder / "log.jsonl"
-        self.best = BestAdapter(folder)
+        self.evaluated = EvaluatedAdapters(folder)
         self._segment: Segment | None = None
         self._progress: Progress | None = None
         self._seconds = self._began = 0.0
@@ -55,11 +55,14 @@ class TrainingCallback(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._seconds += time.monotonic() - self._began
-        step, last = state.global_step, state.global_step >= state.max_steps
-        due = last or step % self.eval_steps == 0
+        due = self._is_due(state)
         control.should_log = True
         control.should_evaluate = self.has_dev and due
-        control.should_save = step >= self.first and (due or self._overdue())
+        control.should_save = state.global_step >= self.first and (due or self._overdue())
+
+    def _is_due(self, state: TrainerState) -> bool:
+        """Whether an adapter is evaluated at this step."""
+        return state.global_step >= state.max_steps or state.global_step % self.eval_steps == 0
 
     def _overdue(self) -> bool:
         """The main process's clock decides for all of them: saving is a joint act."""
@@ -116,7 +119,7 @@ class TrainingCallback(TrainerCallback):
             return
         self._segment.append({"step": state.global_step, "dev_loss": dev_loss})
         if state.global_step >= self.first:
-            self.best.offer(model, weights, state.global_step, dev_loss)
+            self.evaluated.keep(model, weights, state.global_step, dev_loss)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
@@ -124,8 +127,8 @@ class TrainingCallback(TrainerCallback):
         weights = adapter_weights(model)
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
-            if not self.has_dev and state.global_step >= state.max_steps:
-                self.best.offer(model, weights, state.global_step, None)
+            if not self.has_dev and self._is_due(state):
+                self.evaluated.keep(model, weights, state.global_step, None)
             seal(self.folder / f"checkpoint-{state.global_step}")
         self._saved = time.monotonic()
 

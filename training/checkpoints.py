@@ -1,4 +1,4 @@
-"""Folders that a kill cannot spoil: sealed checkpoints, and the best adapter so far.
+"""Folders that a kill cannot spoil: sealed checkpoints, and the evaluated adapters.
 
 transformers writes a checkpoint file by file. When all are there, `seal` writes complete.json with every file's size
 and sha256; a checkpoint without it, or that differs from it, is not resumed from.
@@ -16,6 +16,7 @@ from ratchet.files import disk_error, write_json
 from ratchet.runfolder import file_digest
 
 SEAL = "complete.json"
+EVALUATION = "evaluated.json"
 
 
 def seal(folder: Path) -> None:
@@ -70,35 +71,48 @@ def publish_folder(temporary: Path, target: Path) -> None:
         raise disk_error(target, error) from error
 
 
-class BestAdapter:
-    """The adapter with the lowest dev loss, in folder/best-<step>; with no dev rows, the last one."""
+class EvaluatedAdapters:
+    """Every adapter whose held-out loss was measured, each in folder/evaluated-<step>; with no held-out rows, those of
+    the steps at which it would have been. They are small, and what chooses among them is decided later."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def current(self) -> tuple[Path, dict[str, Any]] | None:
-        """(folder, {step, dev_loss}) of the best so far. Two can be there after a kill between rename and clean-up."""
+    def all(self) -> dict[int, Path]:
+        """The folders by step, in order."""
+        found = {read_step(path): path for path in self.folder.glob("evaluated-*")}
+        return dict(sorted(found.items()))
+
+    def best(self) -> tuple[Path, dict[str, Any]] | None:
+        """(folder, {step, dev_loss}) of the lowest held-out loss, of equal ones the first; without losses, the last."""
         found = []
-        for path in self.folder.glob("best-*"):
-            facts = json.loads((path / "best.json").read_bytes())
+        for step, path in self.all().items():
+            facts = read_evaluation(path)
             loss = facts["dev_loss"]
-            found.append(((-facts["step"], 0) if loss is None else (loss, facts["step"]), path, facts))
+            found.append(((-step, 0) if loss is None else (loss, step), path, facts))
         return min(found, key=lambda item: item[0])[1:] if found else None
 
-    def offer(self, model: Any, weights: dict[str, Any], step: int, dev_loss: float | None) -> None:
-        """Keep `model`'s adapter, `weights` of it gathered from all processes, if it is better than the best so far."""
-        best = self.current()
-        if best and (best[1]["step"] == step or (dev_loss is not None and best[1]["dev_loss"] <= dev_loss)):
+    def keep(self, model: Any, weights: dict[str, Any], step: int, dev_loss: float | None) -> None:
+        """Keep `model`'s adapter, `weights` of it gathered from all processes."""
+        temporary, target = self.folder / f".evaluated-{step}", self.folder / f"evaluated-{step}"
+        if target.exists():  # the step was done before a kill
             return
-        temporary, target = self.folder / f".best-{step}", self.folder / f"best-{step}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             model.save_pretrained(temporary, state_dict=weights, save_embedding_layers=False)
         except OSError as error:
             raise disk_error(target, error) from error
         (temporary / "README.md").unlink(missing_ok=True)
-        write_json(temporary / "best.json", {"step": step, "dev_loss": dev_loss})
+        write_json(temporary / EVALUATION, {"step": step, "dev_loss": dev_loss})
         publish_folder(temporary, target)
-        for path in self.folder.glob("best-*"):
-            if path != target:
-                shutil.rmtree(path)
+
+
+def read_step(folder: Path) -> int:
+    """The step of an evaluated adapter's folder."""
+    return int(folder.name.removeprefix("evaluated-"))
+
+
+def read_evaluation(folder: Path) -> dict[str, Any]:
+    """{step, dev_loss} of an evaluated adapter."""
+    found: dict[str, Any] = json.loads((folder / EVALUATION).read_bytes())
+    return found

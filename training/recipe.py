@@ -90,8 +90,9 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         folder = run.round(number)
         rows, questions = prepare_rows(config, folder)
         inputs = _training_inputs(config, rows, start)
-        if is_made_of(folder.adapter, inputs):
-            say(state, f"{folder.adapter} is complete: trained on the same rows, model and settings")
+        target = published_folder(config, folder)
+        if is_made_of(target, inputs):
+            say(state, f"{target} is complete: trained on the same rows, model and settings")
             return
         if not is_made_of(folder.training, inputs):
             write_json(folder.training / "training.json", {"made_of": inputs})
@@ -103,6 +104,11 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     if state.is_main_process:
         _publish(config, run, folder, inputs, rows, train_rows, dev_rows, plan, dev_loss_before)
     state.wait_for_everyone()
+
+
+def published_folder(config: Config, folder: RoundFolder) -> Path:
+    """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
+    return folder.adapter if config.training.choose_by == "held_out_loss" else folder.candidate
 
 
 def _start_processes(model: ModelConfig) -> PartialState:
@@ -160,12 +166,12 @@ def optimise(
     state: PartialState,
     start: Path | None,
 ) -> float | None:
-    """Run or finish the optimisation, which leaves the best adapter in folder.training. Returns the first dev loss."""
+    """Run or finish the optimisation, which leaves the evaluated adapters in folder.training; the first dev loss."""
     import torch
 
     from inference.chat import load_tokenizer
     from training.callback import TrainingCallback
-    from training.checkpoints import BestAdapter, checkpoints, last_complete
+    from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter
     from training.processes import explain_lost_processes
     from training.trainer import RowTrainer, trainer_config
@@ -183,7 +189,7 @@ def optimise(
                 shutil.rmtree(path)
 
     watch = TrainingCallback(folder.training, training.eval_steps, has_dev=len(dev_rows) > 0, first=plan.first)
-    if not (found and found[0] >= plan.steps and BestAdapter(folder.training).current()):
+    if not (found and found[0] >= plan.steps and EvaluatedAdapters(folder.training).best()):
         tokenizer = load_tokenizer(model.path, model.revision)
         if training.backend == "unsloth":
             from training.unsloth import load_unsloth
@@ -218,13 +224,13 @@ def _publish(
     plan: Schedule,
     dev_loss_before: float | None,
 ) -> None:
-    """Put the best adapter in its folder, with the facts behind it."""
+    """Put the adapter with the lowest held-out loss in its folder, with the facts behind it."""
     from training.adapter import publish
     from training.card import data_licences, describe_base, example_prompt
-    from training.checkpoints import BestAdapter
+    from training.checkpoints import EvaluatedAdapters
     from training.rows import loss_tokens, row_lengths
 
-    best = BestAdapter(folder.training).current()
+    best = EvaluatedAdapters(folder.training).best()
     assert best is not None, "training ended without an adapter"
     model = config.models[config.training.model]
     facts = {
@@ -254,9 +260,12 @@ def _publish(
             "retokenised": sum(train_rows["retokenised"].to_pylist()),
         },
     }
-    publish(best[0], folder.adapter, facts, training_question_digests(config))
+    target = published_folder(config, folder)
+    publish(best[0], target, facts, training_question_digests(config))
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""
-    message = f"{folder.adapter}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
+    message = f"{target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
+    if target != folder.adapter:
+        message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
     print(message, file=sys.stderr, flush=True)
 
 

@@ -38,9 +38,11 @@ from agents.core.output import Malformed
 from agents.core.prompts.documents import (
     DATA,
     DOCUMENTS_AND_QUESTION,
-    KNOW,
+    FORMS,
+    KNOW_IN_FORM,
     QUESTION,
-    READ,
+    READ_IN_FORM,
+    AnswerForm,
     documents_text,
     final_answer,
     one_line,
@@ -72,9 +74,9 @@ JUDGE = (
     "correct. Write that exact answer and nothing else."
 )
 PROMPTS = {
-    "knowledge.system": Prompt(KNOW),
+    "knowledge.system": KNOW_IN_FORM,
     "knowledge.user": Prompt(QUESTION),
-    "reader.system": Prompt(READ),
+    "reader.system": READ_IN_FORM,
     "reader.user": Prompt(DOCUMENTS_AND_QUESTION),
     "advocate.system": Prompt(ADVOCATE["none"], note="appendix A.1"),
     "checked_advocate.system": Prompt(ADVOCATE["checked"], note="`citations: checked`"),
@@ -98,6 +100,10 @@ class Settings(Section):
     """knowledge, retrieval: one path alone, without debate."""
     documents: int = Field(3, gt=0)
     citations: Literal["none", "checked"] = "none"
+    answer_form: AnswerForm = "alone"
+    """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", which
+    the evaluation script of DRAG reads and AwE adopts. Either is read from what the model writes. The judge writes the
+    answer alone (A.2)."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +116,14 @@ class Path:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate the answers of both paths, or return the answer of one path."""
-    paths = []
+    paths, form = [], FORMS[settings.answer_form]
     if settings.paths != "retrieval":
-        thinker = tools.dialogue("knowledge", tools.prompt("knowledge.system"))
-        reader = tools.dialogue("knowledge_reader", tools.prompt("reader.system"))
+        thinker = tools.dialogue("knowledge", tools.prompt("knowledge.system", answer_form=form))
+        reader = tools.dialogue("knowledge_reader", tools.prompt("reader.system", answer_form=form))
         paths.append(knowledge_first(question.text, tools, settings, thinker, reader))
     if settings.paths != "knowledge":
-        drafter, reader = (
-            tools.dialogue(role, tools.prompt("reader.system")) for role in ("retrieval_drafter", "retrieval_reader")
-        )
+        system = tools.prompt("reader.system", answer_form=form)
+        drafter, reader = tools.dialogue("retrieval_drafter", system), tools.dialogue("retrieval_reader", system)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
     found = await asyncio.gather(*paths)
     if len(found) == 1:

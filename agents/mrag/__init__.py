@@ -2,7 +2,7 @@
 eight agents.
 
 Algorithm 1 is `coordinator.py`, algorithm 2 `coordinator.py`; figures 15 to 21 are `schemas.py` (fields) and `paper.py`
-(words, ours). Budget: 30 calls of agents, a query continued at most 5 times, each conversation within its model's
+(words, ours). Budget: 30 calls of agents, 5 retrievals of one query, each conversation within its model's
 context. Price of one question: one model call per coordinator turn, one per agent called, and for the searcher one
 for the query and one for every two documents.
 
@@ -11,8 +11,9 @@ Where the paper's own parts disagree or are silent
   relevant documents of the trajectory (table 3). The summarizer gets what the coordinator passes on (figure 18) and
   not, as in table 2, the documents as well.
 - The reviser is a further turn of the answerer's conversation: its prompt (figure 21) holds nothing but the suggestion.
-- "Reuse the same query up to 5 times" (D.4) is read as: shown, then continued up to 5 times. Counted for a
-  query across the whole trajectory, blanks and case apart, so changing to and fro does not escape it.
+- "Reuse the same query up to 5 times" (D.4) is read as five retrievals of one query in all, as in section 5 and in
+  table 2, which shows documents 1 to 10. Counted for a query across the whole trajectory, blanks and case apart, so
+  changing to and fro does not escape it.
 - A change of query with an empty new query keeps the query. When both change and end are set, the search ends
   (algorithm 2).
 - Query ids count the different queries of a trajectory, document ids the documents as they come up.

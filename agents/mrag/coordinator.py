@@ -34,7 +34,7 @@ from agents.mrag.schemas import (
     brief_action,
     brief_review,
 )
-from agents.mrag.settings import AGENTS, Settings
+from agents.mrag.settings import AGENTS, LENGTHS, Settings
 from agents.mrag.state import Page, State
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question
@@ -174,6 +174,7 @@ BRIEF_PROMPTS: dict[str, Prompt] = {
     "brief_report.user": Prompt("{{agent}}: {{output}}", ("agent",), SETTING),
     "brief_results.user": Prompt("{{documents}}", (), SETTING),
     **{f"brief_{agent}.system": Prompt(f"{BRIEF_DATA} {task}", (), SETTING) for agent, task in TASKS.items()},
+    "brief_answerer.system": Prompt(f"{BRIEF_DATA} {TASKS['answerer']}\n\n" + "{{length?}}", ("length",), SETTING),
     **{f"brief_{agent}.user": Prompt(MATERIAL + QUESTION, (), SETTING) for agent in TASKS},
     "brief_validator.user": Prompt(MATERIAL + "Response: {{response}}\n" + QUESTION, (), SETTING),
     "brief_reviser.user": Prompt(MATERIAL + "Improve your response.\n" + QUESTION, (), SETTING),
@@ -213,6 +214,7 @@ class Brief:
     def __init__(self, settings: Settings, prompt: FillIn = BRIEF_WORDS) -> None:
         self.prompt = prompt
         self.offered, self.explanations = settings.offered, settings.explanations
+        self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = BriefQuery
 
     def system(self, agent: str) -> str:
@@ -220,7 +222,7 @@ class Brief:
             agents = "\n".join(f"{name}: {ABOUT[name]}" for name in self.offered)
             form = '{"agent": .., "reason": ..}' if self.explanations else '{"agent": ..}'
             return self.prompt("brief_coordinator.system", agents=agents, format=form)
-        return self.prompt(f"brief_{agent}.system")
+        return self.prompt(f"brief_{agent}.system", length=LENGTHS[self.length])
 
     def examples(self, agent: str) -> tuple[tuple[str, str], ...]:
         return EXAMPLES.get(agent, ())

@@ -22,7 +22,7 @@ from agents.mrag.schemas import (
     part_of,
     variant,
 )
-from agents.mrag.settings import Settings
+from agents.mrag.settings import LENGTHS, Settings
 from agents.mrag.state import Page, State
 
 ONLY_JSON = "Write that one JSON object and nothing else."
@@ -103,8 +103,11 @@ You are given
 and write one JSON object with
 {{outputs}}
 
-{{input}}"""
+{{input}}
 
+{{length?}}"""
+
+FIELDS = "\n\nYou are given\n{{inputs}}\nand write one JSON object with\n{{outputs}}\n\n"
 FIGURES = {
     "coordinator": "figure 15",
     "searcher": "figure 16",
@@ -123,14 +126,19 @@ PAPER_PROMPTS: dict[str, Prompt] = {
     "results.user": Prompt(RESULTS, ("query_id",), "figure 16, results of a search"),
     **{
         f"{agent}.system": Prompt(
-            task + "\n\nYou are given\n{{inputs}}\nand write one JSON object with\n{{outputs}}\n\n" + ONLY_JSON,
+            task + FIELDS + ONLY_JSON,
             ("inputs", "outputs"),
             FIGURES[agent],
         )
         for agent, task in TASKS.items()
     },
     **{f"{agent}.user": Prompt("{{input}}", (), FIGURES[agent]) for agent in ("searcher", *TASKS)},
-    "reviser.user": Prompt(REVISER, ("inputs", "outputs"), FIGURES["reviser"]),
+    "answerer.system": Prompt(
+        TASKS["answerer"] + "\n\n{{length?}}" + FIELDS + ONLY_JSON,
+        ("inputs", "outputs", "length"),
+        FIGURES["answerer"],
+    ),
+    "reviser.user": Prompt(REVISER, ("inputs", "outputs", "length"), FIGURES["reviser"]),
 }
 """`input` is the agent's input as a JSON object, as `output` is what one returned."""
 
@@ -143,6 +151,7 @@ class Paper:
     def __init__(self, settings: Settings, prompt: FillIn = PAPER_WORDS) -> None:
         self.prompt = prompt
         self.offered, self.explanations = settings.offered, settings.explanations
+        self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
 
     def system(self, agent: str) -> str:
@@ -154,7 +163,8 @@ class Paper:
             query, review = self._fields(Query), self._fields(Review)
             return self.prompt("searcher.system", inputs=inputs, query_fields=query, review_fields=review)
         inputs = ANSWERER_INPUT if agent == "answerer" else inputs
-        return self.prompt(f"{agent}.system", inputs=inputs, outputs=self._fields(OUTPUTS[agent]))
+        outputs = self._fields(OUTPUTS[agent])
+        return self.prompt(f"{agent}.system", inputs=inputs, outputs=outputs, length=LENGTHS[self.length])
 
     def examples(self, agent: str) -> tuple[()]:
         return ()
@@ -180,8 +190,8 @@ class Paper:
         if agent == "reviser":
             suggestion = _json({"suggestion": values["suggestion"]})
             inputs = f'- "suggestion": {INPUTS[agent].model_fields["suggestion"].description}'
-            outputs = self._fields(OUTPUTS[agent])
-            return self.prompt("reviser.user", inputs=inputs, outputs=outputs, input=suggestion)
+            outputs, length = self._fields(OUTPUTS[agent]), LENGTHS[self.length]
+            return self.prompt("reviser.user", inputs=inputs, outputs=outputs, input=suggestion, length=length)
         return self.prompt(f"{agent}.user", input=_json(values))
 
     def output_schema(self, agent: str) -> type[Fields]:

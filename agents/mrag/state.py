@@ -11,7 +11,7 @@ from inference.chat import Dialogue
 from ratchet.records import Passage
 
 NO_MORE = "There are no more documents for this query."
-USED_UP = "This query has been continued as often as is allowed."
+USED_UP = "This query has been used as often as is allowed."
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class State:
         state = self._queries.setdefault(name, QueryState(len(self._queries)))
         if state.ended:
             return Page(state.id, (), NO_MORE)
-        if state.turns > self.settings.max_same_query:
+        if state.turns >= self.settings.max_same_query:
             return Page(state.id, (), USED_UP)
         k = self.settings.documents_per_turn
         passages = await self.tools.search("searcher", query, k, state.offset)

@@ -1,8 +1,8 @@
 """How well the runs of a judge agree, from the verdicts stored with every score.
 
-Runs are compared for correctness by each nugget's verdict (-1 to 2, ordinal), since all runs judge the same nuggets,
-and for faithfulness and precision by each trajectory's mean over its claims (interval), since every run extracts its
-own claims.
+Runs are compared for correctness by each nugget's verdict (-1 to 2, ordinal) where all runs judge the same nuggets;
+for faithfulness and precision, and for correctness where every run has nuggets of its own, by each trajectory's mean
+over its claims or nuggets (interval).
 Krippendorff's alpha (Content Analysis, chapter 12; Computing Krippendorff's Alpha-Reliability, 2011): 1 is perfect
 agreement, 0 what chance gives; he asks for 0.8, and 0.667 for tentative conclusions. A missing verdict is skipped and
 counted.
@@ -56,7 +56,7 @@ def judge_agreement(scores: Iterable[Score]) -> dict[str, Agreement]:
 
 def _agreement(name: str, scores: Sequence[Score]) -> Agreement:
     means = {score.trajectory: _run_means(score) for score in scores}
-    nuggets = name == "correctness"
+    nuggets = name == "correctness" and not any(_has_nuggets_by_run(score) for score in scores)
     verdicts = [runs for score in scores for runs in _nugget_verdicts(score)] if nuggets else list(means.values())
     units = [known for runs in verdicts if len(known := _known(runs)) > 1]
     pairs = [first == second for unit in units for first, second in combinations(unit, 2)]
@@ -75,6 +75,11 @@ def _agreement(name: str, scores: Sequence[Score]) -> Agreement:
 
 def _known(runs: Runs) -> list[float]:
     return [value for value in runs.values() if value is not None]
+
+
+def _has_nuggets_by_run(score: Score) -> bool:
+    """Whether the numbers of its nuggets mean others in every run."""
+    return any(verdict.get("part") == "nuggets" and "run" in verdict for verdict in score.verdicts)
 
 
 def _nugget_verdicts(score: Score) -> list[Runs]:

@@ -9,6 +9,9 @@ None only where its question cannot be scored (`rewards.reward`). The measures w
 at trajectories that have an answer, however they ended. The gap between the two is what endings cost, so both stand
 beside the parse rate; in tables, of scores that were asked for, where there is a gap.
 
+The papers give correctness from -1 to 2 and faithfulness from -1 to 1 (Salemi et al. 2025, arXiv 2506.10844, table 1):
+the measures whose names end in `_raw` are the strict ones on those scales, beside the normalised ones.
+
 Length alone does not win: token precision stands beside token recall (both strict), and judged precision beside nugget
 correctness, which is a recall; `correctness_f1` is their harmonic mean. Derived from stored verdicts, without a call:
 `unattributed`, the share of an answer's claims that its documents do not fully support.
@@ -91,9 +94,12 @@ MEASURES = (
     Measure("token_precision", "Token precision", "quality", "higher", form="strict"),
     Measure("token_recall", "Token recall", "quality", "higher", form="strict"),
     *_in_both_forms("correctness", "Nugget correctness", "judge"),
+    Measure("correctness_raw", "... from -1 to 2", "quality"),
     *_in_both_forms("precision", "Precision of claims", "judge"),
     *_in_both_forms("correctness_f1", "... F1 of the two", "judge"),
     *_in_both_forms("faithfulness", "Faithfulness", "judge"),
+    Measure("faithfulness_raw", "... from -1 to 1", "quality"),
+    *_in_both_forms("relevance", "Relevance", "judge"),
     *_in_both_forms("unattributed", "Unattributed claims", "judge", "lower"),
     *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness", "judge"),
     *_in_both_forms("answer_relevance", "RAGAS relevance", "judge"),
@@ -144,6 +150,8 @@ class _Measures(dict[str, Measure]):
 
 
 BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
+RAW = {"correctness": 3, "faithfulness": 2}
+"""By score, the width of the scale from -1 on that its judge uses."""
 AGAINST_DOCUMENTS = {"faithfulness", "ragas_faithfulness"}
 """Scores that need documents returned with the answer."""
 
@@ -155,25 +163,26 @@ def measure(
     names: Sequence[str],
     weights: Mapping[str, float],
     retrieves: bool = True,
+    without_documents: Collection[str] = (),
 ) -> Values:
     """Every measure of one trajectory.
 
     `names` are the scores that were asked for. `accuracy`, `em` and `f1` are always computed here, from the answer;
     what is derived from scores, `reward` among it, is there when every score that it needs was asked for.
-    `retrieves`: whether the trajectory's arm looks anything up; the others have no documents to be measured by.
+    `retrieves`: whether the trajectory's arm looks anything up. `without_documents`: scores that are undefined for the
+    arm, since it has no documents and its answers have no such score.
     """
 
     def both(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
         complete = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
-        if not complete or (not retrieves and AGAINST_DOCUMENTS & set(made_from)):
+        if not complete or set(without_documents) & set(made_from):
             strict = None
         else:
             strict = strict_value(value, made_from, question, trajectory, worst=worst)
         return {name: strict, name + LENIENT: value if has_answer(trajectory) else None}
 
     def score(name: str) -> float | None:
-        found = scores.get((trajectory.key, name))
-        return None if found is None else found.value
+        return _value(scores, trajectory, name)
 
     values = both("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
     expected = references(question)
@@ -185,6 +194,10 @@ def measure(
     for name in names:
         if name not in MATCHES:
             values |= both(name, (name,), score(name))
+    for name, width in RAW.items():
+        if name in names:
+            normalised = values[name]
+            values[f"{name}_raw"] = None if normalised is None else width * normalised - 1
     if weights and set(weights) <= set(names):
         needed = [name for name, weight in weights.items() if weight]
         values |= both("reward", needed, reward(trajectory.key, scores, weights))
@@ -222,6 +235,11 @@ def is_answered(trajectory: Trajectory) -> bool:
     return trajectory.status == "finished" and has_answer(trajectory)
 
 
+def _value(scores: Scores, trajectory: Trajectory, name: str) -> float | None:
+    found = scores.get((trajectory.key, name))
+    return None if found is None else found.value
+
+
 def harmonic_mean(recall: float | None, precision: float | None) -> float | None:
     """Harmonic mean; None where either is None."""
     if recall is None or precision is None:
@@ -233,9 +251,11 @@ def unattributed(faithfulness: Score | None) -> float | None:
     """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
     judge runs.
 
-    Only a run with a readable verdict on every claim counts; None where there is none, as for an answer without
-    documents, whose claims were never extracted.
+    Only a run with a readable verdict on every claim counts; None where there is none. An answer without documents,
+    whose claims were never extracted, has 1 where its faithfulness is 0, and None where that is null.
     """
+    if faithfulness is not None and faithfulness.value == 0 and not faithfulness.verdicts:
+        return 1.0
     checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
     shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
     return fmean(shares) if shares else None
@@ -259,10 +279,16 @@ def values_by_question(
     retrieves = any(t.passages or lookups(t) for t in trajectories) or not any(
         t.status == "finished" and has_answer(t) for t in trajectories
     )
+    answered = [t for t in trajectories if has_answer(t)]
+    undefined = {
+        name
+        for name in AGAINST_DOCUMENTS & set(names)
+        if not retrieves and not any(_value(scores, t, name) is not None for t in answered)
+    }
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)
         if question is not None:
-            row = measure(question, trajectory, scores, names, weights, retrieves)
+            row = measure(question, trajectory, scores, names, weights, retrieves, undefined)
             samples.setdefault(question.id, []).append(row)
     values = {question_id: _mean_of(samples[question_id]) for question_id in known if question_id in samples}
     nulls: dict[str, int] = {}

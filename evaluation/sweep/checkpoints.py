@@ -111,9 +111,9 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
 
 
 def _steps(training: Path) -> dict[int, Path]:
-    """Adapters in a training folder by step: the checkpoints, and for a step without one the best adapter."""
+    """Adapters in a training folder by step: the evaluated ones, and the checkpoints that training resumes from."""
     found = {}
-    for kind in ("best", "checkpoint"):
+    for kind in ("evaluated", "checkpoint"):
         for path in training.glob(f"{kind}-*"):
             step = path.name.removeprefix(f"{kind}-")
             if step.isdigit() and int(step) > 0 and _is_adapter(path):

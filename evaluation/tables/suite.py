@@ -20,6 +20,7 @@ from evaluation.results import BASE, TRAINED, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 
 COSTS = {
+    "answer_words": "answer\nwords",
     "calls": "calls",
     "searches": "searches",
     "tool_calls": "tool\ncalls",
@@ -126,8 +127,11 @@ def _quality(results: Results) -> list[str]:
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:
-    """By measure, its heading: tool calls include searches; recalls only where a system has a memory."""
+    """By measure, its heading: tool calls include searches; recalls only where a system has a memory; the length of
+    answers beside nugget correctness, which longer answers raise."""
     left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
+    if suite[0].primary != "correctness":
+        left_out.add("answer_words")
     if not any("recalled" in results.shown("cost") for results in suite):
         left_out.add("recalled")
     return {name: heading for name, heading in COSTS.items() if name not in left_out}

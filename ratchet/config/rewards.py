@@ -34,12 +34,12 @@ class FaithfulnessConfig(Section):
     claim_temperature: float | None = Field(None, ge=0)
     """Temperature at which claims are drawn; the published code has 0. Default: `rewards.temperature`."""
     omitted_claims: Literal["skipped", "neutral"] = "skipped"
-    """What a claim counts that a readable reply of the judge leaves out or contradicts itself on. `skipped`: nothing, it
-    is no part of the mean. `neutral`: 0 on the scale from -1 to 1, as in the published code."""
+    """What a claim counts that a readable reply of the judge leaves out or contradicts itself on. `skipped`: nothing,
+    it is no part of the mean. `neutral`: 0 on the scale from -1 to 1, as in the published code."""
     without_documents: Literal["zero", "null"] = "zero"
-    """The score of an answer without documents. `zero`: 0, since algorithm 4 gives every answer a number and no document
-    supports any claim; figure 2 compares the model without retrieval by it. `null`: no score, so such an answer is no
-    candidate for training where faithfulness has a weight."""
+    """The score of an answer without documents. `zero`: 0, since algorithm 4 gives every answer a number and no
+    document supports any claim; figure 2 compares the model without retrieval by it. `null`: no score, so such an
+    answer is no candidate for training where faithfulness has a weight."""
 
 
 def _is_default(section: Section) -> bool:

@@ -54,10 +54,18 @@ class TrainingConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are clipped to this norm."""
     eval_steps: int = Field(500, gt=0)
-    """Number of steps between two evaluations of the held-out loss, each with a checkpoint."""
+    """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
+    choose_by: Literal["held_out_loss", "reward"] = Field(
+        "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
+    )
+    """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`python -m rounds choose`, a stage
+    of `selftrain.py`), which runs the system with every one of them; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
+    evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
+    actions, a cheap stand-in that need not agree with the reward."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, which needs less memory and more time."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the kept questions that is held out. The loss on them picks the best checkpoint."""
+    """Fraction of the kept questions that is held out. The loss on their kept actions is measured every
+    `eval_steps`."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from ratchet.errors import UserError
+from ratchet.numba_cache import njit
 from retrieval.index import Ranking
 
 # Candidates of a query beyond 4 k, at which their exact scores decide at once: many vectors are alike.
@@ -21,19 +24,29 @@ UNIT_ROUNDOFF = 2.0**-24
 class DenseRanker:
     """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
 
-    A block of vectors at a time goes through one float32 matrix product. Whatever that rounding could have kept out of
-    the best k is then scored again in float64, the products added in the order of the dimensions: a score depends
-    on the two vectors alone, not on threads, blocks or other queries.
+    A block of vectors at a time goes through one float32 matrix product with a group of queries, on the CPU or on a GPU
+    that holds the vectors in float16 (`retrieval.backends.gpu`). Whatever that rounding could have kept out of the best
+    k is then scored again in float64 from the stored vectors, the products added in the order of the dimensions: a
+    score depends on the two vectors alone, not on the device, threads, blocks or other queries.
     """
 
-    def __init__(self, shards: Sequence[np.ndarray], encode_queries: Callable[[Sequence[str]], np.ndarray]) -> None:
-        """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
-        chunk numbers run through them in order. `encode_queries` gives float32 [n, dimension]."""
+    def __init__(
+        self,
+        shards: Sequence[np.ndarray],
+        encode_queries: Callable[[Sequence[str]], np.ndarray],
+        make_scorer: Callable[[Sequence[np.ndarray]], BlockScorer] | None = None,
+    ) -> None:
+        """`shards` are float32 or float16 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less);
+        chunk numbers run through them in order. `encode_queries` gives float32 [n, dimension]. `make_scorer` gives, at
+        the first search, what scores all chunks (default: the CPU)."""
         if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
             raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
         self._shards = list(shards)
         self._firsts = np.cumsum([0, *map(len, shards)])
         self._encode = encode_queries
+        self._make_scorer = make_scorer or HostScorer
+        self._scorer: BlockScorer | None = None
+        self._opening = threading.Lock()
 
     def __len__(self) -> int:
         """Number of chunks."""
@@ -60,21 +73,22 @@ class DenseRanker:
         ]
 
     def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+        scorer = self._open_scorer()
         # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
-        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers the rounding of the rows
-        # themselves.
+        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers rows rounded to float16.
         error = vectors.shape[1] * UNIT_ROUNDOFF
-        slack = 2 * 1.01 * error / (1 - error) * np.linalg.norm(vectors.astype(np.float64), axis=1)
-        scorers = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
-        pools = [_CandidatePool(k, float(width), scorer) for width, scorer in zip(slack, scorers, strict=True)]
-        rows = max(1, BLOCK // max(vectors.shape))
-        for number, shard in enumerate(self._shards):
-            for first in range(0, len(shard), rows):
-                scores = vectors @ np.asarray(shard[first : first + rows]).T
-                for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
-                    if best >= pool.min_score:
-                        pool.add(row, int(self._firsts[number]) + first)
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        slack = 2 * 1.01 * (error / (1 - error) + scorer.rounding(vectors.shape[1])) * norms
+        exact = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
+        pools = [CandidatePool(k, float(width), scores) for width, scores in zip(slack, exact, strict=True)]
+        scorer.offer(vectors, pools)
         return [pool.best() for pool in pools]
+
+    def _open_scorer(self) -> BlockScorer:
+        with self._opening:  # two first searches must not both fill a GPU
+            if self._scorer is None:
+                self._scorer = self._make_scorer(self._shards)
+            return self._scorer
 
     def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """Exact scores of chunks; `vector` is float64."""
@@ -95,26 +109,58 @@ class DenseRanker:
         return rows
 
 
-class _CandidatePool:
+class BlockScorer(Protocol):
+    """What scores every chunk for a group of queries, in float32."""
+
+    def rounding(self, dimension: int) -> float:
+        """The largest error of a score beyond that of a float32 inner product, for vectors of length 1."""
+        ...
+
+    def offer(self, vectors: np.ndarray, pools: Sequence[CandidatePool]) -> None:
+        """Give each query's pool the chunks that may be among its best, in ascending order."""
+        ...
+
+
+class HostScorer:
+    """Scores on the CPU, from vectors that may be memory-mapped."""
+
+    def __init__(self, shards: Sequence[np.ndarray]) -> None:
+        self._shards = shards
+
+    def rounding(self, dimension: int) -> float:
+        return 0.0
+
+    def offer(self, vectors: np.ndarray, pools: Sequence[CandidatePool]) -> None:
+        rows, start = max(1, BLOCK // max(vectors.shape)), 0
+        for shard in self._shards:
+            for first in range(0, len(shard), rows):
+                scores = vectors @ widen(shard[first : first + rows]).T
+                for pool, row, best in zip(pools, scores, scores.max(axis=1), strict=True):
+                    if best >= pool.min_score:
+                        kept = np.flatnonzero(row >= pool.min_score)
+                        pool.add(row[kept], kept + start + first)
+            start += len(shard)
+
+
+class CandidatePool:
     """The chunks that may be among a query's best k, with scores that are off by up to slack / 2."""
 
     def __init__(self, k: int, slack: float, exact: Callable[[np.ndarray], np.ndarray]) -> None:
         """`exact` gives the exact scores of chunks."""
         self.min_score = np.float32(-np.inf)
         """Scores below it are out."""
-        self._k, self._slack, self._exact = k, slack, exact
+        self.k, self.slack, self._exact = k, slack, exact
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
         self._size = 0
         self._prune_at = k
 
-    def add(self, scores: np.ndarray, first: int) -> None:
-        """`scores` of the chunks first, first + 1, ..."""
-        kept = np.flatnonzero(scores >= self.min_score)
-        self._parts.append((scores[kept], kept + first))
-        self._size += len(kept)
+    def add(self, scores: np.ndarray, chunks: np.ndarray) -> None:
+        """Float32 scores of chunks, ascending and above those of every call before."""
+        self._parts.append((scores, chunks))
+        self._size += len(scores)
         if self._size >= self._prune_at:
             scores, chunks = self._pruned()
-            if len(scores) > 4 * self._k + MAX_SPARE_CANDIDATES:
+            if len(scores) > 4 * self.k + MAX_SPARE_CANDIDATES:
                 scores, chunks = self._keep_exact_best(scores, chunks)
             self._parts, self._size = [(scores, chunks)], len(scores)
             self._prune_at = 2 * self._size + 64
@@ -122,27 +168,46 @@ class _CandidatePool:
     def best(self) -> Ranking:
         chunks = self._pruned()[1]
         scores = self._exact(chunks)
-        best = np.argsort(-scores, kind="stable")[: self._k]
+        best = np.argsort(-scores, kind="stable")[: self.k]
         return Ranking(scores[best], chunks[best])
 
     def _pruned(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores and chunks without those that k others surely beat; of chunks with equal exact scores, lower first."""
         scores, chunks = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
-        if len(scores) < self._k:
+        if len(scores) < self.k:
             return scores, chunks
-        kth = float(np.partition(scores, len(scores) - self._k)[len(scores) - self._k])
-        self.min_score = max(self.min_score, _below(kth - self._slack))
+        kth = float(np.partition(scores, len(scores) - self.k)[len(scores) - self.k])
+        self.min_score = max(self.min_score, _below(kth - self.slack))
         kept = scores >= self.min_score
         return scores[kept], chunks[kept]
 
     def _keep_exact_best(self, scores: np.ndarray, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best k alone. What comes later has higher chunk numbers, so that it must score more to displace them."""
         exact = self._exact(chunks)
-        best = np.argsort(-exact, kind="stable")[: self._k]
-        self.min_score = max(self.min_score, _below(exact[best[-1]] - self._slack / 2))
+        best = np.argsort(-exact, kind="stable")[: self.k]
+        self.min_score = max(self.min_score, _below(exact[best[-1]] - self.slack / 2))
         return scores[best], chunks[best]
 
 
 def _below(score: float) -> np.float32:
     """A float32 that is surely not above the float64 `score`."""
     return np.nextafter(np.float32(score), np.float32(-np.inf))
+
+
+def widen(block: np.ndarray) -> np.ndarray:
+    """float32 of float32 or finite float16 numbers, [n, d]; NumPy's own conversion takes 20 times as long."""
+    if block.dtype != np.float16:
+        return np.asarray(block, np.float32)
+    bits = np.empty(block.shape, np.uint32)
+    _shift_bits(np.ascontiguousarray(block).view(np.uint16).ravel(), bits.ravel())
+    floats = bits.view(np.float32)
+    floats *= np.float32(2.0**112)  # the difference of the exponents' biases; right for subnormal numbers too
+    return floats
+
+
+@njit(nogil=True, cache=True)
+def _shift_bits(halves: Any, bits: Any) -> None:
+    """float16's sign, exponent and fraction to where float32 has them."""
+    for i in range(len(halves)):
+        half = np.uint32(halves[i])
+        bits[i] = ((half & np.uint32(0x8000)) << np.uint32(16)) | ((half & np.uint32(0x7FFF)) << np.uint32(13))

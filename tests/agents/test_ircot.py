@@ -119,7 +119,7 @@ async def test_once_the_pool_is_full_nothing_is_searched_for() -> None:
     assert [query for query, *_ in shelf.asked] == [QUESTION.text, *(f"Fact {n} is so." for n in range(1, 5))]
 
 
-@pytest.mark.parametrize("name", ["awe"])
+@pytest.mark.parametrize("name", ["awe", "awe_drag"])
 async def test_the_reader_reads_all_that_awes_setting_retrieves(name: str) -> None:
     settings = load_config(f"configs/papers/{name}.yaml").evaluation.baselines["IRCoT"].settings
     world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
@@ -127,6 +127,8 @@ async def test_the_reader_reads_all_that_awes_setting_retrieves(name: str) -> No
     replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
     trajectory, agent = await ircot(replies, shelf, **settings)
     assert len(shelf.asked) == 6 and len(trajectory.passages) == 18
+    if settings.get("reader") == "never":
+        return
     assert all(p.text in str(agent.calls[-1].messages) for p in trajectory.passages)
 
 
@@ -136,7 +138,15 @@ async def test_a_thought_that_the_limit_cut_is_the_query_as_it_is() -> None:
     assert [query for query, *_ in shelf.asked] == [QUESTION.text, "abcd", "hgfe"]
 
 
-async def test_flashrags_answer_is_the_last_thoughts_if_it_states_one() -> None:
+async def test_the_answer_may_be_the_thoughts_alone() -> None:
+    """FlashRAG's, which DRAG's evaluation runs: what the thoughts state, or all of them."""
+    stated, _ = await ircot(["It is old. X", " So the answer is: Ada Torrin. X"], reader="never")
+    assert (stated.answer, len(stated.model_calls)) == ("Ada Torrin", 2)
+    open_ended, _ = await ircot(["It is old. X", " It is of stone. X"], reader="never", sentences=2)
+    assert (open_ended.answer, len(open_ended.model_calls)) == ("It is old. It is of stone.", 2)
+
+
+async def test_a_reader_may_be_asked_only_where_the_thoughts_state_no_answer() -> None:
     trajectory, _ = await ircot(["So the answer is: Ada Torrin. X"], reader=False)
     assert (trajectory.answer, len(trajectory.model_calls)) == ("Ada Torrin", 1)
     asked, _ = await ircot(["I do not know.", "Bo"], reader=False)

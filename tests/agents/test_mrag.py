@@ -180,15 +180,16 @@ async def test_malformed_output_of_a_worker_ends_it_as_unparsed() -> None:
     assert trajectory.status == "unparsed" and trajectory.error.startswith("planner: plan:")
 
 
-async def test_a_query_is_continued_at_most_five_times() -> None:
+async def test_a_query_is_retrieved_with_at_most_five_times() -> None:
+    """Section 5 of the paper; its table 2 shows documents 1 to 10 of one query."""
     many = [passage(n) for n in range(1, 40)]
     shelf = Shelf({"harbour": many})
-    agent = engine([act("searcher"), query("harbour"), *[review({}, end=False)] * 7, act("finisher")])
+    agent = engine([act("searcher"), query("harbour"), *[review({}, end=False)] * 6, act("finisher")])
     trajectory = await play(mrag(), agent, shelf)
-    assert [offset for _, _, offset in shelf.asked] == [0, 2, 4, 6, 8, 10]
+    assert [offset for _, _, offset in shelf.asked] == [0, 2, 4, 6, 8]
     shown = [message["content"] for message in told(agent, "searcher")]
     assert "as often as is allowed" in shown[-1]
-    assert notes(trajectory)[0].startswith("stopped: This query has been continued")
+    assert notes(trajectory)[0].startswith("stopped: This query has been used")
     assert trajectory.status == "finished"
 
 
@@ -256,6 +257,23 @@ async def test_search_turns_and_documents_a_turn_are_settings() -> None:
     assert shelf.asked == [("harbour", 3, 0)]
     assert trajectory.passages == (ADA, MILL, QUAY)
     assert "max_search_turns" in notes(trajectory)[0]
+
+
+@pytest.mark.parametrize(
+    ("length", "words"), [("any", ""), ("concise", "at most 100 words"), ("long", "every aspect of the question")]
+)
+@pytest.mark.parametrize("system", ["mrag", "no_retrieval", "vanilla_rag"])
+async def test_a_response_is_asked_for_with_a_length(system: str, length: str, words: str) -> None:
+    """The paper: asking for longer responses alone raised nugget recall."""
+    whole = WHOLE if system == "mrag" else [say(response="Ada")]
+    agent = engine(whole)
+    await play({"name": system, "settings": {"length": length}}, agent, Shelf(SHELF))
+    writers = [
+        call.messages for call in agent.calls if call.messages[0]["content"].startswith(("You write", "You are"))
+    ]
+    asked = " ".join(message["content"] for message in writers[-1] if message["role"] != "assistant")
+    assert asked.count(words or "100 words") == (0 if not words else 2 if system == "mrag" else 1), "reviser too"
+    assert not words or words not in str([messages for messages in said if messages not in writers])
 
 
 async def test_frozen_writers_play_the_base_model() -> None:

@@ -60,3 +60,15 @@ async def test_naive_rag_reads_as_many_documents_as_it_is_told_and_does_without_
 async def test_the_answer_is_what_follows_the_words_else_all(name: str, said: str, answer: str) -> None:
     trajectory = await play({"name": name}, engine([said]), Shelf(SHELF))
     assert (trajectory.answer, trajectory.status) == (answer, "finished")
+
+
+@pytest.mark.parametrize("name", ["naive_gen", "naive_rag", "iter_retgen", "awe", "ircot"])
+async def test_an_answer_behind_the_words_of_drags_script_is_asked_for_and_read(name: str) -> None:
+    said = "It was built long ago. The answer is: Ada Torrin"
+    replies = {"awe": [said] * 4 + [">>> So it is. <<<"] * 2 + ["Ada Torrin"], "ircot": ["It is old.", said]}
+    agent = engine(replies.get(name, [said] * 3))
+    trajectory = await play({"name": name, "settings": {"answer_form": "marked"}}, agent, Shelf(SHELF))
+    assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
+    systems = [call.messages[0]["content"] for call in agent.calls if call.messages[0]["content"].startswith("Answer")]
+    readers = [text for text in systems if "step by step" not in text]
+    assert readers and all('End with "The answer is:"' in text and "answer alone" not in text for text in readers)

@@ -60,6 +60,19 @@ def flashrag(**metadata: Any) -> dict[str, Any]:
     return {"id": "dev_0", "question": "Who rules?", "golden_answers": ["Ada", " ", "Ada Pell"], "metadata": metadata}
 
 
+STRATEGY = {
+    "qid": "s1",
+    "term": "Ada Pell",
+    "question": "Who rules?",
+    "answer": False,
+    "facts": ["Ada Pell ruled Velm."],
+    "evidence": [
+        [[["Ada Pell-2", "Velm (town)-1"]], [["Ada Pell-3", "Semi-final-1"], "no_evidence"], ["operation"]],
+        [[["Another page-1"]], ["operation"], []],
+    ],
+}
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     """The rows as the file's name says."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +137,21 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
             {"kind": "comparison", "gold_titles": PAGES},
         ),
         ("twowiki", "dev", "dev.json", {"_id": "w1", **HOTPOT}, {"id": "w1", "kind": "bridge", "gold_titles": PAGES}),
+        (
+            "strategyqa",
+            "train",
+            "strategyqa_train.json",
+            STRATEGY,
+            {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "Velm (town)", "Semi-final")},
+        ),
+        ("strategyqa", "dev", "data/strategyqa/dev.json", {**STRATEGY, "answer": True}, {"answers": ("yes",)}),
+        (
+            "strategyqa",
+            "train",
+            "strategyqa/train.jsonl",
+            {**flashrag(), "golden_answers": [True]},
+            {"answers": ("yes",)},
+        ),
         ("hotpotqa", "dev", "dev.jsonl", flashrag(type="bridge", supporting_facts=HUB_FACTS), {"gold_titles": PAGES}),
         (
             "hotpotqa",
@@ -231,6 +259,7 @@ def test_2wikis_aliases_count_where_their_file_lies_beside(tmp_path: Path) -> No
             {"q": "?", "a": "x"},
             r"test\.jsonl:1: has the fields q, a; the formats of NQ are flashrag",
         ),
+        ("strategyqa", "dev.json", {**STRATEGY, "answer": "perhaps"}, r"answer: expected true or false, got 'perhaps'"),
         ("nq", "test.jsonl", {"id": 1, "input": "Who?", "output": [{"provenance": []}]}, r":1: has no answer; is this"),
         ("nq", "test.jsonl", {"id": 1, "input": " ", "output": [{"answer": "x"}]}, r":1: the question is blank"),
         ("nq", "test.jsonl", {"question": "Who?", "answer": [{"x": 1}]}, r":1: not as the format 'official' has it"),

@@ -204,8 +204,13 @@ def test_a_score_that_was_not_made_is_null_for_failures_too() -> None:
 
 def test_a_system_without_documents_is_not_measured_against_them_by_its_failures(scores: Scores) -> None:
     arm = arm_of([ARM[3], failures(0)["unparsed"], failures(1)["empty"]], scores)
-    for name in ("faithfulness", "ragas_faithfulness", "unattributed", "answer_recall"):
+    for name in ("ragas_faithfulness", "answer_recall"):
         assert arm.measures[name].mean is None, name
+    assert (arm.measures["faithfulness"].mean, arm.measures["unattributed"].mean) == (0.0, 1.0), "no claim is supported"
+    unscored = {key: found for key, found in scores.items() if key != (ARM[3].key, "faithfulness")}
+    unscored[ARM[3].key, "faithfulness"] = null(ARM[3]).model_copy(update={"name": "faithfulness"})
+    arm = arm_of([ARM[3], failures(0)["unparsed"], failures(1)["empty"]], unscored)
+    assert (arm.measures["faithfulness"].mean, arm.measures["unattributed"].mean) == (None, None)
     assert arm.measures["f1"].mean == pytest.approx(1 / 3)
 
 

@@ -55,6 +55,22 @@ def test_one_round_is_what_it_always_was(tmp_path: Path) -> None:
     assert all("--may-be-empty" not in s.command and "--adapter" not in s.command for s in stages)
 
 
+def test_the_reward_on_dev_chooses_between_training_and_evaluation(tmp_path: Path) -> None:
+    one = experiment(
+        tmp_path,
+        models={"agent": SERVED, "judge": SERVED},
+        rewards={"weights": {"correctness": 1.0}},
+        evaluation={"scores": ["f1"]},
+        training={"choose_by": "reward"},
+    )
+    stages = {s.id: s for s in plan(one)}
+    assert list(stages)[3:-1] == ["train", "choose.sample", "choose", "evaluate"]
+    assert "adapter" not in stages["train"].writes and "adapter" in stages["choose"].writes
+    assert (under(stages["choose.sample"]), under(stages["choose"])) == ("agent", "judge")
+    rounds = experiment(tmp_path, training={"choose_by": "reward"}, rounds={"count": 2})
+    assert [s.id for s in plan(rounds)][2:6] == ["score", "train", "choose", "promote"]
+
+
 def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Path) -> None:
     stages = judged(tmp_path, agent=SERVED, judge=SERVED)
     assert [(s.id, under(s)) for s in stages] == [

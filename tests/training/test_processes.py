@@ -171,7 +171,7 @@ def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     assert_same(folder, alone_in_bf16)
 
     # The last four steps again, with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
-    for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "best-8"))):
+    for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "evaluated-8"))):
         shutil.rmtree(done)
     status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
     assert status == 0 and "4 of 8 were done before; resuming" in said, said

@@ -26,7 +26,7 @@ from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
-from training.checkpoints import BestAdapter
+from training.checkpoints import EvaluatedAdapters, read_evaluation
 from training.rows import prepare_rows, row_lengths, split_rows
 from training.schedule import accumulation_steps, schedule
 from training.trainer import RowTrainer, epoch_order, logging_integrations
@@ -171,12 +171,40 @@ def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     assert mean_loss(tuned, dev.to_pylist()) == pytest.approx(dev_losses[best], rel=1e-4)
 
 
-def test_best_adapter_after_a_kill_between_rename_and_clean_up(tmp_path: Path) -> None:
+def test_every_evaluated_adapter_is_kept(finished: Path) -> None:
+    """The paper evaluates every 500 steps; the loss on held-out kept actions is only one way to choose."""
+    _, folder = round_of(finished)
+    kept = EvaluatedAdapters(folder.training)
+    assert list(kept.all()) == [5, 10, 15, 20, 25, 30]
+    losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
+    assert {step: read_evaluation(path)["dev_loss"] for step, path in kept.all().items()} == losses
+    weights = {(path / "adapter_model.safetensors").read_bytes() for path in kept.all().values()}
+    assert len(weights) == 6
+    best = kept.best()
+    assert best is not None and best[1]["dev_loss"] == min(losses.values())
+
+
+def test_of_equal_losses_the_first_is_the_best_and_without_losses_the_last(tmp_path: Path) -> None:
     for step, loss in ((5, 1.0), (10, 0.5), (15, 0.5)):
-        (tmp_path / f"best-{step}").mkdir()
-        (tmp_path / f"best-{step}" / "best.json").write_text(json.dumps({"step": step, "dev_loss": loss}))
-    current = BestAdapter(tmp_path).current()
-    assert current is not None and current[0].name == "best-10"
+        (tmp_path / f"evaluated-{step}").mkdir()
+        (tmp_path / f"evaluated-{step}" / "evaluated.json").write_text(json.dumps({"step": step, "dev_loss": loss}))
+    best = EvaluatedAdapters(tmp_path).best()
+    assert best is not None and best[0].name == "evaluated-10"
+    for path in EvaluatedAdapters(tmp_path).all().values():
+        (path / "evaluated.json").write_text(json.dumps({"step": int(path.name[10:]), "dev_loss": None}))
+    last = EvaluatedAdapters(tmp_path).best()
+    assert last is not None and last[0].name == "evaluated-15"
+
+
+def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapter(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, config, folder = start(tmp_path, model, max_steps=4, eval_steps=2, choose_by="reward")
+    recipe.train(config, 1)
+    assert not folder.adapter.exists() and (folder.candidate / "adapter_model.safetensors").exists()
+    assert "`python -m rounds choose` decides on dev" in capsys.readouterr().err
+    recipe.train(config, 1)
+    assert "is complete" in capsys.readouterr().err
 
 
 def test_the_adapter_loads_in_plain_peft_and_changes_the_model(finished: Path) -> None:

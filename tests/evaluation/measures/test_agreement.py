@@ -49,6 +49,19 @@ def correctness(key: str, *nuggets: list[int | None]) -> Score:
     return Score(trajectory=key, name="correctness", value=0.5, verdicts=tuple(verdicts))
 
 
+def test_runs_with_nuggets_of_their_own_are_compared_by_their_means() -> None:
+    verdicts = [
+        {"part": "nuggets", "source": "reference", "run": 0, "nuggets": []},
+        {"part": "nuggets", "source": "reference", "run": 1, "nuggets": []},
+        {"part": "nugget", "nugget": 0, "run": 0, "score": 2, "text": ""},
+        {"part": "nugget", "nugget": 1, "run": 0, "score": -1, "text": ""},
+        {"part": "nugget", "nugget": 0, "run": 1, "score": -1, "text": ""},
+        {"part": "nugget", "nugget": 1, "run": 1, "score": 2, "text": ""},
+    ]
+    found = judge_agreement([Score(trajectory="t", name="correctness", value=0.5, verdicts=tuple(verdicts))])
+    assert (found["correctness"].units, found["correctness"].identical) == (1, 1.0), "nugget 0 is another in each run"
+
+
 def claimed(key: str, *runs: list[int | None] | None, name: str = "faithfulness") -> Score:
     """The scores of each run's claims; None: the claims could not be read."""
     verdicts: list[dict[str, Any]] = [{"part": "claims", "run": run, "text": ""} for run in range(len(runs))]

@@ -184,3 +184,25 @@ def test_every_measure_has_a_place_in_the_table() -> None:
     assert set(one(trajectory())) <= set(BY_NAME)
     everything = measure(QUESTION, trajectory(), {}, known_rewards(), {"em": 1.0})
     assert set(everything) == set(BY_NAME) - set(MACRO_F1)
+
+
+def test_judged_scores_are_given_on_the_papers_own_scales_too() -> None:
+    names, made = ("correctness", "faithfulness"), trajectory(answer="Pell")
+    question = Question(id="q", text="Who?", reference="Ada Pell")
+    given = dict([score("t", "correctness", 0.5), score("t", "faithfulness", 0.75)])
+    found = measure(question, made, given, names, {})
+    assert (found["correctness_raw"], found["faithfulness_raw"]) == (0.5, 0.5)
+    unanswered = measure(question, trajectory(answer="", status="unparsed"), given, names, {})
+    assert (unanswered["correctness_raw"], unanswered["faithfulness_raw"]) == (-1.0, -1.0)
+    arm = make_arm("base", "mrag", "base", [question], [made], given, names, {}, 10, 0)
+    assert arm.measures["correctness_raw"].mean == 0.5
+
+
+@pytest.mark.parametrize(("value", "measured"), [(0.0, 0.0), (None, None)])
+def test_an_arm_without_retrieval_has_the_faithfulness_that_its_answers_were_given(
+    value: float | None, measured: float | None
+) -> None:
+    """0 as the paper's algorithm 4 has it, or none (rewards.faithfulness.without_documents)."""
+    given = dict([score("t", "faithfulness", value)])
+    values, _ = values_by_question([QUESTION], [trajectory(answer="Pell")], given, ("faithfulness",), {})
+    assert values["q"]["faithfulness"] == measured

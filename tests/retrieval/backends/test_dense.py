@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
 from retrieval.backends import dense as backend
-from retrieval.backends.dense import DenseRanker
+from retrieval.backends import gpu
+from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer, widen
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
 
+Scorer = Callable[[Sequence[np.ndarray]], BlockScorer]
 DOCUMENTS = [
     "Paris is the capital of France.",
     "The Rhine flows through the city of Basel.",
@@ -36,8 +39,13 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def ranker(shards: Sequence[np.ndarray], queries: np.ndarray) -> DenseRanker:
-    return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]])
+def on_device(shards: Sequence[np.ndarray]) -> BlockScorer:
+    """What runs on a GPU, here on torch's CPU."""
+    return gpu.DeviceScorer(shards, "cpu")
+
+
+def ranker(shards: Sequence[np.ndarray], queries: np.ndarray, scorer: Scorer = HostScorer) -> DenseRanker:
+    return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]], scorer)
 
 
 def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float, int]]:
@@ -57,35 +65,47 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     dimension=st.integers(1, 20),
     distinct=st.integers(1, 30),
+    half=st.booleans(),
     k=st.integers(0, 200),
     block=st.integers(1, 400),
     crowd=st.integers(0, 20),
+    scorer=st.sampled_from([HostScorer, on_device]),
 )
 def test_is_brute_force(
-    seed: int, sizes: list[int], dimension: int, distinct: int, k: int, block: int, crowd: int
+    seed: int,
+    sizes: list[int],
+    dimension: int,
+    distinct: int,
+    half: bool,
+    k: int,
+    block: int,
+    crowd: int,
+    scorer: Scorer,
 ) -> None:
     """Any cut into shards and blocks, many equal vectors, zero vectors, k beyond the corpus; to the last bit."""
     random = np.random.default_rng(seed)
     kinds = unit(random.standard_normal((distinct, dimension)))
     kinds[0] = 0
-    documents = kinds[random.integers(0, distinct, sum(sizes))].astype(np.float32)
+    documents = kinds[random.integers(0, distinct, sum(sizes))].astype(np.float16 if half else np.float32)
     queries = np.concatenate([unit(random.standard_normal((3, dimension))), kinds[:1]])
     shards = np.split(documents, np.cumsum(sizes)[:-1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "BLOCK", block)
+        patch.setattr(gpu, "BLOCK", block)
         patch.setattr(backend, "MAX_SPARE_CANDIDATES", crowd)
-        rankings = ranker(shards, queries).rank(["0", "1", "2", "3"], k)
+        rankings = ranker(shards, queries, scorer).rank(["0", "1", "2", "3"], k)
     for query, ranking in zip(queries, rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
 
 
-def test_close_scores_are_ranked_exactly() -> None:
-    """Vectors that float32 products cannot tell apart: one query alone or in a group, the exact order."""
+@pytest.mark.parametrize("scorer", [HostScorer, on_device])
+def test_close_scores_are_ranked_exactly(scorer: Scorer) -> None:
+    """Vectors that float32 or float16 products cannot tell apart: one query alone or in a group, the exact order."""
     random = np.random.default_rng(0)
     base = random.standard_normal((1, 384))
     documents = unit(base + 1e-7 * random.standard_normal((3000, 384)))
     queries = unit(base + 1e-3 * random.standard_normal((100, 384)))
-    whole = ranker([documents[:1700], documents[1700:]], queries)
+    whole = ranker([documents[:1700], documents[1700:]], queries, scorer)
     together = whole.rank([str(i) for i in range(100)], 50)
     for i in (0, 57, 99):
         (alone,) = whole.rank([str(i)], 50)
@@ -93,6 +113,36 @@ def test_close_scores_are_ranked_exactly() -> None:
         assert alone.scores.tobytes() == together[i].scores.tobytes()
         truth = np.array([math.fsum(row) for row in documents.astype(np.float64) * queries[i].astype(np.float64)])
         assert together[i].scores == pytest.approx(np.sort(truth)[::-1][:50], abs=1e-14)
+
+
+def test_a_gpu_is_used_where_the_vectors_fit_its_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = [unit(np.ones((1000, 8)))]
+    assert isinstance(gpu.make_scorer(shards, "cpu"), HostScorer)
+    free = 4 * 10**9
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
+    monkeypatch.setattr(gpu, "DeviceScorer", lambda shards, device: device)
+    assert gpu.make_scorer(shards, "auto") == "cuda" and gpu.make_scorer(shards, "cuda:1") == "cuda:1"
+    free = 10**8
+    assert isinstance(gpu.make_scorer(shards, "auto"), HostScorer)
+    assert "searching on the CPU" in caplog.text
+
+
+def test_few_scores_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[int] = []
+    add = backend.CandidatePool.add
+
+    def counted(self: backend.CandidatePool, scores: np.ndarray, chunks: np.ndarray) -> None:
+        added.append(len(scores))
+        add(self, scores, chunks)
+
+    monkeypatch.setattr(backend.CandidatePool, "add", counted)
+    random = np.random.default_rng(1)
+    documents, queries = unit(random.standard_normal((20_000, 64))), unit(random.standard_normal((4, 64)))
+    ranker([documents], queries, on_device).rank(["0", "1", "2", "3"], 3)
+    assert sum(added) < 4 * 50
 
 
 def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +167,18 @@ def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_searches_memory_mapped_files(tmp_path: Path) -> None:
-    documents = unit(np.random.default_rng(0).standard_normal((500, 16)))
+    documents = unit(np.random.default_rng(0).standard_normal((500, 16))).astype(np.float16)
     np.save(tmp_path / "a.npy", documents[:200])
     np.save(tmp_path / "b.npy", documents[200:])
     shards = [np.load(tmp_path / name, mmap_mode="r") for name in ("a.npy", "b.npy")]
     queries = documents[[3, 400]].astype(np.float32)
     assert [r.chunks[0] for r in ranker(shards, queries).rank(["0", "1"], 1)] == [3, 400]
+
+
+def test_widen_is_the_same_number() -> None:
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = patterns[np.isfinite(patterns)].reshape(2, -1)
+    assert widen(halves).tobytes() == halves.astype(np.float32).tobytes()
 
 
 def test_another_models_vectors_are_refused() -> None:
@@ -165,7 +221,7 @@ def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
     documents = minilm.encode_documents(DOCUMENTS)
     assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
-    ranked = DenseRanker([documents[:2], documents[2:]], minilm.encode_queries)
+    ranked = DenseRanker([documents[:2], documents[2:].astype(np.float16)], minilm.encode_queries)
     rankings = ranked.rank(QUERIES, 5)
     assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
     for query, ranking in zip(QUERIES, rankings, strict=True):

@@ -1,0 +1,167 @@
+"""Which of a training's evaluated adapters becomes the round's: the one with the best mean reward on dev.
+
+mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2) evaluates every 500 steps and keeps the checkpoint that does best on
+the test set. Here dev chooses, and test is left for the final measurement. The reward of a question is that of
+selection (`rewards.selection.strict_reward`), the mean over its samples; a candidate is compared on the questions that
+have a reward from every candidate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from evaluation.arms import ArmPlan, QuestionSet, arm_store, arm_trajectories, check_leaks, question_set
+from evaluation.arms import sample_arms as sample_missing
+from questions.leakage import training_question_digests
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_record, write_json
+from ratchet.records import Question, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from rewards.selection import Scores, strict_reward
+from rounds.promotion import SPLIT
+from rounds.records import AdapterChoice, Candidate
+from sampling.pool import policy_name
+from training.adapter import publish, read_facts
+from training.checkpoints import EvaluatedAdapters, read_evaluation
+
+
+def read_choice(folder: RoundFolder) -> AdapterChoice | None:
+    """The choice of a round; None before there is one."""
+    return read_record(folder.choice, AdapterChoice, "delete it and run `python -m rounds choose` again")
+
+
+def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
+    """The arm on dev of every evaluated adapter, by step. Raises UserError where nothing was trained for a choice."""
+    adapters = EvaluatedAdapters(folder.training).all()
+    if read_facts(folder.candidate) is None or not adapters:
+        raise UserError(
+            f"{folder.candidate}: there is nothing to choose from; train with training.choose_by=reward first "
+            "(accelerate launch train.py)"
+        )
+    asked = question_set(config, SPLIT)
+    return {step: _arm(config, folder, asked, step, path) for step, path in adapters.items()}
+
+
+def _arm(config: Config, folder: RoundFolder, asked: QuestionSet, step: int, adapter: Path) -> ArmPlan:
+    policy = policy_name(adapter)
+    store = arm_store(config, asked.name, config.system, policy)
+    # One adapter after the other, as a server holds only a few.
+    return ArmPlan(
+        f"step {step}", config.system, asked, adapter, policy, store, trained_on=folder.candidate, group=step
+    )
+
+
+def sample_arms(config: Config, run: RunFolder, number: int) -> None:
+    """Run every candidate on dev, and score nothing: before the judge's server takes the agents' place."""
+    arms = candidate_arms(config, run.round(number)).values()
+    check_leaks(config, arms)
+    sample_missing(config, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
+
+
+def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -> AdapterChoice:
+    """Score every candidate on dev, record the choice, and put the chosen adapter in the round's place.
+
+    `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
+    """
+    from rewards.scoring import LazyJudge, score_trajectories, unfinished  # late: sampling needs no judge
+
+    folder = run.round(number)
+    if not sampled:
+        sample_arms(config, run, number)
+    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    names = [name for name, weight in weights.items() if weight]
+    arms = candidate_arms(config, folder)
+    rewards: dict[int, dict[str, float]] = {}
+    with contextlib.closing(LazyJudge(config)) as judge:
+        for step, arm in arms.items():
+            found = arm_trajectories(arm.store)
+            scores = score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
+            if left := unfinished(scores):
+                raise UserError(
+                    f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
+                    "the same command again."
+                )
+            rewards[step] = _rewards(config, arm.asked.questions, found, scores, weights)
+    choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
+    _publish(config, folder, choice)
+    return choice
+
+
+def _rewards(
+    config: Config,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+    weights: Mapping[str, float],
+) -> dict[str, float]:
+    """By question, the mean reward of its samples that have one."""
+    by_id = {question.id: question for question in questions}
+    keep = config.rewards.select.keep_status
+    found: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        value = strict_reward(by_id[trajectory.question_id], trajectory, scores, weights, keep)
+        if value is not None:
+            found.setdefault(trajectory.question_id, []).append(value)
+    return {question: fmean(values) for question, values in found.items()}
+
+
+def best_candidate(
+    number: int,
+    folder: RoundFolder,
+    rewards: Mapping[int, Mapping[str, float]],
+    digests: Mapping[int, str],
+    weights: Mapping[str, float],
+) -> AdapterChoice:
+    """The choice by the candidates' rewards on the questions that all of them have. UserError where there are none."""
+    shared = set.intersection(*(set(found) for found in rewards.values()))
+    if not shared:
+        raise UserError(
+            "no question of dev has a reward from every adapter, so none can be chosen: change rewards.weights to "
+            "scores that dev's questions allow, or set training.choose_by=held_out_loss"
+        )
+    means = {step: fmean(found[question] for question in sorted(shared)) for step, found in rewards.items()}
+    best = max(means, key=lambda step: (round(means[step], 12), -step))
+    adapters = EvaluatedAdapters(folder.training).all()
+    candidates = tuple(
+        Candidate(
+            step=step, digest=digests[step], dev_loss=read_evaluation(adapters[step])["dev_loss"], reward=means[step]
+        )
+        for step in sorted(means)
+    )
+    losses = [one for one in candidates if one.dev_loss is not None]
+    if losses:
+        other = min(losses, key=lambda one: (one.dev_loss, one.step)).step
+        stand_in = f"the held-out loss would have chosen step {other}"
+    else:
+        other, stand_in = max(means), f"without held-out rows training would have kept step {max(means)}"
+    reason = (
+        f"The adapter after step {best} has the best mean reward of {len(means)} on {len(shared)} questions of dev, "
+        f"{means[best]:.3f}; {stand_in}, with {means[other]:.3f}."
+    )
+    return AdapterChoice(
+        round=number,
+        step=best,
+        digest=digests[best],
+        questions=len(shared),
+        weights=dict(weights),
+        candidates=candidates,
+        reason=reason,
+    )
+
+
+def _publish(config: Config, folder: RoundFolder, choice: AdapterChoice) -> None:
+    """Put the chosen adapter in the round's place, with the facts of its training, and record the choice."""
+    facts = read_facts(folder.candidate)
+    assert facts is not None, "checked by candidate_arms"
+    chosen = next(one for one in choice.candidates if one.step == choice.step)
+    facts |= {"step": chosen.step, "dev_loss": chosen.dev_loss, "chosen_by": choice.reason}
+    if read_facts(folder.adapter) != facts:
+        shutil.rmtree(folder.adapter, ignore_errors=True)  # the candidate keeps what it was made from
+        source = EvaluatedAdapters(folder.training).all()[choice.step]
+        publish(source, folder.adapter, facts, training_question_digests(config))
+    write_json(folder.choice, choice.model_dump(mode="json"))

@@ -1,0 +1,72 @@
+"""The configs of the papers: what they set is what the paper has, and what differs from it has a config of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.config import Config, load_config
+
+PAPERS = Path(__file__).parents[2] / "configs" / "papers"
+
+
+def config(name: str) -> Config:
+    return load_config(PAPERS / f"{name}.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(PAPERS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_one_is_a_valid_config_with_a_run_folder_of_its_own(path: Path) -> None:
+    assert load_config(path).run == f"runs/{path.stem}"
+
+
+def test_mrags_index_is_lion_and_bm25_differs_in_nothing_else() -> None:
+    paper, bm25 = config("mrag"), config("mrag_bm25")
+    assert (paper.index.kind, bm25.index.kind) == ("sparse", "bm25")
+    assert paper.index.encoder is not None and "Lion-SP-1B" in paper.index.encoder.path
+
+    def rest(one: Config) -> dict[str, Any]:
+        return {key: value for key, value in one.model_dump(mode="json").items() if key not in ("run", "index")}
+
+    assert rest(paper) == rest(bm25)
+
+
+def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_the_end_of_the_budget() -> None:
+    paper = config("mrag")
+    assert paper.system.malformed != "constrain" and not paper.rewards.constrained
+    assert all(
+        one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval"
+    )
+    assert paper.rewards.correctness.nuggets == "per_run" and paper.rewards.runs == 5
+    assert paper.rewards.faithfulness.without_documents == "zero"
+    assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
+    assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
+
+
+def test_mrags_published_code_is_one_config() -> None:
+    published = config("mrag_published")
+    assert published.rewards.weights == {"relevance": 1.0, "correctness": 4.0, "faithfulness": 1.0}
+    assert set(published.rewards.select.min_scores.items()) == {(name, 0.5) for name in published.rewards.weights}
+    assert published.rewards.select.drop_all_equal
+    assert (published.rewards.correctness.nuggets, published.rewards.correctness.nugget_temperature) == ("once", 0.0)
+    assert published.rewards.faithfulness.omitted_claims == "neutral"
+    assert published.system.settings == {"length": "concise"}
+
+
+def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark() -> None:
+    awe = config("awe_drag")
+    assert awe.evaluation.temperature == 0.0
+    assert (awe.questions.test.benchmark, awe.questions.test.split) == (
+        "nq",
+        "dev",
+    )
+    systems = {"AwE": awe.system, **awe.evaluation.baselines}
+    assert {one.role("default").max_tokens for one in systems.values()} == {256}
+    marked = {name for name, one in systems.items() if one.settings.get("answer_form") == "marked"}
+    assert marked == {
+        "AwE", "AwE, knowledge first", "AwE, retrieval first", "Naive-Gen", "Naive-RAG", "Iter-RetGen"
+    }  # fmt: skip
+    assert systems["FLARE"].settings["theta"] == 0.2 and systems["FLARE"].settings["iterations"] == 5
+    assert systems["IRCoT"].settings["reader"] == "never"
+    assert awe.evaluation.baselines.keys() == config("awe").evaluation.baselines.keys()
