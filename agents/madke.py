@@ -15,6 +15,8 @@ Deviations and named values
   it said in the same round: `in_turn: true`.
 - `choose: null`: no choice, everybody reads the whole pool (the paper's ablation, and 2 r calls less).
 - As in the code, every call is a conversation of its own: what a debater knows of former rounds is in its prompt.
+- A source that gives no answer leaves its part of the pool empty, and the debaters are told so; where none gives one,
+  the trajectory failed.
 - A choice that is not in its form is malformed; the pieces that it names last are taken, as in the code, or none. A
   judge's word that cannot be read is no agreement. A summary that comes to no label is unparsed.
 
@@ -138,20 +140,40 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, answer, "summariser")
 
 
-async def gather_pool(question: Question, tools: Tools, settings: Settings) -> list[Passage]:
-    """The evidence of the debate: the passages of all sources for the question."""
+@dataclass(frozen=True)
+class Pool:
+    """The evidence of a debate."""
+
+    passages: Sequence[Passage]
+    missing: str = ""
+    """What the debaters are told of sources that gave no answer."""
+
+
+async def gather_pool(question: Question, tools: Tools, settings: Settings) -> Pool:
+    """The passages of all sources for the question. Raises SourceError where no source gives an answer."""
     found: dict[str, Passage] = {}
+    missing: list[str] = []
     for source, k in settings.pool.items():
-        found |= {p.id: p for p in await tools.search("selector", question.text, k, source=source)}
-    return list(found.values())
+        if len(missing) + 1 == len(settings.pool):  # the others failed: without this one there is no debate
+            passages: Sequence[Passage] = await tools.search("selector", question.text, k, source=source)
+        else:
+            result = await tools.try_search("selector", question.text, k, source=source)
+            passages = result.passages
+            missing += [source] if result.error else []
+        found |= {p.id: p for p in passages}
+    said = f"(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
+    return Pool(list(found.values()), said)
 
 
 class Debate:
     """Where one question is debated: its task and its pool."""
 
-    def __init__(self, question: Question, tools: Tools, settings: Settings, pool: Sequence[Passage]) -> None:
-        self.tools, self.max_pieces, self.pool = tools, settings.choose, pool
+    def __init__(self, question: Question, tools: Tools, settings: Settings, pool: Pool) -> None:
+        self.tools, self.max_pieces, self.pool = tools, settings.choose, pool.passages
+        self.missing = f"\n{pool.missing}" if pool.missing else ""
         self.labels, self.task = labels_of(question), task_with_options(question, settings.examples)
+        # The debaters and the summariser have the options in their instructions; the selector and the judge have not.
+        self.whole_task = task_with_options(question)
         self.examples = examples_of(question, tools.prompt) if settings.examples else {}
 
     def pieces(self, numbers: Collection[int]) -> list[Passage]:
@@ -169,9 +191,10 @@ class Debate:
         """What the judge or the summariser makes of the debaters' last answers."""
         system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
         answers = speakers_text({name: _text(response) for name, response in said.items()})
+        task = self.whole_task if role == "judge" else self.task
         return await self.tools.read(
             self.tools.dialogue(role, system, self.examples.get(role, ())),
-            self.tools.prompt(f"{role}.user", task=self.task, answers=answers),
+            self.tools.prompt(f"{role}.user", task=task, answers=answers),
             lambda text: read_verdict(text, labels),
             lambda text: mentioned_verdict(text, labels),
         )
@@ -185,8 +208,8 @@ class Debate:
             self.tools.dialogue("selector", system, self.examples.get("selector", ())),
             self.tools.prompt(
                 "selector.user",
-                documents=documents_text(self.pool),
-                task=self.task,
+                documents=documents_text(self.pool) + self.missing,
+                task=self.whole_task,
                 own_answer=quoted(_text(last)) if last else "",
             ),
             lambda text: read_choice(text, size, max_pieces),
@@ -195,7 +218,7 @@ class Debate:
 
     async def _answer(self, name: str, pieces: tuple[int, ...], last: Mapping[str, Response]) -> Response:
         lines = enumerate(documents_text(self.pool).split("\n"), 1)
-        evidence = "\n".join(line for number, line in lines if number in pieces) or "none"
+        evidence = ("\n".join(line for number, line in lines if number in pieces) or "none") + self.missing
         others = {other: _text(response) for other, response in last.items() if other != name}
         verdict = await self.tools.read(
             self.tools.dialogue("debater", self.tools.prompt("debater.system"), self.examples.get("debater", ())),

@@ -46,6 +46,7 @@ from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
+from retrieval.sources.source import ToolResult
 
 ROLES = ("actor",)
 
@@ -61,7 +62,7 @@ finish[a label] ends with your answer
 
 The labels:
 {{labels}}"""
-OBSERVATION = DOCUMENTS + "\n\n{{sentence?}}\n\n{{problem?}}"
+OBSERVATION = DOCUMENTS + "\n\n{{result?}}\n\n{{problem?}}"
 PROMPTS = {
     "actor.system": Prompt(SYSTEM),
     "actor.user": Prompt("{{task}}"),
@@ -117,13 +118,15 @@ class Workspace:
         self.sentences: list[str] = []
         self.word, self.shown = "", 0
 
-    async def search(self, query: str) -> list[Passage]:
+    async def search(self, query: str) -> ToolResult:
+        """What was found; a search that failed leaves the documents of the last one to be looked up in."""
         settings = self.settings
-        passages = await self.tools.search("actor", query, settings.documents, source=settings.source)
-        self.read |= {passage.id: passage for passage in passages}
-        self.sentences = [sentence for passage in passages for sentence in sentences(passage.text)]
-        self.word, self.shown = "", 0
-        return passages
+        found = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
+        if not found.error:
+            self.read |= {passage.id: passage for passage in found.passages}
+            self.sentences = [sentence for passage in found.passages for sentence in sentences(passage.text)]
+            self.word, self.shown = "", 0
+        return found
 
     def lookup(self, word: str) -> str:
         """The next sentence with the word."""
@@ -143,7 +146,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         "actor", tools.prompt("actor.system"), worked_exchanges(question, tools.prompt) if settings.examples else ()
     )
     message, turns = tools.prompt("actor.user", task=task_with_options(question, settings.examples)), list[Turn]()
-    shown = {"documents": "", "sentence": "", "problem": ""}
+    shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
         step = await tools.read(
             dialogue, message, lambda said: read_step(said, labels), lambda said: read_step_leniently(said, labels)
@@ -151,12 +154,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if step.action == "finish":
             turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
             return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
-        passages, shown = list[Passage](), {"documents": "", "sentence": "", "problem": step.problem}
+        passages, shown = tuple[Passage, ...](), {"documents": "", "result": "", "problem": step.problem}
         if step.action == "search":
-            passages = await workspace.search(step.argument)
-            shown["documents"] = documents_text(first_sentences(passages, settings.sentences)) or "none"
+            found = await workspace.search(step.argument)
+            passages = found.passages
+            documents = documents_text(first_sentences(passages, settings.sentences)) or "none"
+            shown |= {"result": found.error} if found.error else {"documents": documents}
         elif step.action == "lookup":
-            shown["sentence"] = workspace.lookup(step.argument)
+            shown["result"] = workspace.lookup(step.argument)
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.text))
         message = tools.prompt("observation.user", **shown)
@@ -189,7 +194,7 @@ def worked_exchanges(question: Question, prompt: FillIn) -> list[tuple[str, str]
                 f"Thought: I have to look this up.\nAction: search[{query}]",
             ),
             (
-                prompt("observation.user", documents=f"[1] {example.reason}", sentence="", problem=""),
+                prompt("observation.user", documents=f"[1] {example.reason}", result="", problem=""),
                 f"Thought: {example.reason}\nAction: finish[{example.label}]",
             ),
         ]

@@ -32,7 +32,8 @@ from ratchet.command import run_command
 from ratchet.config import DEFAULT_EMBEDDER
 from ratchet.tables import print_table
 from ratchet.text import normalise_answer
-from retrieval.encoders.dense import Embed, open_embedder
+from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import open_embedder
 from rewards.builtin.reference_similarity import (
     NO_CONTENT,
     added_word_f1,

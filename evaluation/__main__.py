@@ -152,11 +152,17 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
         default=0.25,
         help="the share of correct answers that may stay below a threshold (default 0.25)",
     )
+    parser.add_argument(
+        "--setting",
+        action="store_true",
+        help="print only the argument of --set that gives the first method's thresholds to every system",
+    )
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     from evaluation.measures.thresholds import print_thresholds
 
-    print_thresholds(config, _folder(config, arguments), arguments.split or "dev", arguments.quantile)
+    folder, split = _folder(config, arguments), arguments.split or "dev"
+    print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
 
 
 def _costs(words: Sequence[str], prog: str) -> None:
@@ -256,6 +262,10 @@ SUBCOMMANDS = {
     ),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
     "costs": Subcommand("plot model calls against searches of every method, from stored results", _costs),
+    "stability": Subcommand(
+        "scores of a debate's turns by agent and round, right and wrong", "evaluation.tables.stability:stability"
+    ),
+    "budgets": Subcommand("compare methods with equal numbers of tokens", "evaluation.tables.budgets:budgets"),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
     "list": Subcommand("list the benchmarks that can be read", _list_all),
@@ -277,7 +287,8 @@ def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     from evaluation.arms import results_path, splits_of
     from evaluation.card import complete_card
-    from evaluation.results import print_candidates, print_null_counts, print_results, read_results
+    from evaluation.results import read_results
+    from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
 
     for results in found:

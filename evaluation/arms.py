@@ -36,13 +36,14 @@ from evaluation.results import (
     primary_measure,
 )
 from questions.leakage import check_adapter_leakage
-from questions.load import load_questions, load_split
+from questions.load import load_split
 from ratchet.config import Config, SplitConfig, SystemConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import read_record, write_record
 from ratchet.plugins import short_name
 from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
+from rewards.check import check_corpus
 from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.pool import Pass, policy_name, sample
@@ -105,8 +106,10 @@ class RoundArms(Record):
 
 def question_set(config: Config, split: str, asked_by: str = "--split") -> QuestionSet:
     """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
-    loaded = load_split(split_of(config, split, asked_by), config.seed)
-    return QuestionSet(split, _title_of(config, split), loaded.questions, loaded.digest)
+    given = split_of(config, split, asked_by)
+    loaded = load_split(given, config.seed)
+    title = (short_name(given.benchmark) or split) + (", shuffled" if given.order == "shuffled" else "")
+    return QuestionSet(split, title, loaded.questions, loaded.digest)
 
 
 def arm_store(config: Config, split: str, system: SystemConfig, policy: str) -> TrajectoryStore:
@@ -219,12 +222,6 @@ def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfi
     return splits[name]
 
 
-def _title_of(config: Config, name: str) -> str:
-    """A question set's title in tables."""
-    split = split_of(config, name)
-    return (short_name(split.benchmark) or name) + (", shuffled" if split.order == "shuffled" else "")
-
-
 def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
     """The arms of a round on every split: base, `parent` and `adapter` where they are given, and the config's baselines
     on the base model. `parent` is the adapter that `adapter` has to improve on."""
@@ -266,6 +263,9 @@ def run_arms(
     arms = plan(config, splits, adapter, parent)
     if not sampled:
         check_leaks(config, arms)
+        keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
+        for warning in check_corpus(config, [keys.get(one, f"evaluation.benchmarks.{one}") for one in splits]):
+            print(warning, file=sys.stderr)
     elif unplanned := [arm for arm in arms if not _is_planned(config, arm, arm.store.manifest())]:
         arm = unplanned[0]
         raise UserError(
@@ -370,7 +370,8 @@ def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:
 def _compared(
     config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
 ) -> Results:
-    questions = load_questions(split_of(config, split), config.seed)
+    asked = question_set(config, split)
+    questions = asked.questions
     found = {name: arm_trajectories(store) for name, store in stores.items()}
     names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
     primary = primary_measure(questions, names)
@@ -380,13 +381,12 @@ def _compared(
         )
         for name, store in stores.items()
     ]
-    base, others = arms[0], arms[1:]
-    comparisons = tuple(compare(base, arm, questions, primary, resamples, config.seed) for arm in others)
+    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
     best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     return Results(
         round=number,
         split=split,
-        title=_title_of(config, split),
+        title=asked.title,
         questions=len(questions),
         samples=config.evaluation.samples,
         seed=config.seed,

@@ -1,4 +1,4 @@
-"""The record of an evaluation and its tables: arms, their measures, and paired differences against the base model.
+"""The record of an evaluation: arms, their measures, and paired differences against the base model.
 
 Values, and verdicts on labels, are kept per question, so that any table can be rebuilt without a model or a
 trajectory.
@@ -6,17 +6,15 @@ trajectory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from pydantic import Field
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from evaluation.headline import COSTS, BaselineComparison, CostPair
-from evaluation.measures.complementarity import Complementarity, complementarity_table
+from evaluation.measures.complementarity import Complementarity
 from evaluation.measures.gain import Gain, LabelFloor, gain
 from evaluation.measures.measures import (
     BY_NAME,
@@ -30,21 +28,13 @@ from evaluation.measures.measures import (
 )
 from evaluation.measures.statistics import Difference, Estimate, bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
-from ratchet.command import wide_console
 from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
-from ratchet.tables import print_table
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole, with whether they are lenient."""
 
-WIDTH = 118
-# Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.
-CAPTION = "mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test"
-NARROW_CAPTION = """\
-difference: trained - base, with its 95% bootstrap interval over questions (none where all are equal); p: paired
-sign-flip test; the intervals of both means are in a wider terminal and in results.json"""
 SECTIONS = (
     ("quality", "Answers"),
     ("retrieval", "What was found"),
@@ -120,7 +110,7 @@ class Results(Record):
         """The measures of these groups to show, in display order: those of any arm, optional ones if not empty."""
 
         def has(arm: Arm, name: str, group: str) -> bool:
-            if name == "recalled":  # few systems have a memory
+            if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
                 return name in arm.measures and bool(arm.measures[name].mean)
             strict = arm.measures.get(name.removesuffix(LENIENT))
             if name.endswith(LENIENT) and name not in (*MATCHES, *MACRO_F1):  # only where endings make a difference
@@ -155,9 +145,6 @@ def make_arm(
 ) -> Arm:
     """Compute an arm's measures and verdicts from its trajectories and scores."""
     values, nulls = values_by_question(questions, trajectories, scores, names, weights)
-    statuses: dict[str, int] = {}
-    for trajectory in trajectories:
-        statuses[trajectory.status] = statuses.get(trajectory.status, 0) + 1
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
         found = {}
@@ -182,7 +169,7 @@ def make_arm(
         system=system,
         policy=policy,
         trajectories=len(trajectories),
-        statuses=statuses,
+        statuses=dict(Counter(trajectory.status for trajectory in trajectories)),
         measures=measures,
         kinds=kinds,
         values=values,
@@ -284,87 +271,6 @@ def _compare_costs(baseline: Arm, trained: Arm) -> dict[str, CostPair]:
 def read_results(path: Path) -> Results | None:
     """The stored results, or None when there are none yet."""
     return read_record(path, Results, "rebuild it with `python -m evaluation table`")
-
-
-# Tables for a terminal: base against trained first, then the verdict in one sentence
-
-
-def print_results(results: Results, out: TextIO | None = None) -> None:
-    """Print base against trained by measure and by kind of question, then the verdict."""
-    console = wide_console(WIDTH, out)
-    trained = results.arm(TRAINED)
-    title = (
-        f"Round {results.round}, {results.split} split: {results.questions} questions, {results.samples} sample(s) each"
-    )
-    print_table(_main_table(results, trained, title), out, narrow=_main_table(results, trained, title, intervals=False))
-    if results.arms[0].kinds:
-        print_table(_kind_table(results, trained), out)
-    console.print(f"\n{escape(results.verdict)}", style="bold")
-
-
-def print_candidates(results: Results, out: TextIO | None = None) -> None:
-    """Print the complementarity of base and trained, where their system keeps candidate answers."""
-    for arm in results.arms:
-        if arm.name in (BASE, TRAINED) and arm.name in results.complementarity:
-            title = f"{results.title}: the answers that {arm.system} ({arm.name}) chose between"
-            print_table(complementarity_table(results.complementarity[arm.name], title), out)
-
-
-def print_null_counts(results: Results, out: TextIO | None = None) -> None:
-    """Print how many trajectories of each arm have no value: no mean includes them."""
-    console = wide_console(WIDTH, out)
-    for arm in results.arms:
-        counts = [
-            f"{name} {found.nulls}"
-            for name in results.shown("quality")
-            if (found := arm.measures.get(name)) is not None and found.nulls
-        ]
-        if counts:
-            of = f"{escape(results.title)}, {escape(arm.name)}"
-            console.print(f"  {of}: trajectories without a value, skipped: {', '.join(counts)}")
-
-
-def _main_table(results: Results, trained: Arm | None, title: str, intervals: bool = True) -> Table:
-    """Without `intervals` the narrower table, whose differences alone have theirs."""
-    if intervals:
-        table, shown = Table(title=title, caption=CAPTION), format_estimate
-    else:
-        shown = format_estimate if trained is None else format_mean
-        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0)
-    table.add_column("")
-    for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
-        table.add_column(column, justify="right", no_wrap=True)
-    comparison = results.comparison(TRAINED)
-    for group, heading in SECTIONS:
-        table.add_section()
-        table.add_row(f"[bold]{heading}[/bold]")
-        for name in results.shown(group):
-            cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
-            if trained is not None and comparison is not None:
-                found = comparison.measures.get(name)
-                cells += [
-                    shown(trained.measures.get(name), name),
-                    format_difference(found, name),
-                    format_p_value(found),
-                ]
-            table.add_row(*cells)
-    return table
-
-
-def _kind_table(results: Results, trained: Arm | None) -> Table:
-    primary = results.primary
-    table = Table(title=f"{BY_NAME[primary].title}, by kind of question")
-    for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
-        table.add_column(heading, justify="left" if heading == "kind" else "right")
-    comparison = results.comparison(TRAINED)
-    for kind, measures in results.arms[0].kinds.items():
-        found = measures.get(primary)
-        row = [escape(kind), str(found.n if found else 0), format_estimate(found, primary)]
-        if trained is not None and comparison is not None:
-            row.append(format_estimate(trained.kinds.get(kind, {}).get(primary), primary))
-            row.append(format_difference(comparison.kinds.get(kind), primary))
-        table.add_row(*row)
-    return table
 
 
 def format_number(value: float | None, digits: int, sign: bool = False) -> str:

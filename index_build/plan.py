@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from index_build.documents import scan_documents, source_files
 from ratchet.errors import UserError
-from ratchet.files import disk_error, write_json
+from ratchet.files import disk_error, read_record, write_json
 from ratchet.lease import Lease
 from ratchet.progress import Progress
 from ratchet.records import Record
@@ -134,14 +132,7 @@ def read_plan(target: Path) -> Plan:
 
 
 def _read(target: Path) -> Plan | None:
-    try:
-        return Plan.model_validate_json((target / PLAN).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise UserError(
-            f"{target / PLAN}: is not a plan of this version ({error}); delete {target} to rebuild the index"
-        ) from error
+    return read_record(target / PLAN, Plan, f"delete {target} to rebuild the index")
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from ratchet.subcommands import Subcommand, run_subcommand
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-def write_evidence(names: list[str], out: Path, skip_empty: bool) -> None:
-    """Write the corpus, and print how many documents each benchmark gave."""
+def write_evidence(names: list[str], out: Path, skip_empty: bool, without: Sequence[str] = ()) -> None:
+    """Write the corpus, and print how many documents each benchmark gave. `without`: benchmarks, as in `names`, whose
+    questions' gold documents are left out."""
     if not out.name.endswith(ENDINGS):
         raise UserError(f"--out {out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
     corpus = Corpus()
@@ -38,6 +39,8 @@ def write_evidence(names: list[str], out: Path, skip_empty: bool) -> None:
             print(f"warning: {carried}; skipped", file=sys.stderr)
             continue
         print(f"{name}: {count} documents")
+    for name in without:
+        print(f"{name}: {corpus.remove_gold(EvidenceSource.parse(name))} gold documents are left out")
     if not corpus.parts:
         raise UserError("none of the benchmarks carries evidence; nothing was written")
     corpus.write(out)
@@ -60,8 +63,15 @@ def evidence(words: Sequence[str], prog: str) -> None:
     parser.add_argument(
         "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and continue"
     )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME[/SPLIT][:PATH]",
+        help="leave out the gold documents of these questions, such as a test's own abstracts; may be repeated",
+    )
     given = parser.parse_args(words)
-    write_evidence(given.names, given.out, given.skip_empty)
+    write_evidence(given.names, given.out, given.skip_empty, given.without)
 
 
 SUBCOMMANDS = {

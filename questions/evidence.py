@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from questions.benchmark import Benchmark, Document, PlacedRow, first_file, load_benchmark
-from questions.load import read_rows
+from questions.load import load_split, read_rows
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
@@ -71,6 +71,21 @@ class Corpus:
             self.titles.setdefault(document.id, document.title)
             self.parts[document.id][document.text] = None
         return len(given)
+
+    def remove_gold(self, source: EvidenceSource) -> int:
+        """Leave out the gold documents of a benchmark's questions; returns how many were there. Raises UserError."""
+        gold = {
+            one
+            for split, path in source.files()
+            for question in load_split(
+                SplitConfig(benchmark=source.benchmark.name, split=split, path=source.path or str(path)), seed=0
+            ).questions
+            for one in question.gold_ids
+        }
+        held = gold & self.parts.keys()
+        for document in held:
+            del self.parts[document]
+        return len(held)
 
     def write(self, path: Path) -> None:
         """Write the corpus atomically, as `index.documents` reads it."""

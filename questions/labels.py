@@ -17,7 +17,7 @@ FEVER = (
 )
 """FEVER (Thorne et al. 2018), and FEVEROUS."""
 FEVER_TWO = FEVER[:2]
-"""FEVER-symmetric, FaVIQ, and FEVEROUS without its third label."""
+"""FEVER-symmetric, and FaVIQ and FEVEROUS without the third label."""
 AVERITEC = (
     Label(name="Supported", meaning=RIGHT, stance="true"),
     Label(name="Refuted", meaning=WRONG, stance="false"),

@@ -183,6 +183,10 @@ class ModelCall(Record):
     seconds: float
 
 
+LookupState = Literal["ok", "refused", "failed"]
+"""refused: the tool found the call itself wrong. failed: the service gave no answer, after all its retries."""
+
+
 class Search(Record):
     """One search of an index or source, with what it found."""
 
@@ -194,6 +198,9 @@ class Search(Record):
     k: int
     offset: int
     passages: tuple[Passage, ...]
+    error: str = ""
+    """Why it failed."""
+    state: LookupState = Field(default_factory=lambda given: "failed" if given.get("error") else "ok")
     at: float
     seconds: float
 
@@ -210,7 +217,8 @@ class ToolCall(Record):
     """What it said, where that was not passages."""
     passages: tuple[Passage, ...] = ()
     error: str = ""
-    """Why it refused, in the words that the model saw."""
+    """Why it refused, in the words that the model saw; or why it failed, of which the model is told in one sentence."""
+    state: LookupState = Field(default_factory=lambda given: "refused" if given.get("error") else "ok")
     at: float
     seconds: float
 
@@ -304,6 +312,11 @@ class Trajectory(Record):
     def tool_calls(self) -> tuple[Search | ToolCall, ...]:
         """Everything that was looked up outside the model and the memory: searches are tool calls too."""
         return tuple(e for e in self.events if isinstance(e, Search | ToolCall))
+
+    @property
+    def failed_lookups(self) -> tuple[Search | ToolCall, ...]:
+        """The searches and tool calls to which a service gave no answer."""
+        return tuple(call for call in self.tool_calls if call.state == "failed")
 
 
 ScoreState = Literal["scored", "null", "unfinished"]

@@ -33,58 +33,39 @@ MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "b
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 
 
+class _Below:
+    """The path of a name in the folder that an object stands for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RoundFolder | RunFolder, kind: type) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RoundFolder:
     """runs/<name>/round-<n>: trajectories, scores, selection, rows, adapter and evaluation of one round."""
 
     path: Path
 
+    trajectories = _Below("trajectories")
+    scores = _Below("scores")
+    selection = _Below("selection.json")
+    rows = _Below("rows.parquet")
+    training = _Below("training")
+    adapter = _Below("adapter")
+    candidate = _Below("training/candidate")
+    """The adapter that training leaves where the reward on dev is to choose (training.choose_by)."""
+    choice = _Below("choice.json")
+    """Which of the evaluated adapters was chosen by reward on dev."""
+    evaluation = _Below("evaluation")
+    promotion = _Below("promotion.json")
+    """Whether the round's adapter took its parent's place."""
+
     @property
     def number(self) -> int:
         return int(self.path.name.removeprefix(ROUND))
-
-    @property
-    def trajectories(self) -> Path:
-        return self.path / "trajectories"
-
-    @property
-    def scores(self) -> Path:
-        return self.path / "scores"
-
-    @property
-    def selection(self) -> Path:
-        return self.path / "selection.json"
-
-    @property
-    def rows(self) -> Path:
-        return self.path / "rows.parquet"
-
-    @property
-    def training(self) -> Path:
-        return self.path / "training"
-
-    @property
-    def adapter(self) -> Path:
-        return self.path / "adapter"
-
-    @property
-    def candidate(self) -> Path:
-        """The adapter that training leaves where the reward on dev is to choose (training.choose_by)."""
-        return self.training / "candidate"
-
-    @property
-    def choice(self) -> Path:
-        """Which of the evaluated adapters was chosen by reward on dev."""
-        return self.path / "choice.json"
-
-    @property
-    def evaluation(self) -> Path:
-        return self.path / "evaluation"
-
-    @property
-    def promotion(self) -> Path:
-        """Whether the round's adapter took its parent's place."""
-        return self.path / "promotion.json"
 
     def read_selection(self) -> Selection | None:
         """None before trajectories were selected. Raises UserError for a damaged file."""
@@ -97,27 +78,13 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def manifest(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def ledger(self) -> Path:
-        """The file with the inputs and outputs of every finished stage, by content."""
-        return self.path / "ledger.jsonl"
-
-    @property
-    def nuggets(self) -> Path:
-        """Nuggets drawn from reference answers, shared by every round and stage."""
-        return self.path / "nuggets"
+    config = _Below("config.yaml")
+    manifest = _Below("manifest.json")
+    report = _Below("report.html")
+    ledger = _Below("ledger.jsonl")
+    """The file with the inputs and outputs of every finished stage, by content."""
+    nuggets = _Below("nuggets")
+    """Nuggets drawn from reference answers, shared by every round and stage."""
 
     @property
     def has_trajectories(self) -> bool:
@@ -197,9 +164,10 @@ def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
         name: {key: value for key, value in model.items() if key not in MACHINE}
         for name, model in resolved.get("models", {}).items()
     }
+    embedder = {key: value for key, value in (resolved.get("embedder") or {}).items() if key not in (*MACHINE, "tries")}
     questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
-    sampling = {**resolved.get("sampling", {}), "concurrency": None}
-    return kept | {"models": models, "questions": questions, "sampling": sampling}
+    sampling = {**resolved.get("sampling", {}), "concurrency": None, "max_failures": None}
+    return kept | {"models": models, "embedder": embedder, "questions": questions, "sampling": sampling}
 
 
 def _completed(old: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +25,6 @@ class LogLine(BaseModel):
     step: int
     loss: float | None = None
     dev_loss: float | None = None
-    learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,11 @@ TrainedRows = dict[tuple[str, int], TrainedRow]
 
 def read_training_log(path: Path) -> tuple[LogLine, ...]:
     """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are skipped."""
-    by_step: dict[int, LogLine] = {}
+    by_step: dict[int, dict[str, Any]] = {}
     for line in read_segment(path, LogLine):
-        given = line.model_dump(exclude={"step"}, exclude_none=True)
-        values = {name: value for name, value in given.items() if math.isfinite(value)}
-        before = by_step[line.step].model_dump(exclude={"step"}, exclude_none=True) if line.step in by_step else {}
-        by_step[line.step] = LogLine(step=line.step, **(before | values))
-    return tuple(by_step[step] for step in sorted(by_step))
+        given = line.model_dump(exclude_none=True)
+        by_step.setdefault(line.step, {}).update({name: v for name, v in given.items() if math.isfinite(v)})
+    return tuple(LogLine(**by_step[step]) for step in sorted(by_step))
 
 
 def read_trained(

@@ -28,7 +28,8 @@ def main(words: Sequence[str], prog: str = "python -m questions check") -> None:
     config = config_of(parser.parse_args(words))
     for line in describe_splits(config):
         print(line)
-    for warning in [*check_questions(config), *check_leakage(config)]:
+    evaluated = [key for key in split_configs(config) if key not in ("questions.train", "questions.dev")]
+    for warning in [*check_questions(config), *check_leakage(config), *check_corpus(config, evaluated)]:
         print(warning)
 
 
@@ -58,7 +59,35 @@ def check_questions(config: Config, splits: Sequence[str] | None = None) -> list
                 raise UserError(f"{message}\nAdd it to the questions, or set other rewards.weights")
             result = "nothing is learnt from them" if key == "questions.train" else f"they get no {name}"
             warnings.append(f"warning: {message}; {result}")
-        warnings += (f"warning: {key}: {text}" for text in _unknown_gold(config, open_store, questions))
+        if config.questions.leakage.corpus == "off":
+            warnings += (f"warning: {key}: {text}" for text in _unknown_gold(config, open_store, questions))
+    return warnings
+
+
+def check_corpus(config: Config, splits: Sequence[str]) -> list[str]:
+    """Check that the index holds no gold document of these splits (full keys), as `questions.leakage.corpus` asks.
+
+    A gold id counts as it is, and without what names its benchmark: `pubmedqa:123` is `123` in a PubMed corpus of
+    one's own. Raises UserError for `stop`; returns warnings.
+    """
+    mode = config.questions.leakage.corpus
+    if mode == "off" or (store := _store(config)) is None:
+        return []
+    configs = split_configs(config)
+    warnings = []
+    for key in splits:
+        questions = load_split(configs[key], config.seed).questions
+        gold = {one: question.id for question in questions for one in question.gold_ids}
+        held = [one for one in gold if any(len(store.chunks_of(name)) for name in (one, one.rpartition(":")[2]))]
+        if held:
+            message = (
+                f"{key}: {config.index.path} holds gold documents of {len({gold[one] for one in held})} of "
+                f"{len(questions)} questions: {', '.join(held[:MAX_SHOWN])}; build the index without them "
+                "(`python -m questions evidence ... --without NAME/SPLIT`, or remove these ids from your corpus)"
+            )
+            if mode == "stop":
+                raise UserError(f"{message}, or set questions.leakage.corpus=off")
+            warnings.append(f"warning: {message}")
     return warnings
 
 

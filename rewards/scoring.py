@@ -25,7 +25,9 @@ from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import gather_or_cancel
 from ratchet.text import plain_text
-from retrieval.encoders.dense import Embed, open_embedder
+from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import open_embedder
+from retrieval.sources.source import SourceError
 from rewards.correctness import NuggetStore
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge
 from rewards.prompts import LEFT_OUT_INCORRECT_VERSION
@@ -40,7 +42,6 @@ from rewards.store import (
 )
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
-EMBEDDER_IDENTITY = {"path", "revision", "dtype", "max_length", "query_prefix"}
 
 MAX_IN_FLIGHT = 8
 """Trajectories that an async reward without a judge scores at once."""
@@ -179,7 +180,7 @@ def _rule_settings(config: Config, reward: Reward) -> Settings:
 def _embedder_settings(config: Config, reward: Reward) -> Settings:
     if not reward.needs_embedder:
         return {}
-    return {"embedder": config.embedder.model_dump(mode="json", include=EMBEDDER_IDENTITY, exclude_unset=True)}
+    return {"embedder": config.embedder.identity}
 
 
 def _by_judge(
@@ -355,7 +356,7 @@ async def _judge_one(
                 score = score.model_copy(update=told)
     except PromptTooLong as error:
         score = null.model_copy(update={"reason": str(error)})
-    except JudgeError as error:
+    except (JudgeError, SourceError) as error:
         return null.model_copy(update={"state": "unfinished", "reason": str(error)})
     files.scores.append(score)
     files.log.forget(trajectory.key)

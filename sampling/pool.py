@@ -23,14 +23,11 @@ from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment
 from ratchet.progress import FIRST_LOOK, Progress
-from ratchet.records import Question, content_key, questions_digest
+from ratchet.records import Question, Trajectory, content_key, questions_digest
 from ratchet.tasks import gather_or_cancel
 from retrieval.index import Retriever
 from retrieval.loader import open_index
 from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
-
-MAX_FAILURES_IN_A_ROW = 20
-"""Failed trajectories in a row after which the pool stops: then it is the server or the setup, not the question."""
 
 SLOW_ADVICE = (
     "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "
@@ -100,19 +97,11 @@ def plan_jobs(
     of the other sources.
     """
     sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
+    settings = system.model_dump(mode="json")
     jobs = []
     for question in questions:
         for sample in range(samples):
-            key = content_key(
-                "trajectory",
-                question,
-                system.model_dump(mode="json"),
-                models,
-                sampled_by,
-                index,
-                seed,
-                sample,
-            )
+            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
             jobs.append(Job(question, sample, key, int(key[:12], 16)))
     return jobs
 
@@ -140,10 +129,13 @@ async def run_pool(
     progress: Progress,
     resources: Resources | None = None,
     sequential: bool = False,
+    max_failures: int = 20,
 ) -> Counter[str]:
     """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
 
-    `sequential`: those of one pass one after the other, as `memory.sequential` says.
+    `sequential`: those of one pass one after the other, as `memory.sequential` says. Raises UserError after
+    `max_failures` trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the
+    question.
     """
     counts: Counter[str] = Counter()
     failed_in_row = 0
@@ -170,11 +162,13 @@ async def run_pool(
             task.segment.append(trajectory)
             counts[trajectory.status] += 1
             counts["tokens"] += sum(call.new_tokens for call in trajectory.model_calls)
-            failed_in_row = failed_in_row + 1 if trajectory.status == "failed" else 0
-            if failed_in_row >= MAX_FAILURES_IN_A_ROW:
+            problem = _failure(trajectory)
+            failed_in_row = failed_in_row + 1 if problem else 0
+            if failed_in_row >= max_failures:
                 raise UserError(
-                    f"the last {failed_in_row} trajectories failed, the last one with: {trajectory.error}\n"
-                    "Finished ones are kept; fix this and run the same command again."
+                    f"the last {failed_in_row} trajectories failed, or a tool of theirs did, the last one with: "
+                    f"{problem}\nFinished ones are kept; fix this and run the same command again "
+                    "(sampling.max_failures says how many are accepted)."
                 )
             progress.advance(note=_note(counts))
 
@@ -184,6 +178,13 @@ async def run_pool(
     finally:
         first_look.cancel()
     return counts
+
+
+def _failure(trajectory: Trajectory) -> str:
+    """What failed in a trajectory: its server, or a tool of it; empty where nothing did."""
+    if trajectory.status == "failed":
+        return trajectory.error
+    return next((f"{call.source}: {call.error}" for call in trajectory.failed_lookups), "")
 
 
 def _note(counts: Counter[str]) -> str:
@@ -201,11 +202,12 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
-        engines = open_engines(config.models, {name for models_by_role in roles for name in models_by_role.values()})
-        stack.callback(lambda: runner.run(close_engines(engines)))
+        # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
         retriever = open_index(config.index)
         resources = open_resources(config, retriever)
         stack.callback(lambda: runner.run(resources.close()))
+        engines = open_engines(config.models, {name for models_by_role in roles for name in models_by_role.values()})
+        stack.callback(lambda: runner.run(close_engines(engines)))
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
@@ -255,7 +257,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             concurrency = config.sampling.concurrency
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential))
+            max_failures = config.sampling.max_failures
+            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, max_failures))
     return [[job.key for job in jobs] for jobs in planned]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -27,33 +28,15 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
     for span in conversation.spans:
         name = span.author + ("" if span.parsed else ", malformed")
         text = ""
-        for learnt, start, end in _runs(row.loss_mask, span.start, span.end):
-            piece = plain_text(decode(row.ids[start:end]))
+        for learnt, places in groupby(range(span.start, span.end), lambda at: bool(row.loss_mask[at])):
+            piece = plain_text(decode([row.ids[at] for at in places]))
             if colour:
-                text += (
-                    (LEARNT if learnt else AUTHOR[span.author])
-                    + piece.replace("\n", f"\n{_style(learnt, span.author)}")
-                    + RESET
-                )
+                style = LEARNT if learnt else AUTHOR[span.author]
+                text += style + piece.replace("\n", f"\n{style}") + RESET
             else:
                 text += f">>>{piece}<<<" if learnt else piece
         parts.append(f"[{name}] {text}")
     return "\n".join(parts)
-
-
-def _style(learnt: bool, author: str) -> str:
-    return LEARNT if learnt else AUTHOR[author]
-
-
-def _runs(mask: Sequence[int], start: int, end: int) -> list[tuple[bool, int, int]]:
-    """(learnt, start, end) of the stretches of equal mask within start:end."""
-    runs: list[tuple[bool, int, int]] = []
-    for at in range(start, end):
-        if runs and runs[-1][0] == bool(mask[at]):
-            runs[-1] = (runs[-1][0], runs[-1][1], at + 1)
-        else:
-            runs.append((bool(mask[at]), at, at + 1))
-    return runs
 
 
 def summary(table: pa.Table, skipped: dict[str, int]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import Config, MemoryConfig
+from ratchet.config import Config, MemoryConfig, Thresholds
 from ratchet.records import content_key
-from retrieval.encoders.dense import Embed, open_embedder
+from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import open_embedder
 from retrieval.index import Retriever
 from retrieval.memory.memory import Memory
 from retrieval.sources.source import Source
@@ -32,6 +33,8 @@ class Resources:
     sources: Mapping[str, Source] = field(default_factory=dict)
     memory: Memory | None = None
     embed: Embed = no_embedder
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """Of scores that the embedder makes."""
     digest: str = ""
     """Of what is configured here; empty where nothing is."""
 
@@ -52,4 +55,8 @@ def open_resources(config: Config, retriever: Retriever) -> Resources:
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
     if config.memory is not None:
         facts["memory"] = memory.digest
-    return Resources(sources, memory, open_embedder(config.embedder), content_key("reach", facts) if facts else "")
+    # Earlier runs have no embedder in their keys: a run folder keeps to one, so only what is newer has to be in them.
+    if {"engine", "thresholds"} & config.embedder.model_fields_set:
+        facts["embedder"] = [config.embedder.identity, config.embedder.thresholds.model_dump()]
+    digest = content_key("reach", facts) if facts else ""
+    return Resources(sources, memory, open_embedder(config.embedder), config.embedder.thresholds, digest)

@@ -117,8 +117,10 @@ async def run_episode(
     """Let the system answer, and return the record of it.
 
     What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
-    (the config is wrong) passes through. Where an action is malformed or a budget is used up, the answer is the one
-    that the system had in hand (`tools.so_far`). A failed trajectory has none: it is sampled again.
+    (the config is wrong) passes through. A tool that fails is told to the agent, which may go on with others; where no
+    lookup got an answer at all, the trajectory failed, however it ended. Where an action is malformed or a budget is
+    used up, the answer is the one that the system had in hand (`tools.so_far`). A failed trajectory has none: it is
+    sampled again.
     `watch` is called with each event as it ends.
     """
     tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts)
@@ -136,6 +138,8 @@ async def run_episode(
         status, error = "failed", str(problem)
     finally:
         tools.close()
+    if status != "failed" and (outage := tools.outage):
+        answer, status, error = Answer("", turns=answer.turns, stopped=answer.stopped), "failed", outage
     return Trajectory(
         key=key,
         question_id=question.id,

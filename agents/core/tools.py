@@ -1,6 +1,10 @@
 """What a system may do: converse with models (dialogues.py), search, call tools, recall evidence, take notes.
 
 All is recorded here; a system writes no log.
+
+A service that gives no answer, after its own retries, is the tool's result and not the trajectory's end: `try_search`
+and `call` return an error in words for the model, and the event has the state "failed". `search` is for systems with
+nothing to tell a model: it raises, and the trajectory fails.
 """
 
 from __future__ import annotations
@@ -17,14 +21,18 @@ from agents.core.labels import label_of_stance, labels_text, task_text
 from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
 from agents.core.resources import INDEX, Resources
 from inference.engine import Engine
-from ratchet.config import RoleConfig, SystemConfig
+from ratchet.config import RoleConfig, SystemConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
-from ratchet.records import Event, Note, Passage, Question, Recall, Search, ToolCall
+from ratchet.records import Event, LookupState, Note, Passage, Question, Recall, Search, ToolCall
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
-from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
+from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
 
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
+
+
+UNAVAILABLE = "{name} is not available now: it gave no answer."
+"""What a model is told of a service that failed; the reason, with advice for people, is in the event."""
 
 
 class Tools(Dialogues):
@@ -55,11 +63,29 @@ class Tools(Dialogues):
         `source`: "index", or a name under `sources` in the config. Raises UserError where there is no such source,
         SourceError where a service cannot be reached.
         """
+        passages, problem = await self._search(role, query, k, offset, source)
+        if problem is not None:
+            raise problem
+        return passages
+
+    async def try_search(self, role: str, query: str, k: int, source: str = INDEX) -> ToolResult:
+        """`search` for an agent that is told where a service cannot be reached: then the result has an error, in words
+        for the model, and no passages."""
+        passages, problem = await self._search(role, query, k, 0, source)
+        return ToolResult(tuple(passages), error="" if problem is None else UNAVAILABLE.format(name="The search"))
+
+    async def _search(
+        self, role: str, query: str, k: int, offset: int, source: str
+    ) -> tuple[list[Passage], SourceError | None]:
         slot, at = self._start()
-        if source == INDEX:
-            passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
-        else:
-            passages = await self._source(source).search(query, k, offset)
+        passages, problem = list[Passage](), None
+        try:
+            if source == INDEX:
+                passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
+            else:
+                passages = await self._source(source).search(query, k, offset)
+        except SourceError as error:
+            problem = error
         self._finish(
             slot,
             Search(
@@ -69,11 +95,20 @@ class Tools(Dialogues):
                 k=k,
                 offset=offset,
                 passages=tuple(passages),
+                error="" if problem is None else str(problem),
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),
         )
-        return passages
+        return passages, problem
+
+    @property
+    def outage(self) -> str:
+        """Why nothing could be looked up: the last failure where no search or tool call got an answer, else ""."""
+        looked_up = [event for event in self.events if isinstance(event, Search | ToolCall)]
+        if not looked_up or any(event.state != "failed" for event in looked_up):
+            return ""
+        return looked_up[-1].error
 
     async def tool_specs(self, sources: Collection[str]) -> dict[str, ToolSpec]:
         """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""
@@ -88,19 +123,25 @@ class Tools(Dialogues):
     async def call(
         self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]
     ) -> ToolResult:
-        """Call a tool of one of these sources. What it refuses (bad arguments) is ToolResult.error, words for a model.
+        """Call a tool of one of these sources. ToolResult.error has, in words for a model, what it refuses (bad
+        arguments), or that the service behind it cannot be reached.
 
-        Raises SourceError where the service behind it cannot be reached.
+        Raises SourceError where a tool server cannot say which tools it has.
         """
         specs = {spec.name: name for name in sources for spec in await self._source(name).tools()}
         slot, at = self._start()
+        state: LookupState = "ok"
+        error = ""
         if tool not in specs:
-            found = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}.")
+            found, state = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}."), "refused"
         else:
             try:
                 found = await self._source(specs[tool]).call(tool, arguments, k)
+                state = "refused" if found.error else "ok"
             except ToolError as fault:
-                found = ToolResult(error=str(fault))
+                found, state = ToolResult(error=str(fault)), "refused"
+            except SourceError as problem:
+                found, state, error = ToolResult(error=UNAVAILABLE.format(name=tool)), "failed", str(problem)
         self._finish(
             slot,
             ToolCall(
@@ -110,7 +151,8 @@ class Tools(Dialogues):
                 arguments=dict(arguments),
                 text=found.text,
                 passages=found.passages,
-                error=found.error,
+                error=error or found.error,
+                state=state,
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),
@@ -153,6 +195,11 @@ class Tools(Dialogues):
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1, by the config's `embedder`."""
         return await asyncio.to_thread(self._resources.embed, texts)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The config's `embedder.thresholds`."""
+        return self._resources.thresholds
 
     def note(self, role: str, text: str) -> None:
         """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log."""

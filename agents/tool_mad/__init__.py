@@ -11,15 +11,23 @@ task.
 
 Budget: 14 model calls a round (of each agent: 1 query, 1 answer, 2 for faithfulness, 3 for relevance) and one for the
 judge, 43 at most; one retrieval an agent and round, so 2 to 6. Without query formulation 6 calls an agent and round,
-without stability scores 2, for an agent without a tool 4.
+without stability scores 2, for an agent without a tool 4; with keywords 1 more.
 
 Paper against itself and its code, as settings; the first value is the default:
 - thresholds_of: per_round (the text, section III-C), accumulated (algorithm 1: the sums over rounds so far);
 - judge_divides_by: rounds_played (the text: means; an unknown score takes no part), three (the prompt of figure 6);
-- noncommittal: zero (RAGAS: an answer that commits to nothing has relevance 0, so that "NOT ENOUGH INFO" can never be
-  agreed upon), ignore (the flag does not count where the label itself says that it cannot be told).
-Its ablations: rounds (1 to 4), query_formulation, stability (off: no scores, the same label is consensus; the judge is
-given none), agents (any pair of none, rag, search).
+- noncommittal: off (section III-C: relevance is the mean cosine), zero (the RAGAS library: an answer that commits to
+  nothing has relevance 0, so that "NOT ENOUGH INFO" can never be agreed upon), zero_if_decided (as zero, but the flag
+  does not count where the label itself says that it cannot be told);
+- without_scores, where stability is off: all_rounds (figure 10: every round is played, whatever is agreed; the label
+  that both give in the last one is the answer, else the judge decides), agreement (the same label ends the debate).
+Its ablations: rounds (1 to 4), query_formulation, stability (off: no scores; the judge is given none), agents (any pair
+of none, rag, search). For section IV-D, keywords: the agents that draw keywords from their query, for a service that
+finds only what has every word of it.
+
+A tool that gives no answer, after its retries, is told to its agent and to the judge as what was found, and the debate
+goes on; without documents there is no faithfulness, so such a round ends in no consensus. Where no agent's tool has
+given an answer yet, the trajectory failed.
 
 Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
 no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
@@ -49,6 +57,7 @@ from agents.tool_mad.debate import (
     Agent,
     AgentTurn,
     Kind,
+    Lookup,
     Round,
     Scores,
     make_agents,
@@ -57,11 +66,21 @@ from agents.tool_mad.debate import (
     sum_known_scores,
 )
 from agents.tool_mad.prompts import PROMPTS as PROMPTS
-from agents.tool_mad.prompts import answer_prompt, judge_prompt, query_prompt, read_query, read_query_leniently
-from ratchet.config import Section
-from ratchet.records import Label, Passage, Question, Turn
+from agents.tool_mad.prompts import (
+    answer_prompt,
+    judge_prompt,
+    keywords_prompt,
+    query_prompt,
+    read_keywords,
+    read_keywords_leniently,
+    read_query,
+    read_query_leniently,
+)
+from ratchet.config import Section, Thresholds
+from ratchet.records import Label, Question, Turn
+from retrieval.sources.source import SourceError
 
-ROLES = ("rag", "search", "none", "rag_query", "search_query", "judge", "scorer")
+ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "judge", "scorer")
 
 
 class Sources(Section):
@@ -69,13 +88,6 @@ class Sources(Section):
 
     rag: str = "index"
     search: str = "search"
-
-
-class Thresholds(Section):
-    """0.8 is one embedder's scale: `python -m evaluation thresholds` finds yours."""
-
-    faithfulness: float = Field(0.7, ge=0)
-    relevance: float = Field(0.8, ge=0)
 
 
 class Settings(Section):
@@ -89,11 +101,17 @@ class Settings(Section):
     sources: Sources = Sources()
     query_formulation: bool = True
     """false: the claim itself is every query."""
+    keywords: tuple[Literal["rag", "search"], ...] = ()
+    """The agents that search with keywords, which they draw from their query."""
     stability: bool = True
     """false: no scores."""
-    thresholds: Thresholds = Thresholds()
+    without_scores: Literal["all_rounds", "agreement"] = "all_rounds"
+    """`stability: false`: when the debate ends."""
+    thresholds: Thresholds | None = None
+    """Of this system alone. Default: `embedder.thresholds`, which hold for all."""
     thresholds_of: Literal["per_round", "accumulated"] = "per_round"
-    noncommittal: Literal["zero", "ignore"] = "zero"
+    noncommittal: Literal["off", "zero", "zero_if_decided"] = "off"
+    """Whether an answer that commits to nothing has relevance 0."""
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
     questions: int = Field(3, gt=0)
     """Generated for the answer relevance."""
@@ -110,42 +128,46 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         # Step by step for both at once, so that which dialogue is which does not depend on who is faster.
         last = history[-1] if history else {}
         found = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
+        if tools.outage:
+            raise SourceError(tools.outage)
         verdicts = await asyncio.gather(
-            *(respond(tools, labels, a, passages, last) for a, (_, passages) in zip(agents, found, strict=True))
+            *(respond(tools, labels, a, here, last) for a, here in zip(agents, found, strict=True))
         )
-        moves = [AgentTurn(*here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
+        moves = [AgentTurn(here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
         if settings.stability:
             moves = await score_turns(tools, settings, question, labels, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
         reply = unanimous_verdict({name: move.verdict for name, move in history[-1].items()})
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
-        if agreed(agents, history, settings):
+        if agreed(agents, history, settings, settings.thresholds or tools.thresholds):
             return replace(tools.so_far, stopped=f"consensus in round {number}")
     ruling = await judge(tools, settings, labels, agents, history)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
     return require_label(tools, answer, "judge")
 
 
-async def query_and_search(
-    tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round
-) -> tuple[str, tuple[Passage, ...]]:
+async def query_and_search(tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round) -> Lookup:
     """The agent's query and what that finds; nothing where it has no tool."""
     if agent.kind == "none":
-        return "", ()
+        return Lookup()
     query = question.text
     if settings.query_formulation:
-        instructions, text = query_prompt(tools, agent, last)
+        instructions, text = query_prompt(tools, question, agent, last)
         dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
         query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
+    words = query
+    if agent.kind in settings.keywords:
+        instructions, text = keywords_prompt(tools, question, query)
+        dialogue = tools.dialogue("keywords", instructions)
+        words = await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
-    return query, tuple(await tools.search(agent.kind, query, settings.documents, source=source))
+    found = await tools.try_search(agent.kind, words, settings.documents, source=source)
+    return Lookup(query, found.passages, found.error)
 
 
-async def respond(
-    tools: Tools, labels: Sequence[Label], agent: Agent, passages: Sequence[Passage], last: Round
-) -> Verdict:
+async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:
     """The agent's reasons and label."""
-    instructions, text = answer_prompt(tools, agent, passages, last)
+    instructions, text = answer_prompt(tools, agent, lookup, last)
     dialogue = tools.dialogue(agent.kind, instructions)
     return await tools.read(
         dialogue, text, lambda reply: read_verdict(reply, labels), lambda reply: mentioned_verdict(reply, labels)
@@ -170,8 +192,10 @@ async def score_turns(
         return Reply(value, value.model_dump())
 
     open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
+    spared = {"off": {m.verdict.label for m in moves}, "zero": set[str](), "zero_if_decided": open_ended}
     extracting = [
-        extract_statements(ask, question, m.verdict.text, m.passages, settings.statements, tools.prompt) for m in moves
+        extract_statements(ask, question, m.verdict.text, m.lookup.passages, settings.statements, tools.prompt)
+        for m in moves
     ]
     scoring_relevance = [
         answer_relevance(
@@ -180,14 +204,14 @@ async def score_turns(
             question,
             m.verdict.text,
             settings.questions,
-            settings.noncommittal if m.verdict.label in open_ended else "zero",
+            "ignore" if m.verdict.label in spared[settings.noncommittal] else "zero",
             tools.prompt,
         )
         for m in moves
     ]
     extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
     faithfulness = await asyncio.gather(
-        *(check_support(ask, d, m.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
+        *(check_support(ask, d, m.lookup.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
     )
     scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
@@ -196,22 +220,22 @@ async def score_turns(
             if measurement.value is None:
                 tools.note("scorer", f"{agent.name}: {name} unknown: {measurement.reason}")
         scores: Scores = {name: measurement.value for name, measurement in found.items()}
-        scored.append(AgentTurn(move.query, move.passages, move.verdict, scores))
+        scored.append(replace(move, scores=scores))
     return scored
 
 
-def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings) -> bool:
-    """Consensus in the last round: one label, and scores that reach their thresholds."""
+def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings, thresholds: Thresholds) -> bool:
+    """Whether the last round ends the debate: one label, and scores that reach their thresholds."""
     labels = {move.verdict.label for move in history[-1].values()}
     if len(labels) > 1 or labels == {""}:
         return False
     if not settings.stability:
-        return True
+        return settings.without_scores == "agreement" or len(history) == settings.rounds
     counted = history if settings.thresholds_of == "accumulated" else history[-1:]
     return all(
         (total := sum_known_scores(counted, agent.name, name)) is not None and total >= threshold
         for agent in agents
-        for name, threshold in settings.thresholds.model_dump().items()
+        for name, threshold in thresholds.model_dump().items()
         if agent.kind != "none" or name != "faithfulness"
     )
 
@@ -246,8 +270,8 @@ def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[R
             Turn(
                 round=number,
                 speaker=name,
-                query=move.query,
-                passages=tuple(passage.id for passage in move.passages),
+                query=move.lookup.query,
+                passages=tuple(passage.id for passage in move.lookup.passages),
                 said=move.verdict.text,
                 verdict=move.verdict.label,
                 scores=move.scores,

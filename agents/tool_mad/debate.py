@@ -25,11 +25,20 @@ class Agent:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """What an agent searched for and what came of it; all empty for an agent without a tool."""
+
+    query: str = ""
+    passages: tuple[Passage, ...] = ()
+    failure: str = ""
+    """What the agent is told where its tool gave no answer."""
+
+
+@dataclass(frozen=True)
 class AgentTurn:
     """What an agent did in a round."""
 
-    query: str
-    passages: tuple[Passage, ...]
+    lookup: Lookup
     verdict: Verdict
     scores: Scores = field(default_factory=dict)
 
@@ -46,7 +55,7 @@ def make_agents(pair: Sequence[Kind]) -> list[Agent]:
 
 def passages_of(history: Sequence[Round]) -> tuple[Passage, ...]:
     """All that was read, each once."""
-    return tuple({p.id: p for moves in history for move in moves.values() for p in move.passages}.values())
+    return tuple({p.id: p for moves in history for move in moves.values() for p in move.lookup.passages}.values())
 
 
 def sum_known_scores(history: Sequence[Round], agent: str, name: str) -> float | None:

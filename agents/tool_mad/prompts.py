@@ -12,14 +12,20 @@ from agents.core import ragas
 from agents.core.labels import VERDICT
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line, quoted
+from agents.core.prompts.few_shot import task_with_options
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools
-from agents.tool_mad.debate import Agent, Round, Scores, passages_of
-from ratchet.records import Passage
+from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
+from ratchet.records import Question
 
 TOOL = {"rag": "a collection of documents", "search": "a web search engine"}
 QUERY = "You take part in a debate about a {{form}} and look for evidence in {{tool}}. Write one query that finds it. "
 BRACKETED = "Write the query alone, in [square brackets]."
+KEYWORDS = (
+    "You search a database of scientific papers. It finds only papers that have all of your words. Write one to five "
+    "keywords for the query, the most important one first, with commas between them. Write the keywords alone, in "
+    "[square brackets]."
+)
 ANSWER = "You take part in a debate about a {{form}}; its aim is to agree on the right label. Decide {{sources}}. "
 OTHER_SIDE = "The other side's last answer:\n{{other_answer}}"
 REASONS = f"First give your reasons in a few sentences. {VERDICT}"
@@ -28,7 +34,7 @@ JUDGE = (
     "You judge a debate about a {{form}} that has ended without agreement. Read the documents that the agents found "
     "and what they said, and decide which label is right. "
 )
-DEBATE = f"{DOCUMENTS}\n\n{{{{debate}}}}\n\n"
+DEBATE = DOCUMENTS + "\n\n{{debate}}\n\n"
 PROMPTS = {
     "query.system": Prompt(QUERY + BRACKETED, ("tool",), "figure 4; round 1"),
     "query.user": Prompt("{{task}}", (), "figure 4; round 1"),
@@ -40,6 +46,8 @@ PROMPTS = {
     "next_query.user": Prompt(
         "{{task}}\n\nYour last query: {{last_query}}\n\n" + OTHER_SIDE, (), "figure 4; from round 2 on"
     ),
+    "keywords.system": Prompt(KEYWORDS, (), "`keywords`"),
+    "keywords.user": Prompt("{{task}}\n\nQuery: {{query}}", (), "`keywords`"),
     "answer.system": Prompt(ANSWER + REASONS, ("sources",), "figure 5; round 1"),
     "answer.user": Prompt(DOCUMENTS + "\n\n{{task}}", (), "figure 5; round 1"),
     "next_answer.system": Prompt(
@@ -63,23 +71,30 @@ PROMPTS = {
 BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
 
 
-def query_prompt(tools: Tools, agent: Agent, last: Round) -> tuple[str, str]:
+def query_prompt(tools: Tools, question: Question, agent: Agent, last: Round) -> tuple[str, str]:
     """`last`: the round before, empty in the first."""
-    tool = TOOL[agent.kind]
+    tool, task = TOOL[agent.kind], task_with_options(question)
     if not last:
-        return tools.prompt("query.system", tool=tool), tools.prompt("query.user")
-    last_query, other_answer = one_line(last[agent.name].query), _other_answer(agent, last)
-    text = tools.prompt("next_query.user", last_query=last_query, other_answer=other_answer)
+        return tools.prompt("query.system", tool=tool), tools.prompt("query.user", task=task)
+    last_query, other_answer = one_line(last[agent.name].lookup.query), _other_answer(agent, last)
+    text = tools.prompt("next_query.user", task=task, last_query=last_query, other_answer=other_answer)
     return tools.prompt("next_query.system", tool=tool), text
 
 
-def answer_prompt(tools: Tools, agent: Agent, passages: Sequence[Passage], last: Round) -> tuple[str, str]:
+def keywords_prompt(tools: Tools, question: Question, query: str) -> tuple[str, str]:
+    """The prompt that turns an agent's query into keywords."""
+    text = tools.prompt("keywords.user", task=task_with_options(question), query=one_line(query))
+    return tools.prompt("keywords.system"), text
+
+
+def answer_prompt(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[str, str]:
     """The prompt for an agent's answer."""
     has_tool = agent.kind != "none"
-    documents = (documents_text(passages) or "(none were found)") if has_tool else ""
+    found = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
     slot, other_answer = ("next_answer", _other_answer(agent, last)) if last else ("answer", "")
     instructions = tools.prompt(f"{slot}.system", sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY)
-    return instructions, tools.prompt(f"{slot}.user", documents=documents, other_answer=other_answer)
+    text = tools.prompt(f"{slot}.user", documents=found if has_tool else "", other_answer=other_answer)
+    return instructions, text
 
 
 def judge_prompt(tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores]) -> tuple[str, str]:
@@ -101,9 +116,10 @@ def debate_text(history: Sequence[Round]) -> str:
     for n, moves in enumerate(history, 1):
         for name, move in moves.items():
             lines = [f"Round {n}, agent {name}"]
-            if move.query:
-                read = " ".join(f"[{number[passage.id]}]" for passage in move.passages)
-                lines += [f"Query: {one_line(move.query)}", f"Found: {read or '(nothing)'}"]
+            if move.lookup.query:
+                read = " ".join(f"[{number[passage.id]}]" for passage in move.lookup.passages)
+                found = read or f"({move.lookup.failure or 'nothing'})"
+                lines += [f"Query: {one_line(move.lookup.query)}", f"Found: {found}"]
             parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
@@ -123,6 +139,20 @@ def read_query(text: str) -> str:
     if not found:
         raise Malformed("Write one query and nothing else, in square brackets.")
     return found[1].strip()
+
+
+def read_keywords(text: str) -> str:
+    """The keywords in square brackets, as one query in their order. Raises Malformed."""
+    return _without_commas(read_query(text))
+
+
+def read_keywords_leniently(text: str, query: str) -> str:
+    """The first thing in brackets, else the first line, else the query."""
+    return _without_commas(read_query_leniently(text, query))
+
+
+def _without_commas(text: str) -> str:
+    return " ".join(word for part in re.split(r"[,;]", text) for word in part.split())
 
 
 def read_query_leniently(text: str, claim: str) -> str:

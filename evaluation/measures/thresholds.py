@@ -5,14 +5,14 @@ answers; relevance is on its embedder's scale, so another embedder or scorer nee
 
 Here a threshold is the score that all but a given share of the correct answers reach (`--quantile 0.25`: three of four
 do); the table also shows how many wrong ones reach it. An answer is one agent's turn in one round, right if its label
-is the question's. The trajectories are stored ones, so no model is needed. A run folder keeps its thresholds: use new
-ones in a new folder.
+is the question's. The trajectories are stored ones, so no model is needed. `embedder.thresholds` sets the thresholds
+of every system of a config. A run folder keeps its thresholds: use new ones in a new folder.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -57,19 +57,44 @@ class ScoreDistribution:
         return math.floor(1000 * float(np.quantile(self.right, quantile, method="lower"))) / 1000
 
 
-def score_distributions(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[ScoreDistribution]:
-    """By score name, over all turns that gave a label, of questions that have one."""
+@dataclass(frozen=True)
+class TurnScore:
+    """One score of one turn that gave a label."""
+
+    trajectory: str
+    """Its key."""
+    agent: str
+    round: int
+    name: str
+    value: float | None
+    right: bool
+    """Whether the turn's label is the question's."""
+    answer_right: bool
+    """Whether the trajectory's answer is."""
+
+
+def turn_scores(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> Iterator[TurnScore]:
+    """The scores of all turns that gave a label, of questions that have one."""
     labels = {question.id: question.label for question in questions if question.label is not None}
-    found: dict[str, tuple[list[float], list[float], list[None]]] = {}
     for trajectory in trajectories:
         label = labels.get(trajectory.question_id)
         for turn in trajectory.turns if label else ():
             for name, value in turn.scores.items() if turn.verdict else ():
-                right, wrong, unknown = found.setdefault(name, ([], [], []))
-                if value is None:
-                    unknown.append(None)
-                else:
-                    (right if turn.verdict == label else wrong).append(value)
+                right = turn.verdict == label
+                yield TurnScore(
+                    trajectory.key, turn.speaker, turn.round, name, value, right, trajectory.answer == label
+                )
+
+
+def score_distributions(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[ScoreDistribution]:
+    """By score name, over all turns that gave a label, of questions that have one."""
+    found: dict[str, tuple[list[float], list[float], list[None]]] = {}
+    for score in turn_scores(questions, trajectories):
+        right, wrong, unknown = found.setdefault(score.name, ([], [], []))
+        if score.value is None:
+            unknown.append(None)
+        else:
+            (right if score.right else wrong).append(score.value)
     return [
         ScoreDistribution(name, tuple(right), tuple(wrong), len(unknown))
         for name, (right, wrong, unknown) in found.items()
@@ -77,9 +102,17 @@ def score_distributions(questions: Iterable[Question], trajectories: Iterable[Tr
 
 
 def print_thresholds(
-    config: Config, folder: RoundFolder, split: str, quantile: float, out: TextIO | None = None
+    config: Config,
+    folder: RoundFolder,
+    split: str,
+    quantile: float,
+    setting_only: bool = False,
+    out: TextIO | None = None,
 ) -> None:
-    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config."""
+    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config.
+
+    `setting_only`: print nothing but the argument of --set that gives the first arm's thresholds to every system.
+    """
     if split not in CALIBRATE_ON:
         raise UserError(
             f"--split {split}: thresholds are chosen on dev or train, never on the questions that are reported"
@@ -97,9 +130,18 @@ def print_thresholds(
         if not found:
             continue
         shown = True
-        print_table(distribution_table(f"{split}, {name}", found, quantile), out)
+        line = thresholds_line(found, quantile)
+        flag = "embedder.thresholds=" + line.removeprefix("thresholds: ")
+        if setting_only:
+            if line.startswith("#"):
+                raise UserError(f"{split}, {name}: no answer was right, so there are no thresholds")
+            print(flag, file=out)
+            return
+        print_table(distribution_table(f"{split}, {name}, {config.embedder.path}", found, quantile), out)
         key = "evaluation.baselines." + name if name in config.evaluation.baselines else "system"
-        console.print(f"{key}.settings:\n  {thresholds_line(found, quantile)}\n", markup=False)
+        console.print(f"{key}.settings:\n  {line}\n", markup=False)
+        if not line.startswith("#"):
+            console.print(f"for every system at once, in a new run folder: --set '{flag}'\n", markup=False)
     if not shown:
         raise UserError(
             f"no scored answers on {split}: only tool_mad with stability scores has thresholds; run it first: "

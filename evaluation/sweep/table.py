@@ -177,20 +177,12 @@ def to_csv(results: SweepResults) -> str:
         head = [*map(escape_formula, of_cell), escape_formula(checkpoint.run), *place]
         for name, found in cell.arm.measures.items():
             compared = name == asked.measure
-            difference = cell.difference if compared and cell.difference is not None else Difference(n=0)
-            writer.writerow(
-                [
-                    *head,
-                    *(name, "yes" if compared else "", found.mean, found.low, found.high, found.n, found.nulls),
-                    *(
-                        escape_formula(cell.base or "") if compared else "",
-                        difference.mean,
-                        difference.low,
-                        difference.high,
-                    ),
-                    *(difference.p, cell.p_holm if compared else None),
-                ]
-            )
+            row = [*head, name, "yes" if compared else "", found.mean, found.low, found.high, found.n, found.nulls]
+            if compared:
+                difference = cell.difference or Difference(n=0)
+                row += [escape_formula(cell.base or ""), difference.mean, difference.low, difference.high]
+                row += [difference.p, cell.p_holm]
+            writer.writerow(row + [None] * (len(HEADINGS) - len(row)))
         if cell.price is not None:
             blank = [None] * (len(HEADINGS) - len(head) - 3)
             writer.writerow([*head, "price", "", cell.price, *blank])

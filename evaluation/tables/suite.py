@@ -24,6 +24,7 @@ COSTS = {
     "calls": "calls",
     "searches": "searches",
     "tool_calls": "tool\ncalls",
+    "failed_lookups": "failed\ncalls",
     "recalled": "re-\ncalled",
     "prompt_tokens": "tokens\nin",
     "new_tokens": "tokens\nout",
@@ -127,13 +128,13 @@ def _quality(results: Results) -> list[str]:
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:
-    """By measure, its heading: tool calls include searches; recalls only where a system has a memory; the length of
-    answers beside nugget correctness, which longer answers raise."""
+    """By measure, its heading: tool calls include searches; recalls only where a system has a memory, and failed calls
+    where there are some; the length of answers beside nugget correctness, which longer answers raise."""
     left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
     if suite[0].primary != "correctness":
         left_out.add("answer_words")
-    if not any("recalled" in results.shown("cost") for results in suite):
-        left_out.add("recalled")
+    shown = {name for results in suite for name in results.shown("cost")}
+    left_out |= {"recalled", "failed_lookups"} - shown
     return {name: heading for name, heading in COSTS.items() if name not in left_out}
 
 

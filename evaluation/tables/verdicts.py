@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,9 +13,10 @@ from evaluation.results import Arm, Results
 from evaluation.tables.suite import label, percent
 from ratchet.command import wide_console
 from ratchet.errors import UserError
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 WIDTH = 160
+PADDING = (0, 1, 0, 0)
 CONFUSION = """\
 rows: gold labels; columns: verdicts, in questions (several samples of a question share its weight); precision, recall
 and F1 in percent, strict: no verdict counts as a wrong one of every other label; -: nothing to divide by"""
@@ -48,11 +48,9 @@ def _print_if_any(out: TextIO | None, table: Table) -> None:
 def _confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
     """Rows are gold labels, columns verdicts, in questions; then precision, recall and F1 of each label."""
     macro = percent(arm.measures.get("macro_f1"))
-    table = _table(
-        f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
-    )
-    for heading in ("gold", *found.labels, *APART, "questions", "precision", "recall", "F1"):
-        table.add_column(escape(heading), justify="left" if heading == "gold" else "right")
+    title = f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
+    headings = (*map(escape, found.labels), *APART, "questions", "precision", "recall", "F1")
+    table = new_table(title, ("gold",), headings, padding=PADDING)
     for i, one in enumerate(label_scores(found)):
         counts = [f"{round(value, 2):g}" for value in found.confusion[i]]
         counts[i] = f"[bold]{counts[i]}[/]"
@@ -63,14 +61,15 @@ def _confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
 
 def _uncertain_table(results: Results) -> Table:
     """Arms that gave uncertain verdicts; the arm they are compared with is base, for base the next one."""
-    table = _table(
+    table = new_table(
         f"{escape(results.title)}: uncertain verdicts, in percent",
+        ("method",),
+        ("uncertain", "decided", "accuracy decided", "other arm", "there", "elsewhere", "less"),
         "uncertain: UNCERTAIN, or a label of stance unknown; decided: another label; accuracy decided: one minus the "
         "risk at that coverage;\nother arm: its accuracy on the questions where this one is uncertain, where it is "
         "decided, and the first less the second: below zero where uncertain verdicts fall on hard questions",
+        PADDING,
     )
-    for heading in ("method", "uncertain", "decided", "accuracy decided", "other arm", "there", "elsewhere", "less"):
-        table.add_column(heading, justify="left" if heading in ("method", "other arm") else "right", no_wrap=True)
     for arm in results.arms:
         other = next((one for one in results.arms if one.name != arm.name), None)
         values = other.values if other else {}
@@ -89,13 +88,14 @@ def _uncertain_table(results: Results) -> Table:
 
 def _votes_table(results: Results) -> Table:
     """How well the vote share of the most frequent label predicts its accuracy."""
-    table = _table(
+    table = new_table(
         f"{escape(results.title)}: votes of several samples, in percent",
+        ("method",),
+        ("share of the vote", "questions", "mean share", "right", "ECE"),
         "the most frequent label of a question's samples, by its share of them; ECE: expected calibration error, mean "
         "distance of share and accuracy over ten bins (few questions push it up); unanswered: wrong, and in no bin",
+        PADDING,
     )
-    for heading in ("method", "share of the vote", "questions", "mean share", "right", "ECE"):
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for arm in results.arms:
         found = vote_calibration(arm.verdicts) if arm.verdicts else None
         if found is None:
@@ -114,14 +114,3 @@ def _votes_table(results: Results) -> Table:
             table.add_row("", bounds, str(one.questions), f"{100 * one.share:.1f}", f"{100 * one.right:.1f}", "")
         table.add_section()
     return table
-
-
-def _table(title: str, caption: str = "") -> Table:
-    return Table(
-        title=title,
-        caption=caption,
-        box=SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-        padding=(0, 1, 0, 0),
-    )

@@ -1,20 +1,25 @@
 """FaVIQ (Park et al. 2022, arXiv 2107.02153): claims made of ambiguous questions (A set) and regular ones (R set).
 
+Its claims have two labels. Tool-MAD (Jeong et al. 2026, arXiv 2601.04742, section IV-C) asks for three, NOT ENOUGH INFO
+among them, which is then never right: that is the default. The splits that end in `_two` ask for the release's two.
+
 The release's positive passage (it holds the answer to the question that the claim was made of; silver, found by TF-IDF)
 is gold; positive and negative passages make a corpus, which does not say which is which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from questions.benchmark import Document
+from questions.benchmark import Document, PlacedRow
 from questions.formats import Format, Row, texts
-from questions.labels import FEVER_TWO, claim_fields
+from questions.labels import FEVER, FEVER_TWO, claim_fields
 
 TITLE = "FaVIQ"
 ABOUT = (
-    "claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; 2 labels"
+    "claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; "
+    "2 labels, asked with 3 (dev_two and so on: with 2)"
 )
 LICENCE = "not stated"
 SOURCE = "faviq.github.io (the A set's test on request)"
@@ -26,14 +31,21 @@ SPLITS = {
         for split in ("train", "dev", "test")
     },
 }
+SPLITS |= {f"{split}_two": files for split, files in SPLITS.items()}
 DEFAULT_SPLIT = "dev"
+
+
+def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    """The rows of a split, with how many labels they are asked with."""
+    for place, row in found:
+        yield place, row | {"two": True} if split.endswith("_two") else row
 
 
 def _released(row: Row) -> Row:
     passage = row.get("positive_evidence") or {}
     return {
         "id": str(row["id"]),
-        **claim_fields(row["claim"], FEVER_TWO, row["label"]),
+        **claim_fields(row["claim"], FEVER_TWO if row.get("two") else FEVER, row["label"]),
         "gold_ids": [f"faviq:{passage['id']}"] if passage else [],
         "gold_titles": texts(passage.get("title")),
     }

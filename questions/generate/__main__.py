@@ -21,7 +21,7 @@ from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from questions.generate.candidate import plan_questions
 from questions.generate.categories import DEFAULT_CATEGORIES, Categories, load_categories
-from questions.generate.corpus import Corpus, divide_documents
+from questions.generate.corpus import divide_documents
 from questions.generate.generate import generate, summarise, summary_lines
 from questions.generate.prompts import VERSION
 from ratchet.command import config_of, config_parser, run_command
@@ -70,7 +70,8 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
             runner.run(close_engines(engines))
     for split in SPLITS:
         write_jsonl(folder / f"{split}.jsonl", [c.as_question() for c in outcome.accepted if c.split == split])
-    report = {"documents": documents(corpus), **summarise(outcome, candidates, wanted, categories)}
+    used = {f"for {split}": len(pool.documents) for split, pool in corpus.pools.items()}
+    report = {"documents": corpus.counts | used, **summarise(outcome, candidates, wanted, categories)}
     write_json(folder / "report.json", report)
     text = [
         *summary_lines(report),
@@ -80,11 +81,6 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     if missing:
         text.append(f"{missing} questions are missing: raise generation.attempts and run again, or use a better model")
     return text
-
-
-def documents(corpus: Corpus) -> dict[str, int]:
-    """Counts of documents for the report: read, skipped, and used for each split."""
-    return {**corpus.counts, **{f"for {split}": len(pool.documents) for split, pool in corpus.pools.items()}}
 
 
 def made_with(

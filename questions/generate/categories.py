@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from ratchet.config import Section, parse
-from ratchet.errors import UserError, did_you_mean
+from ratchet.errors import did_you_mean
+from ratchet.parsing import read_mapping
 
 DEFAULT_CATEGORIES = Path(__file__).with_name("categories.yaml")
 STEERING = {"document_granularity": ("single-doc", "multi-doc"), "interaction_type": ("single-turn", "two-turn")}
@@ -69,13 +69,7 @@ class Categories(Section):
 
 def load_categories(path: Path = DEFAULT_CATEGORIES) -> Categories:
     """Read a categories file. Raises UserError."""
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UserError(f"{path}: cannot read ({error.strerror}); check generation.categories") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from error
-    return parse(Categories, data, str(path))
+    return parse(Categories, read_mapping(path), str(path))
 
 
 def two_documents(drawn: Drawn) -> bool:

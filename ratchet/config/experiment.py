@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic import SerializerFunctionWrapHandler as Serialize
 from pydantic import ValidatorFunctionWrapHandler as Validate
 
-from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig
+from ratchet.config.encoders import DEFAULT_EMBEDDER, EmbedderConfig
 from ratchet.config.evaluation import EvaluationConfig
 from ratchet.config.generation import GenerationConfig
 from ratchet.config.index import IndexConfig
@@ -66,7 +66,7 @@ class Config(Section):
     """Search services and tool servers, by the name that systems know them by."""
     memory: Annotated[MemoryConfig | None, _EmptyIsNone, AsGiven] = None
     """The evidence memory of systems that keep one. Default: one in the run folder."""
-    embedder: Annotated[DenseConfig, AsGiven] = DEFAULT_EMBEDDER
+    embedder: Annotated[EmbedderConfig, AsGiven] = DEFAULT_EMBEDDER
     """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
     passages."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
@@ -99,7 +99,7 @@ class Config(Section):
 
     @field_validator("embedder")
     @classmethod
-    def _embedder_has_a_path(cls, embedder: DenseConfig) -> DenseConfig:
+    def _embedder_has_a_path(cls, embedder: EmbedderConfig) -> EmbedderConfig:
         if not embedder.path:
             raise ValueError(f"path is missing: the encoder, such as {DEFAULT_EMBEDDER.path}")
         return embedder

@@ -66,6 +66,9 @@ class LeakageConfig(Section):
     """What to do where the same question is in both, exactly or nearly."""
     documents: Literal["stop", "warn", "off"] = "warn"
     """What to do where questions of both have the same gold document."""
+    corpus: Literal["stop", "warn", "off"] = "off"
+    """What to do where the index holds gold documents of questions that are evaluated: for tasks whose own abstracts
+    must not be found, such as PubMedQA. `off` where finding them is the task."""
     near: float = Field(0.8, gt=0, le=1)
     """Minimum Jaccard similarity of two questions' sets of three-word runs for them to be nearly the same."""
 

@@ -21,3 +21,6 @@ class SamplingConfig(Section):
     giving a value; this one is ours."""
     concurrency: int = Field(64, gt=0)
     """Maximum number of trajectories in flight."""
+    max_failures: int = Field(20, gt=0)
+    """Number of trajectories in a row that failed, or had a tool that could not be reached, after which sampling stops
+    with an error. It holds for evaluation as well."""

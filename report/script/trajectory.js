@@ -128,11 +128,11 @@ function eventItem(event, run, question) {
       el("div", { class: "note text" }, event.text));
   }
   if (event.kind === "search") {
-    const ranks = event.hits.length ? `ranks ${event.offset + 1} to ${event.offset + event.hits.length}` : `nothing from rank ${event.offset + 1} on`;
+    const ranks = event.error ? "failed" : event.hits.length ? `ranks ${event.offset + 1} to ${event.offset + event.hits.length}` : `nothing from rank ${event.offset + 1} on`;
     return el("li", null,
       el("div", { class: "head" }, el("span", { class: "role" }, event.role),
         el("span", null, event.source === "index" ? "searched" : `searched ${event.source}`), el("span", { class: "cost" }, `${ranks} · ${at}`)),
-      el("div", { class: "text" }, `“${event.query}”`), event.hits.map(([id, score]) => passage(id, score, question)));
+      el("div", { class: "text" }, `“${event.query}”`), event.error ? el("div", { class: "problem text" }, event.error) : null, event.hits.map(([id, score]) => passage(id, score, question)));
   }
   if (event.kind === "tool") {
     return el("li", null,

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,15 +188,9 @@ def _ranking(hits: list[dict[str, Any]]) -> Ranking:
 
 def _batches(pieces: Iterable[Vectors], space: VectorSpace, first: int) -> Iterator[list[dict[str, Any]]]:
     """Rows for Milvus, BATCH at a time."""
-    batch: list[dict[str, Any]] = []
-    for piece in pieces:
-        for vector in _rows(piece, space, documents=True):
-            batch.append({"id": first, "vector": vector})
-            first += 1
-            if len(batch) == BATCH:
-                yield batch
-                batch = []
-    if batch:
+    vectors = (vector for piece in pieces for vector in _rows(piece, space, documents=True))
+    rows = ({"id": number, "vector": vector} for number, vector in enumerate(vectors, first))
+    while batch := list(islice(rows, BATCH)):
         yield batch
 
 

@@ -129,19 +129,12 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
     return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
 
 
-def open_embedder(config: DenseConfig) -> Embed:
-    """Return the function that embeds texts with this model.
-
-    The model is loaded by the first call, once in a process. A model that cannot be used is a UserError then.
-    """
-    return lambda texts: _shared_encoder(config).encode_queries(texts)
-
-
 _loading = threading.Lock()
 _load_once = functools.cache(load_dense_encoder)
 
 
-def _shared_encoder(config: DenseConfig) -> DenseEncoder:
+def shared_encoder(config: DenseConfig) -> DenseEncoder:
+    """`load_dense_encoder`, once in a process for a config."""
     with _loading:  # two threads that ask first must not both load it
         return _load_once(config)
 

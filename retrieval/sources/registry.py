@@ -20,10 +20,10 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ratchet.config import DEFAULT_EMBEDDER, DenseConfig, McpConfig, PluginConfig, SourceConfig
+from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
-from retrieval.encoders.dense import open_embedder
+from retrieval.encoders.embedder import open_embedder
 from retrieval.index import Retriever
 from retrieval.sources.plugin import open_plugin_source
 from retrieval.sources.source import Source
@@ -49,14 +49,14 @@ PRINTABLE = re.compile(r"[\x20-\x7e]*")
 def open_sources(
     configs: Mapping[str, SourceConfig | McpConfig | PluginConfig],
     retriever: Retriever,
-    embedder: DenseConfig = DEFAULT_EMBEDDER,
+    embedder: EmbedderConfig = DEFAULT_EMBEDDER,
 ) -> dict[str, Source]:
     """The sources by name. Connects nowhere yet. `embedder`: the config's, for `summarise`. UserError."""
     return {name: _open(name, config, retriever, embedder) for name, config in configs.items()}
 
 
 def _open(
-    name: str, config: SourceConfig | McpConfig | PluginConfig, retriever: Retriever, embedder: DenseConfig
+    name: str, config: SourceConfig | McpConfig | PluginConfig, retriever: Retriever, embedder: EmbedderConfig
 ) -> Source:
     if isinstance(config, PluginConfig):
         return open_plugin_source(name, config)
@@ -67,7 +67,10 @@ def _open(
     kind = SERVICES[config.service]
     treatment = TextProcessing(config.keywords)
     if config.summarise is not None:
-        summariser = Summariser(open_embedder(embedder), embedder.model_dump(mode="json", exclude_unset=True))
+        machine = {"url", "api_key_env", "timeout", "tries", "thresholds"}
+        summariser = Summariser(
+            open_embedder(embedder), embedder.model_dump(mode="json", exclude=machine, exclude_unset=True)
+        )
         treatment = TextProcessing(config.keywords, summariser, config.summarise)
     if config.mode == "local":
         return _local_source(name, config, kind, treatment, retriever)
@@ -94,6 +97,12 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
         raise UserError(
             f"sources.{name}: {kind.service} needs a key in the environment variable {variable}; without one, "
             "mode: replay answers from the cache and mode: local from an index"
+        )
+    if variable and not key and config.mode != "replay":
+        print(
+            f"sources.{name}: no key in the environment variable {variable}; {kind.service} is asked without one, and "
+            "allows fewer requests",
+            file=sys.stderr,
         )
     contact = _printable(config.contact or "", f"sources.{name}.contact") or _from_environment(CONTACT)
     access = kind.access(key, contact)

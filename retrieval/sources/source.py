@@ -17,7 +17,10 @@ QUERY_SCHEMA: dict[str, Any] = {
 
 
 class SourceError(Exception):
-    """A service cannot be reached, or keeps refusing. The trajectory fails and is sampled again later."""
+    """A service cannot be reached, or keeps refusing, after all retries.
+
+    An agent that can go on without it is told so (`agents.core.tools`); else the trajectory fails and is sampled again.
+    """
 
 
 class ToolError(Exception):

@@ -12,6 +12,7 @@ from agents.core.prompts.documents import quoted
 from agents.madke import read_choice, read_choice_leniently
 from inference.engine import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
+from questions.labels import choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
@@ -161,3 +162,13 @@ def test_other_choices_are_malformed(text: str, named: tuple[int, ...]) -> None:
 async def test_settings_that_make_no_debate_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(settings))):
         await debate([], **settings)
+
+
+async def test_the_selector_and_the_judge_see_the_options_of_a_choice() -> None:
+    exam = CLAIM.model_copy(
+        update={"form": "question", "labels": choice_labels({"A": "Tin", "B": "Iron"}), "label": "B"}
+    )
+    agent = engine(["[1]", "[2]", "So.\nB", "So.\nB", "Yes", "So.\nB"])
+    trajectory = await play({"name": "madke"}, agent, POOL, question=exam)
+    assert trajectory.answer == "B"
+    assert all(f"Question: {CLAIM.text}\nA: Tin\nB: Iron" in messages(agent)[n] for n in (0, 1, 4))

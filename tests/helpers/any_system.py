@@ -23,7 +23,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("mrag", {"style": "brief"}),
     ("no_retrieval", {"style": "brief"}),
     ("react", {"examples": True}),
-    ("tool_mad", {"stability": False, "agents": ["none", "search"]}),
+    ("tool_mad", {"stability": False, "agents": ["none", "search"], "keywords": ["search"]}),
     ("vanilla_rag", {"style": "brief"}),
 ]
 """Every system, and the settings that use other prompts than its defaults do."""

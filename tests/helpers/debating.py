@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agents.tool_mad.prompts import TOOL
 from inference.scripted import ScriptedEngine
+from ratchet.config import Thresholds
 from ratchet.records import Passage, Question, Trajectory
-from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
+from retrieval.sources.source import Source
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, reach_over
 
 YES, NO, OPEN = "SUPPORTS", "REFUTES", "NOT ENOUGH INFO"
 Turns = Mapping[str, Sequence[str]]
@@ -44,10 +47,20 @@ class Debate:
         self.shelf = Finds({})
 
     async def play(
-        self, question: Question = CLAIM, roles: dict[str, Any] | None = None, **settings: Any
+        self,
+        question: Question = CLAIM,
+        roles: dict[str, Any] | None = None,
+        down: Source | None = None,
+        calibrated: Thresholds | None = None,
+        **settings: Any,
     ) -> Trajectory:
+        """`down` is a source that answers in the place of its name; `calibrated` are the embedder's thresholds."""
         config = {"name": "tool_mad", "settings": settings, "roles": roles or {}}
-        return await play(config, self.engine, self.shelf, question=question)
+        with reach_over(self.shelf) as resources:
+            if down is not None:
+                resources = replace(resources, sources={**resources.sources, down.name: down})
+            resources = replace(resources, thresholds=calibrated or resources.thresholds)
+            return await play(config, self.engine, self.shelf, question=question, resources=resources)
 
     def told(self, word: str) -> list[tuple[str, str]]:
         """(system message, user's message) of every call whose system message holds this."""
@@ -62,6 +75,8 @@ class Debate:
             return json.dumps(self._score(user))
         if "You judge" in system:
             return self.ruling
+        if "keywords for the query" in system:
+            return "[aspirin, low dose, stroke]"
         if "Write one query" in system:
             kind = next(kind for kind, tool in TOOL.items() if tool in system)
             return f"[{self._turn(kind)}]"

@@ -21,7 +21,7 @@ from questions.labels import FEVER
 from ratchet.config import MemoryConfig, Section, SystemConfig
 from ratchet.records import Event, Passage, Question, Trajectory
 from retrieval.memory.memory import Memory
-from retrieval.sources.source import SearchSource, Source
+from retrieval.sources.source import SearchSource, Source, SourceError
 from tests.helpers.tiny import Style, tiny_format
 
 SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")
@@ -111,6 +111,18 @@ class ShelfSource(SearchSource):
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         return self.shelf.search(query, k, offset)
+
+
+class DownSource(SearchSource):
+    """A search service that is out of order."""
+
+    digest = "down"
+
+    def __init__(self, name: str) -> None:
+        self.name, self.about = name, f"searches {name}"
+
+    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        raise SourceError(f"{self.name} answered 503: nothing (after 5 tries); run the same command again later")
 
 
 class Everywhere(dict[str, Source]):

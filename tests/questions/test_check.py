@@ -11,7 +11,8 @@ import yaml
 
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
-from rewards.check import check_questions, describe_splits
+from rewards.check import check_corpus, check_questions, describe_splits
+from tests.helpers.tiny_index import tiny_index
 
 
 def make(folder: Path, train: list[dict[str, Any]], **sections: Any) -> Config:
@@ -51,3 +52,24 @@ def test_other_questions_without_an_answer_are_a_warning(tmp_path: Path) -> None
     lines = list(describe_splits(config))
     assert lines[0] == f"questions.train: 1 questions of {tmp_path}/train.jsonl: 1 with answers"
     assert lines[2].endswith("2 questions of " + f"{tmp_path}/test.jsonl: 1 with answers")
+
+
+@pytest.mark.parametrize("document", ["pubmedqa:7", "7"])
+def test_a_corpus_that_holds_a_tests_own_documents_stops_the_run_where_it_must_not(
+    tmp_path: Path, document: str
+) -> None:
+    tiny_index(tmp_path, [{"id": document, "text": "An abstract."}, {"id": "8", "text": "Another one."}])
+    asked = [{"question": "Does it help?", "answer": "yes", "gold_ids": ["pubmedqa:7"]}]
+
+    def checked(mode: str) -> list[str]:
+        config = make(tmp_path, asked)
+        (tmp_path / "test.jsonl").write_text(json.dumps(asked[0]) + "\n")
+        modes = config.questions.leakage.model_copy(update={"corpus": mode})
+        leaking = config.questions.model_copy(update={"leakage": modes})
+        return check_corpus(config.model_copy(update={"questions": leaking}), ["questions.test"])
+
+    assert checked("off") == []
+    [warning] = checked("warn")
+    assert "holds gold documents of 1 of 1 questions: pubmedqa:7" in warning
+    with pytest.raises(UserError, match=r"--without NAME/SPLIT.*questions\.leakage\.corpus=off"):
+        checked("stop")

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ STANCES = [
 ]
 
 
-def corpus(tmp_path: Path, *names: str, skip_empty: bool = False) -> dict[str, tuple[str, str]]:
+def corpus(
+    tmp_path: Path, *names: str, skip_empty: bool = False, without: Sequence[str] = ()
+) -> dict[str, tuple[str, str]]:
     """id to (title, text), as an index would read it."""
     out = tmp_path / "corpus.jsonl.gz"
-    write_evidence(list(names), out, skip_empty)
+    write_evidence(list(names), out, skip_empty, without)
     return {document.id: (document.title, document.text) for _, document in read_documents(out)}
 
 
@@ -88,6 +91,16 @@ def test_pubmedqas_abstracts_without_question_conclusion_and_decision(tmp_path: 
     hub = {"pubid": 11, "question": "?", "context": {"contexts": row["CONTEXTS"], "labels": row["LABELS"]}}
     write(tmp_path / "all.jsonl", [{**hub, "long_answer": "Salt seems heavy.", "final_decision": "yes"}])
     assert corpus(tmp_path, f"pubmedqa/all:{tmp_path / 'all.jsonl'}") == {"pubmedqa:11": ("", text)}
+
+
+def test_the_abstracts_of_test_questions_can_be_left_out(tmp_path: Path) -> None:
+    row = {"QUESTION": "Does it?", "CONTEXTS": ["It was measured."], "final_decision": "yes"}
+    (tmp_path / "ori_pqal.json").write_text(json.dumps(dict.fromkeys(("11", "12", "13"), row)))
+    (tmp_path / "test_ground_truth.json").write_text('{"12": "yes"}')
+    names = [f"pubmedqa/all:{tmp_path}"]
+    assert set(corpus(tmp_path, *names)) == {"pubmedqa:11", "pubmedqa:12", "pubmedqa:13"}
+    left = set(corpus(tmp_path, *names, without=[f"pubmedqa/test:{tmp_path}"]))
+    assert left == {"pubmedqa:11", "pubmedqa:13"}
 
 
 def test_factcheckbenchs_texts_once_and_without_stances(tmp_path: Path) -> None:

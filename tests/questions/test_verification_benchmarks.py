@@ -114,9 +114,10 @@ def names(question: Question) -> tuple[str, ...]:
             "r_dev",
             "faviq_r_set_v1.2/dev.jsonl",
             FAVIQ,
-            ("SUPPORTS", "REFUTES"),
+            FEVER_NAMES,
             {"id": "a-1", "label": "REFUTES", "gold_ids": ("faviq:99",), "gold_titles": ("Velmora",)},
         ),
+        ("faviq", "dev_two", "faviq_a_set/dev.jsonl", FAVIQ, FEVER_NAMES[:2], {"id": "a-1", "label": "REFUTES"}),
         ("medqa", "test", "phrases_no_exclude_test.jsonl", MEDQA, tuple("ABCD"), {"label": "B", "kind": "step1"}),
         (
             "factool_qa",

@@ -122,7 +122,7 @@ def test_an_unknown_key_is_named_in_full_with_the_file_and_the_closest_key(
             r"serve\.environment: A_TOKEN",
         ),
         ({"models": {"agent": {"path": "m", "serve": {"arguments": {"model": "x"}}}}}, r"serve\.arguments: --model is"),
-        ({"embedder": {"device": "cpu"}}, r"embedder: path is missing"),
+        ({"embedder": {"path": "", "device": "cpu"}}, r"embedder: path is missing"),
     ],
 )
 def test_a_wrong_name_or_value_is_refused_when_the_file_is_read(

@@ -19,7 +19,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
-from sampling.pool import MAX_FAILURES_IN_A_ROW, Job, Task, plan_jobs, run_pool
+from sampling.pool import Job, Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
 from tests.helpers.tiny import tiny_format
 
@@ -118,6 +118,6 @@ def test_failed_trajectories_are_redone_and_the_good_record_wins(tmp_path: Path)
 def test_when_everything_fails_the_pool_stops_and_says_why(tmp_path: Path) -> None:
     engine = ScriptedEngine(tiny_format(), [EngineError("connection refused")] * 100)
     jobs = plan(samples=10)
-    with pytest.raises(UserError, match=r"last 20 trajectories failed, .*connection refused"):
+    with pytest.raises(UserError, match=r"last 20 trajectories failed, or a tool .*connection refused"):
         run(jobs, engine, tmp_path, concurrency=1)
-    assert len(list(read_segments(tmp_path, Trajectory))) == MAX_FAILURES_IN_A_ROW
+    assert len(list(read_segments(tmp_path, Trajectory))) == 20

@@ -68,9 +68,12 @@ def worked_examples(question: Question) -> tuple[WorkedExample, ...]:
     return tuple(choices)
 
 
-def task_with_options(question: Question, examples: bool) -> str:
-    """The question; where it follows examples that are choices, with its options below it as they have them."""
-    options = f"\n{labels_text(question.labels)}" if examples and _is_choice(question) else ""
+def task_with_options(question: Question, options_below: bool = True) -> str:
+    """The question; where it is a choice, with its options below it, as worked examples have them.
+
+    `options_below: false` leaves them out, where the system's message has them.
+    """
+    options = f"\n{labels_text(question.labels)}" if options_below and _is_choice(question) else ""
     return task_text(question) + options
 
 

@@ -1,8 +1,9 @@
 """OpenAlex: abstracts of all sciences, which it gives as an inverted index. Only works with an abstract are asked for.
 
-Tool-MAD's search tool on PubMedQA (section IV-D, figure 7): `keywords: true` and `summarise: 3` make it one. What its
-authors take keywords with is not said; ours are the query's words without stop words. A key (OPENALEX_API_KEY, free)
-is needed for more than a few requests a day.
+It finds works that have every word of a query, so a search without a result is repeated with fewer words. Tool-MAD's
+search tool on PubMedQA (section IV-D, figure 7) is this with `summarise: 3`, and keywords that the agent writes
+(`keywords: [search]` in the system's settings). A key (OPENALEX_API_KEY, free) is needed for more than a few requests a
+day.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class OpenAlex(WebService):
     key_env = "OPENALEX_API_KEY"
     per_second = 10.0
     max_results = 100
+    matches_all_words = True
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:

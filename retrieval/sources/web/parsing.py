@@ -54,6 +54,16 @@ def keywords(query: str, max_words: int = 20) -> list[str]:
     return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:max_words]
 
 
+def shorter_queries(query: str) -> list[str]:
+    """The query's keywords, then half of them, the first ones, and so on down to one word. Whoever writes a query puts
+    the most important words first."""
+    words, shorter = keywords(query), []
+    while words:
+        shorter.append(" ".join(words))
+        words = words[: (len(words) + 1) // 2] if len(words) > 1 else []
+    return [text for text in shorter if text != query]
+
+
 def read_json(text: str) -> dict[str, Any]:
     """Parse a JSON object. Raises InvalidResponse for anything else."""
     try:

@@ -1,6 +1,7 @@
 """PubMed: abstracts, by NCBI's E-utilities. Two requests: esearch finds ids, efetch brings the articles.
 
-Its rules: three requests a second, ten with a key (NCBI_API_KEY). A paper without an abstract gives its title.
+It finds papers that have every word of a query, so a search without a result is repeated with fewer words. Its rules:
+three requests a second, ten with a key (NCBI_API_KEY). A paper without an abstract gives its title.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Pubmed(WebService):
     per_second = 3.0
     per_second_with_key = 10.0
     max_results = 100
+    matches_all_words = True
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:

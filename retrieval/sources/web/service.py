@@ -14,7 +14,7 @@ from retrieval.sources.source import SearchSource, SourceError
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache
 from retrieval.sources.web.client import Access, Request, WebClient
-from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shortened
+from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shortened, shorter_queries
 
 T = TypeVar("T")
 
@@ -88,6 +88,8 @@ class WebService(ProcessedSource):
     per_second_with_key: ClassVar[float | None] = None
     max_results: ClassVar[int]
     """Results of one request: a search gives no more."""
+    matches_all_words: ClassVar[bool] = False
+    """It finds only what has every word of a query: a search that finds nothing is repeated with fewer of them."""
     max_query_characters: ClassVar[int] = 300
     """Characters; the rest is cut, because services refuse longer ones."""
 
@@ -96,7 +98,8 @@ class WebService(ProcessedSource):
     ) -> None:
         super().__init__(name, treatment)
         self._client, self._cache, self._max_characters = client, cache, max_characters
-        self.digest = content_key(self.service, client.url, max_characters, treatment.digest)
+        shortens = ("shorter queries",) if self.matches_all_words else ()
+        self.digest = content_key(self.service, client.url, max_characters, treatment.digest, *shortens)
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -110,11 +113,21 @@ class WebService(ProcessedSource):
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
         query = query[: self.max_query_characters].strip()
         found: dict[str, Passage] = {}
-        for rank, result in enumerate(await self.fetch_results(query, min(k, self.max_results), offset), offset + 1):
+        for rank, result in enumerate(await self._results(query, min(k, self.max_results), offset), offset + 1):
             passage = self._passage(result, rank)
             if passage.text:
                 found.setdefault(passage.id, passage)
         return list(found.values())[:k]
+
+    async def _results(self, query: str, k: int, offset: int) -> list[SearchResult]:
+        """Of the query; where it finds nothing and every word must match, of the first shorter one that does."""
+        results = await self.fetch_results(query, k, offset)
+        for shorter in shorter_queries(query) if self.matches_all_words else ():
+            if results or (offset and await self.fetch_results(query, 1, 0)):
+                break  # the end of the list, and not of what is known
+            query = shorter
+            results = await self.fetch_results(query, k, offset)
+        return results
 
     async def request(self, request: Request, read: Callable[[str], T], query: str) -> T:
         """Return what `read` parses from the response; a response that it cannot parse is not stored."""

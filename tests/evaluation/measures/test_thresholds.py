@@ -16,7 +16,7 @@ from evaluation.__main__ import main
 from evaluation.measures.thresholds import ScoreDistribution, distribution_table, score_distributions, thresholds_line
 from questions.labels import FEVER
 from ratchet.command import run_command, wide_console
-from ratchet.config import parse
+from ratchet.config import load_config, parse
 from ratchet.records import Question, Trajectory, Turn
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
@@ -66,6 +66,7 @@ def test_without_a_right_answer_there_is_no_threshold() -> None:
 def test_the_line_for_the_config_is_one_that_the_system_takes() -> None:
     found = [ScoreDistribution("faithfulness", (0.61234,), (), 0), ScoreDistribution("relevance", (1.0,), (0.5,), 0)]
     settings = parse(Settings, yaml.safe_load(thresholds_line(found, 0.25)), "the test")
+    assert settings.thresholds is not None
     assert (settings.thresholds.faithfulness, settings.thresholds.relevance) == (0.612, 1.0)
 
 
@@ -135,5 +136,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     status, said = command("thresholds", "--quantile", "0.5")
     assert status == 0
     assert "evaluation.baselines.debate.settings:\n  thresholds: {faithfulness: 0.5}" in said
+    [flag] = re.findall(r"--set '(embedder\.thresholds=.*)'", said)
+    calibrated = load_config(command.config, [flag]).embedder.thresholds
+    assert (calibrated.faithfulness, calibrated.relevance) == (0.5, 0.8), "one setting, which every debate reads"
     assert command("thresholds", "--split", "test")[0] == 2
     assert "from 0 to 1" in command("thresholds", "--quantile", "25")[1]

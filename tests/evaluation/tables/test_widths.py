@@ -15,9 +15,10 @@ from evaluation.measures.agreement import agreement_table
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.power import power_table
 from evaluation.measures.statistics import Estimate
-from evaluation.results import Arm, Results, best_baseline, compare, make_arm, print_results
+from evaluation.results import Arm, Results, best_baseline, compare, make_arm
 from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep
+from evaluation.tables.comparison import print_results
 from evaluation.tables.leaderboard import Entry, entries, print_leaderboard
 from evaluation.tables.suite import print_suite
 from evaluation.tables.verdicts import print_verdicts

@@ -97,3 +97,16 @@ async def test_another_index_may_stand_in(tmp_path: Path, capsys: pytest.Capture
     assert f"{tmp_path / 'index'} answers in place of pubmed" in capsys.readouterr().err
     assert [passage.document_id for passage in await source.search("Did the harbour freeze?", 3)] == ["v"]
     assert await source.search("mooring", 3) == []
+
+
+def test_a_key_that_would_help_is_named_when_a_command_begins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("S2_API_KEY", "given")
+    services = {"papers": "openalex", "medicine": "pubmed", "all": "semantic_scholar", "pages": "wikipedia"}
+    open_sources(sources(**{name: {"service": service} for name, service in services.items()}), Plain())
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in said] == ["sources.papers", "sources.medicine"]
+    assert "OPENALEX_API_KEY" in said[0] and "NCBI_API_KEY" in said[1]
+    open_sources(sources(papers={"service": "openalex", "mode": "replay"}), Plain())
+    assert capsys.readouterr().err == "", "a replay asks nobody"

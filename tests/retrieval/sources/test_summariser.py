@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ratchet.config import DEFAULT_EMBEDDER
-from retrieval.encoders.dense import open_embedder
+from retrieval.encoders.embedder import open_embedder
 from retrieval.sources.registry import open_sources
 from retrieval.sources.summariser import Summariser, central, sentences
 from tests.helpers.served import Plain

@@ -198,3 +198,29 @@ async def test_harmful_or_wrong_xml_is_refused(xml: str, problem: str, up: Upstr
 
 def test_an_inverted_abstract_is_read_back_in_order() -> None:
     assert abstract({"tide": [1, 3], "the": [0], "turns": [2, "x", -1, 10**12], "bad": 4}) == "the tide turns tide"
+
+
+@pytest.mark.parametrize("service", ["openalex", "pubmed"])
+async def test_where_every_word_must_match_fewer_words_are_tried(service: str, up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, service, tmp_path)
+    found = await source.search("Does the tide of Velm break moorings, or nothing?", 2)
+    assert len(found) == 2
+    name = {"openalex": "search", "pubmed": "term"}[service]
+    asked = [request.params[name] for request in up.asked if name in request.params]
+    assert asked[1:] == ["tide Velm break moorings nothing", "tide Velm break"]
+    further = await source.search("Does the tide of Velm break moorings, or nothing?", 2, 2)
+    assert {passage.id for passage in further}.isdisjoint({passage.id for passage in found}) and len(further) == 2
+    await source.close()
+
+
+async def test_the_end_of_a_list_is_no_reason_for_another_query(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "openalex", tmp_path)
+    assert await source.search("tides moorings", 2, 50) == []
+    assert {request.params["search"] for request in up.asked} == {"tides moorings"}
+    await source.close()
+
+
+async def test_where_any_word_may_match_one_query_is_enough(up: Upstream, tmp_path: Path) -> None:
+    source = opened(up, "tavily", tmp_path)
+    assert await source.search("tide or nothing", 2) == [] and len(up.asked) == 1
+    await source.close()

@@ -1,0 +1,51 @@
+"""Direct prompting of a task with labels: the model is asked for the label, and for nothing else.
+
+Tool-MAD's rows of a model alone (Jeong et al. 2026, arXiv 2601.04742, table III); the paper does not show that prompt.
+It differs from zero-shot CoT (agents/cot.py) only in that no thoughts are asked for.
+
+Budget: 1 model call; no retrieval.
+
+A text that is not a label alone is malformed; the label that it comes to all the same, if that is clear, is the answer
+(agents/core/labels.py). The words of the prompt are ours.
+"""
+
+from __future__ import annotations
+
+from agents.core.labels import labels_of, mentioned_verdict, read_verdict, require_label
+from agents.core.output import Malformed
+from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import Prompt
+from agents.core.tools import Answer, Tools
+from ratchet.config import Section
+from ratchet.records import Question
+
+ROLES = ("answerer",)
+PROMPTS = {
+    "answerer.system": Prompt("Which of these labels is right? Write the label alone.\n{{labels}}"),
+    "answerer.user": Prompt("{{task}}"),
+}
+
+
+class Settings(Section):
+    """Whether worked examples come first."""
+
+    examples: bool = False
+    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+
+
+async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Give a label."""
+    labels = labels_of(question)
+
+    def read(text: str) -> str:
+        verdict = read_verdict(text, labels)
+        if verdict.reasons:
+            raise Malformed("Write the label alone.")
+        return verdict.label
+
+    worked = worked_examples(question) if settings.examples else ()
+    turns = [(tools.prompt("answerer.user", task=e.task, question=e.asked), e.label) for e in worked]
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"), turns)
+    task = tools.prompt("answerer.user", task=task_with_options(question, settings.examples))
+    label = await tools.read(dialogue, task, read, lambda text: mentioned_verdict(text, labels).label)
+    return require_label(tools, Answer(label), "answerer")

@@ -1,0 +1,157 @@
+"""python -m evaluation budgets --config X: all methods with the same number of tokens, in one table.
+
+A debate of forty calls is compared with a chain of thought that costs a hundredth of it. Here a cheap method gets as
+much: its answer to a question is the majority of so many of its samples as fit into the budget (self-consistency, Wang
+et al. 2023, arXiv 2203.11171; of equally frequent answers the first), and the number of samples is the same for every
+question. The budget is the mean number of tokens, prompt and new, that the most expensive method needs for a question,
+or `--tokens`. A method that costs more than the budget by itself has one sample, and the table says so.
+
+It reads stored trajectories and needs no model: `evaluation.samples` says how many samples there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from agents.mad import majority
+from evaluation.arms import arm_trajectories, read_arms, split_of, splits_of
+from evaluation.measures.statistics import Estimate, bootstrap_interval
+from evaluation.tables.suite import percent
+from questions.load import load_questions
+from ratchet.command import config_of, config_parser
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.records import Question, Trajectory
+from ratchet.runfolder import RoundFolder, open_run
+from ratchet.tables import print_table
+from rewards.rules import accuracy, exact_match, references
+
+CAPTION = """\
+mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
+* fewer samples are stored than fit: raise evaluation.samples; ! one sample costs more than the budget"""
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """A method within a budget."""
+
+    name: str
+    tokens: float
+    """Mean of one sample."""
+    samples: int
+    """That are counted, of each question."""
+    fit: int
+    """That fit into the budget, stored or not; 0 where one is too many."""
+    single: Estimate
+    """Of one sample: the mean over all that are stored."""
+    voted: Estimate
+    """Of the majority of the counted ones."""
+
+
+def budgets(words: Sequence[str], prog: str) -> None:
+    """Print the methods' accuracy with equal numbers of tokens."""
+    parser = config_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
+    parser.add_argument("--round", type=int, default=1, help="the round that was evaluated (default 1)")
+    parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
+    parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    folder = open_run(config).round(arguments.round)
+    for split in [arguments.split] if arguments.split else splits_of(config):
+        print_budgets(config, folder, split, arguments.tokens)
+
+
+def print_budgets(
+    config: Config, folder: RoundFolder, split: str, tokens: float | None, out: TextIO | None = None
+) -> None:
+    """Print one question set's table. Raises UserError where it was not evaluated."""
+    if tokens is not None and not tokens > 0:
+        raise UserError(f"--tokens {tokens:g}: give a number of tokens above 0")
+    questions = load_questions(split_of(config, split), config.seed)
+    stores = read_arms(folder, split)
+    if not stores:
+        raise UserError(f"{split}: no method was run yet; run `python -m evaluation --config ... --split {split}`")
+    samples = {name: by_question(questions, arm_trajectories(store)) for name, store in stores.items()}
+    budget = max(mean_tokens(found) for found in samples.values()) if tokens is None else tokens
+    resamples, seed = config.evaluation.resamples, config.seed
+    rows = [within_budget(name, found, budget, resamples, seed) for name, found in samples.items()]
+    title = f"{split}: {len(questions)} questions, {budget:,.0f} tokens for each, in percent"
+    print_table(budget_table(title, rows), out)
+
+
+Samples = list[tuple[Question, list[Trajectory]]]
+"""The questions that were asked, each with its trajectories by sample."""
+
+
+def by_question(questions: Sequence[Question], trajectories: Sequence[Trajectory]) -> Samples:
+    """Group by question."""
+    found: dict[str, list[Trajectory]] = {}
+    for trajectory in sorted(trajectories, key=lambda one: one.sample):
+        found.setdefault(trajectory.question_id, []).append(trajectory)
+    return [(question, found[question.id]) for question in questions if question.id in found]
+
+
+def mean_tokens(samples: Samples) -> float:
+    """The mean over questions of the tokens of one sample."""
+    return fmean(fmean(map(_tokens, found)) for _, found in samples) if samples else 0.0
+
+
+def within_budget(name: str, samples: Samples, budget: float, resamples: int, seed: int) -> Budgeted:
+    """What a method reaches with so many samples as fit."""
+    tokens = mean_tokens(samples)
+    stored = min((len(found) for _, found in samples), default=1)
+    fit = int((budget + 1e-6) // tokens) if tokens else stored
+    count = max(1, min(fit, stored))
+    voted = [_right(majority([_vote(t) for t in found[:count]]), question) for question, found in samples]
+    single = [[_right(_vote(t), question) for t in found] for question, found in samples]
+    return Budgeted(
+        name,
+        tokens,
+        count,
+        fit,
+        _estimate([fmean(known) for row in single if (known := [v for v in row if v is not None])], resamples, seed),
+        _estimate([value for value in voted if value is not None], resamples, seed),
+    )
+
+
+def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
+    """One row a method."""
+    table = Table(title=escape(title), box=SIMPLE_HEAD, title_justify="left")
+    table.caption, table.caption_justify = CAPTION, "left"
+    table.add_column("method", no_wrap=True)
+    for heading in ("tokens,\none sample", "samples\nin budget", "one sample", "majority\nin budget"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        mark = "!" if not row.fit else "*" if row.fit > row.samples else ""
+        table.add_row(
+            escape(row.name), f"{row.tokens:,.0f}", f"{row.samples}{mark}", percent(row.single), percent(row.voted)
+        )
+    return table
+
+
+def _right(answer: str, question: Question) -> float | None:
+    """Accuracy of the label, or exact match; None where the question has neither."""
+    if question.label is not None:
+        return accuracy(answer, question)
+    expected = references(question)
+    return exact_match(answer, expected) if expected else None
+
+
+def _vote(trajectory: Trajectory) -> str:
+    """Its answer; none where it did not finish, as in the strict measures."""
+    return trajectory.answer if trajectory.status == "finished" else ""
+
+
+def _tokens(trajectory: Trajectory) -> int:
+    return sum(call.prompt_tokens + call.new_tokens for call in trajectory.model_calls)
+
+
+def _estimate(values: Sequence[float], resamples: int, seed: int) -> Estimate:
+    return bootstrap_interval(values, resamples, seed) if values else Estimate(mean=None, n=0)

@@ -1,0 +1,110 @@
+"""One round as a table for a terminal: base against trained first, then the verdict in one sentence."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.measures.complementarity import complementarity_table
+from evaluation.measures.measures import BY_NAME
+from evaluation.results import (
+    BASE,
+    SECTIONS,
+    TRAINED,
+    Arm,
+    Results,
+    format_difference,
+    format_estimate,
+    format_mean,
+    format_p_value,
+)
+from ratchet.command import wide_console
+from ratchet.tables import print_table
+
+WIDTH = 118
+# Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.
+CAPTION = "mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test"
+NARROW_CAPTION = """\
+difference: trained - base, with its 95% bootstrap interval over questions (none where all are equal); p: paired
+sign-flip test; the intervals of both means are in a wider terminal and in results.json"""
+
+
+def print_results(results: Results, out: TextIO | None = None) -> None:
+    """Print base against trained by measure and by kind of question, then the verdict."""
+    console = wide_console(WIDTH, out)
+    trained = results.arm(TRAINED)
+    title = (
+        f"Round {results.round}, {results.split} split: {results.questions} questions, {results.samples} sample(s) each"
+    )
+    print_table(_main_table(results, trained, title), out, narrow=_main_table(results, trained, title, intervals=False))
+    if results.arms[0].kinds:
+        print_table(_kind_table(results, trained), out)
+    console.print(f"\n{escape(results.verdict)}", style="bold")
+
+
+def print_candidates(results: Results, out: TextIO | None = None) -> None:
+    """Print the complementarity of base and trained, where their system keeps candidate answers."""
+    for arm in results.arms:
+        if arm.name in (BASE, TRAINED) and arm.name in results.complementarity:
+            title = f"{results.title}: the answers that {arm.system} ({arm.name}) chose between"
+            print_table(complementarity_table(results.complementarity[arm.name], title), out)
+
+
+def print_null_counts(results: Results, out: TextIO | None = None) -> None:
+    """Print how many trajectories of each arm have no value: no mean includes them."""
+    console = wide_console(WIDTH, out)
+    for arm in results.arms:
+        counts = [
+            f"{name} {found.nulls}"
+            for name in results.shown("quality")
+            if (found := arm.measures.get(name)) is not None and found.nulls
+        ]
+        if counts:
+            of = f"{escape(results.title)}, {escape(arm.name)}"
+            console.print(f"  {of}: trajectories without a value, skipped: {', '.join(counts)}")
+
+
+def _main_table(results: Results, trained: Arm | None, title: str, intervals: bool = True) -> Table:
+    """Without `intervals` the narrower table, whose differences alone have theirs."""
+    if intervals:
+        table, shown = Table(title=title, caption=CAPTION), format_estimate
+    else:
+        shown = format_estimate if trained is None else format_mean
+        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0)
+    table.add_column("")
+    for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
+        table.add_column(column, justify="right", no_wrap=True)
+    comparison = results.comparison(TRAINED)
+    for group, heading in SECTIONS:
+        table.add_section()
+        table.add_row(f"[bold]{heading}[/bold]")
+        for name in results.shown(group):
+            cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
+            if trained is not None and comparison is not None:
+                found = comparison.measures.get(name)
+                cells += [
+                    shown(trained.measures.get(name), name),
+                    format_difference(found, name),
+                    format_p_value(found),
+                ]
+            table.add_row(*cells)
+    return table
+
+
+def _kind_table(results: Results, trained: Arm | None) -> Table:
+    primary = results.primary
+    table = Table(title=f"{BY_NAME[primary].title}, by kind of question")
+    for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
+        table.add_column(heading, justify="left" if heading == "kind" else "right")
+    comparison = results.comparison(TRAINED)
+    for kind, measures in results.arms[0].kinds.items():
+        found = measures.get(primary)
+        row = [escape(kind), str(found.n if found else 0), format_estimate(found, primary)]
+        if trained is not None and comparison is not None:
+            row.append(format_estimate(trained.kinds.get(kind, {}).get(primary), primary))
+            row.append(format_difference(comparison.kinds.get(kind), primary))
+        table.add_row(*row)
+    return table

@@ -1,0 +1,118 @@
+"""The config's embedder: a function from texts to vectors of length 1, by a model of this process or by a server.
+
+A server is any that answers POST {url}/embeddings as OpenAI's does: {"model", "input": [texts]} gives {"data":
+[{"index", "embedding": [numbers]}]}. Its vectors are scaled to length 1 here, since not every server does so. What is
+transient is asked again (ratchet/http/retry.py); a server that gives no usable answer is a SourceError, so the
+trajectory fails, or the score stays unfinished, and is made again later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+
+from ratchet.config import EmbedderConfig
+from ratchet.errors import UserError
+from ratchet.http.responses import HEADERS, Answer, BadResponse, no_cookies, send_request_sync
+from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
+from ratchet.text import read_json, short_line
+from retrieval.encoders.dense import Embed, shared_encoder
+from retrieval.sources.source import SourceError
+
+MAX_BYTES = 64 << 20
+"""Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
+
+
+def open_embedder(config: EmbedderConfig) -> Embed:
+    """Return the function that embeds texts, float32 [n, dimension], rows of length 1. Threads may call it at once.
+
+    A local model is loaded by the first call, once in a process; one that cannot be used is a UserError then. A server
+    that gives no answer is a SourceError, and one that refuses the key a UserError.
+    """
+    if config.engine == "openai":
+        return RemoteEmbedder(config, Backoff(config.tries))
+    return lambda texts: shared_encoder(config).encode_queries(texts)
+
+
+class RemoteEmbedder:
+    """Embeds texts by a server."""
+
+    def __init__(self, config: EmbedderConfig, backoff: Backoff) -> None:
+        self._config, self._backoff = config, backoff
+        self._url = f"{(config.url or '').rstrip('/')}/embeddings"
+        self._key = os.environ.get(config.api_key_env, "").strip()
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        prefix, size = self._config.query_prefix or "", self._config.batch
+        # Servers refuse an empty text, and a lone surrogate has no UTF-8.
+        clean = [f"{prefix}{text}".encode(errors="replace").decode() or " " for text in texts]
+        parts = [self._embed(clean[at : at + size]) for at in range(0, len(clean), size)]
+        if not parts:
+            return np.empty((0, 0), np.float32)
+        if len({part.shape[1] for part in parts}) > 1:
+            raise SourceError(f"{self._url}: vectors of different lengths in one answer")
+        vectors = np.concatenate(parts)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        body = {"model": self._config.path, "input": list(texts), "encoding_format": "float"}
+        try:
+            return read_vectors(self._post(body).body, len(texts))
+        except ValueError as error:
+            raise SourceError(f"{self._url} did not answer with vectors ({self._line(error)}); is url right?") from None
+
+    def _post(self, body: dict[str, Any]) -> Answer:
+        headers = HEADERS | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+        failed = 0
+        # A proxy for the world outside cannot reach our own servers.
+        outside = httpx.URL(self._url).host not in ("127.0.0.1", "localhost", "::1")
+        timeout = self._config.timeout
+        with httpx.Client(headers=headers, cookies=no_cookies(), timeout=timeout, trust_env=outside) as client:
+            while True:
+                asked = None
+                try:
+                    answer = send_request_sync(client, client.build_request("POST", self._url, json=body), MAX_BYTES)
+                except (httpx.TransportError, BadResponse) as error:
+                    problem = f"{self._url}: no answer ({self._line(error) or type(error).__name__})"
+                else:
+                    if answer.is_success:
+                        return answer
+                    problem = f"{self._url} answered {answer.status}: {self._line(answer.text) or '(nothing)'}"
+                    if answer.status in (401, 403):
+                        raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
+                    if answer.status not in TRANSIENT:
+                        raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
+                    asked = parse_retry_after(answer.headers.get("retry-after"))
+                failed += 1
+                if failed >= self._backoff.tries or (asked or 0) > self._backoff.longest:
+                    raise SourceError(f"{problem} (after {failed} tries)")
+                time.sleep(self._backoff.wait(failed, asked))
+
+    def _line(self, message: object) -> str:
+        """The message in a short line, without the key."""
+        text = str(message)
+        return short_line(text.replace(self._key, "***") if self._key else text)
+
+
+def read_vectors(body: bytes, count: int) -> np.ndarray:
+    """float64 [count, dimension] of a response, in the order of the texts. Raises ValueError for anything else."""
+    answer = read_json(body)
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list) or len(data) != count or not all(isinstance(one, dict) for one in data):
+        raise ValueError(f"expected {count} vectors under data")
+    rows = {one.get("index", at): one.get("embedding") for at, one in enumerate(data)}
+    if set(rows) != set(range(count)):
+        raise ValueError(f"the indices are not 0 to {count - 1}")
+    try:
+        vectors = np.array([rows[at] for at in range(count)], np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("an embedding is no list of numbers, or they differ in length") from None
+    if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
+        raise ValueError("an embedding is empty, or not finite")
+    return vectors

@@ -1,0 +1,59 @@
+"""Methods with equal numbers of tokens: cheap ones vote with so many samples as fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluation.tables.budgets import budget_table, by_question, within_budget
+from ratchet.records import ModelCall, Trajectory
+from tests.evaluation.measures.test_thresholds import Command
+from tests.helpers.verdict_arms import claims, said
+
+CLAIMS = claims("SR")
+EVENT = ModelCall(
+    role="r", conversation=0, start=0, end=0, text="", parse="ok", finish_reason="stop", prompt_tokens=90,
+    new_tokens=10, at=0.0, seconds=0.0,
+)  # fmt: skip
+
+
+def method(samples: list[str], calls: int = 1) -> list[Trajectory]:
+    return said(CLAIMS, samples, (EVENT,) * calls)
+
+
+def test_a_cheap_method_votes_with_as_many_samples_as_fit() -> None:
+    samples = by_question(CLAIMS, method(["SN", "NR", "SR", "RR"])[::-1])
+    found = within_budget("cot", samples, 399, 100, 0)
+    assert (found.tokens, found.samples, found.fit) == (100, 3, 3)
+    assert found.voted.mean == 1.0 and found.single.mean == (0.5 + 0.75) / 2
+    assert within_budget("cot", samples, 200, 100, 0).voted.mean == 0.5, "of equally frequent answers the first"
+
+
+def test_what_costs_more_than_the_budget_or_has_too_few_samples_is_marked() -> None:
+    dear = within_budget("debate", by_question(CLAIMS, method(["SR"], 4)), 300, 100, 0)
+    few = within_budget("cot", by_question(CLAIMS, method(["SR"])), 300, 100, 0)
+    assert (dear.samples, dear.fit, few.samples, few.fit) == (1, 0, 1, 3)
+    marks = list(budget_table("t", [dear, few]).columns[2].cells)
+    assert marks == ["1!", "1*"]
+
+
+def test_a_sample_without_an_answer_has_no_vote() -> None:
+    found = within_budget("cot", by_question(CLAIMS, method(["?!", "?R", "S?"])), 300, 100, 0)
+    assert found.voted.mean == 1.0
+
+
+def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> None:
+    broken = [t.model_copy(update={"status": "unparsed"}) for t in method(["SR"])]
+    found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0)
+    assert (found.single.mean, found.voted.mean) == (0.0, 0.0)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(tmp_path, monkeypatch, capsys)
+    assert command("run", "--split", "dev", "--base-only", "--set", "evaluation.samples=2")[0] == 0
+    status, text = command("budgets", "--split", "dev", "--set", "evaluation.samples=2")
+    assert status == 0 and "tokens for each" in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip().startswith(("base", "debate"))}
+    assert rows["debate"][2] == "1" and rows["base"][2].rstrip("*") == "2", "the budget is the debate's"
+    assert command("budgets", "--split", "dev", "--tokens", "0")[0] == 2

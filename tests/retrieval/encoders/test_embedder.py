@@ -1,0 +1,150 @@
+"""The embedder over an OpenAI-compatible API: a real server on loopback, its vectors, and its faults."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.core.resources import open_resources
+from ratchet.config import Config, EmbedderConfig
+from ratchet.errors import UserError
+from ratchet.http.retry import Backoff
+from ratchet.runfolder import check_same, open_run
+from retrieval.encoders.embedder import RemoteEmbedder, open_embedder
+from retrieval.sources.source import SourceError
+from tests.helpers.served import Plain
+
+pytestmark = pytest.mark.server
+QUICK = Backoff(tries=3, first=0.01, longest=0.02)
+
+
+class Server(ThreadingHTTPServer):
+    """Embeds a text by its length; `faults` (status, body) are answered first."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.faults: deque[tuple[int, Any]] = deque()
+        self.asked: list[tuple[str, str | None, dict[str, Any]]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.path, self.headers.get("authorization"), body))
+        rows = [{"index": n, "embedding": [len(text), 1]} for n, text in enumerate(body["input"])]
+        status, answer = self.server.faults.popleft() if self.server.faults else (200, {"data": rows[::-1]})
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+    thread.start()
+    yield one
+    one.shutdown()
+    thread.join(10)
+    one.server_close()
+
+
+def config(server: Server, **more: Any) -> EmbedderConfig:
+    return EmbedderConfig(path="text-embedding-3-small", engine="openai", url=server.url, **more)
+
+
+def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATCHET_API_KEY", "key-of-the-tests")
+    embed = open_embedder(config(server, batch=2, query_prefix="q:"))
+    vectors = embed(["a", "abc", ""])
+    assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
+    assert np.allclose(vectors[:, 0] / vectors[:, 1], [3, 5, 2])
+    (path, key, body), _ = server.asked
+    assert (path, key) == ("/v1/embeddings", "Bearer key-of-the-tests")
+    assert body == {"model": "text-embedding-3-small", "input": ["q:a", "q:abc"], "encoding_format": "float"}
+    assert embed([]).shape[0] == 0 and len(server.asked) == 2
+
+
+def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_fault(server: Server) -> None:
+    server.faults.extend([(503, "busy"), (429, "slow down")])
+    embed = RemoteEmbedder(config(server), QUICK)
+    assert embed(["abc"]).shape == (1, 2) and len(server.asked) == 3
+    server.faults.extend([(500, "broken")] * 3)
+    with pytest.raises(SourceError, match=r"answered 500: .*broken.* \(after 3 tries\)"):
+        embed(["abc"])
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "error", "words"),
+    [
+        (404, {"error": "no such model"}, SourceError, "embedder.path"),
+        (401, "no", UserError, "RATCHET_API_KEY"),
+        (200, {"data": []}, SourceError, "expected 1 vectors"),
+        (200, {"data": [{"index": 4, "embedding": [1.0]}]}, SourceError, "indices"),
+        (200, {"data": [{"index": 0, "embedding": "AAAA"}]}, SourceError, "list of numbers|empty"),
+        (200, [], SourceError, "did not answer with vectors"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_named(
+    server: Server, status: int, answer: Any, error: type[Exception], words: str
+) -> None:
+    server.faults.append((status, answer))
+    with pytest.raises(error, match=words):
+        RemoteEmbedder(config(server), QUICK)(["abc"])
+
+
+def test_a_server_needs_an_address() -> None:
+    with pytest.raises(ValueError, match="needs a url"):
+        EmbedderConfig(path="m", engine="openai")
+    with pytest.raises(ValueError, match="not an address"):
+        EmbedderConfig(path="m", engine="openai", url="localhost:1")
+
+
+def whole(folder: Path, **embedder: Any) -> Config:
+    split = {"path": str(folder / "questions.jsonl")}
+    questions = dict.fromkeys(("train", "dev", "test"), split)
+    given = {"run": str(folder / "run"), "questions": questions, "embedder": {"path": "m", **embedder}}
+    return Config.model_validate(given)
+
+
+def test_thresholds_are_part_of_the_keys_and_addresses_are_not(tmp_path: Path) -> None:
+    def digest(**embedder: Any) -> str:
+        return open_resources(whole(tmp_path, **embedder), Plain()).digest
+
+    assert digest() == digest(device="cpu") == "", "the keys of earlier runs"
+    one = {"engine": "openai", "url": "http://127.0.0.1:1/v1"}
+    others = [digest(**one), digest(thresholds={"relevance": 0.6}), digest(**one, thresholds={"relevance": 0.6})]
+    assert len({"", *others}) == 4
+    assert digest(engine="openai", url="http://127.0.0.1:2/v1", timeout=3, tries=2) == others[0]
+
+
+def test_a_run_folder_moves_to_another_server_but_not_to_other_thresholds(tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"id": "q", "text": "Who?", "answers": ["Ada"]}\n')
+    first = whole(tmp_path, engine="openai", url="http://127.0.0.1:1/v1")
+    run = open_run(first)
+    (run.round(1).trajectories).mkdir(parents=True)
+    (run.round(1).trajectories / "part-0.jsonl").write_text("{}\n")
+    check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:2/v1", tries=9))
+    with pytest.raises(UserError, match=r"embedder\.thresholds"):
+        check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:1/v1", thresholds={"relevance": 0.6}))
