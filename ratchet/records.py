@@ -346,7 +346,15 @@ class Score(Record):
 
 
 Cause = Literal[
-    "kept", "no_trajectory", "none_finished", "missing_scores", "reward_too_low", "score_too_low", "all_equal"
+    "kept",
+    "no_trajectory",
+    "none_finished",
+    "missing_scores",
+    "reward_too_low",
+    "score_too_low",
+    "all_equal",
+    "not_mixed",
+    "group_full",
 ]
 """What became of a question when trajectories were selected: some are kept, or why none is."""
 
@@ -362,6 +370,11 @@ class QuestionChoice(Record):
     rewards: dict[str, float | None]
     """Trajectory key to weighted reward; 0 where it did not finish or has no answer, null where a needed score is null
     or the trajectory failed."""
+    candidates: tuple[str, ...] = ()
+    """Of a question that is kept, the trajectories that an objective over good and bad ones may learn from: with a
+    reward, ended as the rule asks for, counted once. Empty in selections from before there were such objectives."""
+    weight: float = 1.0
+    """Factor on the question's loss."""
 
 
 class Selection(Record):
@@ -386,3 +399,15 @@ class TokenRow(Record):
     loss_mask: tuple[int, ...]
     """Same length as ids; 1 exactly on parsed, sampled tokens of a trainable role."""
     retokenised: bool = False
+    question: str = ""
+    """Question of the trajectory, behind the member's name where the config has members; empty in rows of `sft`."""
+    reward: float | None = None
+    """Reward of the trajectory, or of the action; None in rows of `sft`."""
+    weight: float = 1.0
+    """Factor on the loss of the row or of its example; below 0, the row is made less likely."""
+    example: str = ""
+    """What the row is a part of: rows with the same name enter the loss together. Empty: the row stands alone."""
+    chosen: bool = True
+    """Whether the row is made more likely (chosen, desirable) or less (rejected, undesirable)."""
+    action: int | None = None
+    """The row teaches only the action that starts at this token; None: every action of the conversation."""

@@ -1,10 +1,10 @@
 """Score a round's trajectories and select what to train on; or try a selection under other weights.
 
     python -m rewards --config X [--round 1] [--also em,f1]
-    python -m rewards whatif --config X --weights correctness=2,faithfulness=1 [--min-reward 0.5] [--ties 1]
+    python -m rewards whatif --config X [--weights correctness=2,faithfulness=1] [--min-reward 0.5] [--only-mixed]
 
 The first writes `scores/` and `selection.json` in the round's folder. The second reads stored scores and writes
-nothing.
+nothing: it shows what other weights and rules would keep, and what each further rule would.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rewards.reward import load_reward
 from rewards.scoring import check_question_ids, score_trajectories, unfinished
 from rewards.selection import check_weights, parse_weights, select
 from rewards.store import stored_scores
-from rewards.summary import nothing_selected, scores_table, selection_table, whatif_table
+from rewards.summary import RULES, nothing_selected, rules_table, scores_table, selection_table, whatif_table
 from sampling.store import TrajectoryStore
 
 DESCRIPTION = "Score a round's trajectories and select what to train on."
@@ -94,18 +94,23 @@ def whatif(words: Sequence[str], prog: str) -> None:
     """Compare the stored selection with one under other weights; write nothing."""
     parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
     add_round_argument(parser, "the round")
-    parser.add_argument("--weights", required=True, help="the weights to try, such as correctness=2,faithfulness=1")
-    parser.add_argument("--min-reward", type=float, help="default: the config's")
-    parser.add_argument("--ties", type=int, help="default: the config's")
+    parser.add_argument("--weights", help="the weights to try, such as correctness=2,faithfulness=1")
+    rules = parser.add_argument_group("rules of rewards.select", "the config's, where an option is not given")
+    rules.add_argument("--min-reward", type=float)
+    rules.add_argument("--ties", type=int)
+    rules.add_argument("--only-mixed", action="store_const", const=True)
+    rules.add_argument("--success", type=float)
+    rules.add_argument("--balance", type=lambda text: text.split(","), metavar="label,kind")
+    rules.add_argument("--max-trajectories", type=int)
+    rules.add_argument("--similarity", type=float)
+    rules.add_argument("--difficulty", choices=("none", "failure_rate"))
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    weights = parse_weights(arguments.weights, "--weights")
+    weights = parse_weights(arguments.weights, "--weights") if arguments.weights else dict(config.rewards.weights)
     rule = config.rewards.select
-    changes = {"min_reward": arguments.min_reward, "ties": arguments.ties}
+    changes = {key: value for key in type(rule).model_fields if (value := getattr(arguments, key, None)) is not None}
     try:
-        rule = type(rule)(
-            **{**rule.model_dump(), **{key: value for key, value in changes.items() if value is not None}}
-        )
+        rule = type(rule)(**{**rule.model_dump(), **changes})
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}") from error
@@ -132,7 +137,13 @@ def whatif(words: Sequence[str], prog: str) -> None:
                 f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
             )
     then = select(questions, trajectories, scores, weights, rule)
-    PlainConsole().print(whatif_table(now, then))
+    console = PlainConsole()
+    console.print(whatif_table(now, then))
+    alone = {
+        label: select(questions, trajectories, scores, weights, rule.model_copy(update=change))
+        for label, change in RULES.items()
+    }
+    console.print(rules_table({"what if": then, **alone}))
 
 
 def _load_trajectories(

@@ -7,13 +7,18 @@ every needed score (one with a weight above 0). A trajectory that ended otherwis
 0, and one that failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied
 trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped:
 training on it would only weigh that trajectory twice.
+
+Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
+learn from (`training.examples`): all of them that are not the same as another, up to `rule.max_trajectories`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, zip_longest
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
@@ -22,6 +27,9 @@ from rewards.reward import has_answer, load_reward, strict_value
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
+
+GRAM = 4
+"""Tokens of the sequences by which the similarity of trajectories is measured."""
 
 Scores = Mapping[tuple[str, str], Score]
 Weights = Mapping[str, float]
@@ -39,14 +47,15 @@ def select(
     by_question: dict[str, dict[str, Trajectory]] = {question.id: {} for question in questions}
     for trajectory in trajectories:
         by_question[trajectory.question_id][trajectory.key] = trajectory
+    choices = [
+        _choose(question, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
+        for question in questions
+        for found in [by_question[question.id]]
+    ]
     return Selection(
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
-        questions=tuple(
-            _choose(question, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
-            for question in questions
-            for found in [by_question[question.id]]
-        ),
+        questions=tuple(_balance(questions, choices, rule) if rule.balance else choices),
     )
 
 
@@ -134,8 +143,9 @@ def _choose(
             candidates.append((value, trajectory))
     left_out = ", ".join(f"{count} {what}" for what, count in out.items())
     cause: Cause
+    known = [value for value in rewards.values() if value is not None]
     if candidates:
-        cause, numbers = _cause([value for value, _ in candidates], rule)
+        cause, numbers = _cause([value for value, _ in candidates], known, rule)
         if cause == "kept" and (numbers := _low_scores([one.key for _, one in candidates], scores, rule)):
             cause = "score_too_low"
     elif lacks_scores:
@@ -143,13 +153,61 @@ def _choose(
     else:
         cause, numbers = "none_finished" if trajectories else "no_trajectory", left_out
     kept: list[Trajectory] = []
+    learnt: tuple[str, ...] = ()
     if cause == "kept":
         kept, reason = _keep(candidates, len(trajectories), left_out, rule)
+        learnt = _learnt(candidates, kept, rule)
     else:
         reason = f"dropped: {cause_text(cause, rule)}" + (f" ({numbers})" if numbers else "")
     return QuestionChoice(
-        question_id=question.id, kept=tuple(t.key for t in kept), cause=cause, reason=reason, rewards=rewards
+        question_id=question.id,
+        kept=tuple(t.key for t in kept),
+        cause=cause,
+        reason=reason,
+        rewards=rewards,
+        candidates=learnt,
+        weight=1 - _success_rate(known, rule) if kept and rule.difficulty == "failure_rate" else 1.0,
     )
+
+
+def _success_rate(rewards: Sequence[float], rule: SelectConfig) -> float:
+    """The share of a question's rewards, at least one, that count as a success."""
+    return sum(value >= rule.success - TIE for value in rewards) / len(rewards)
+
+
+def _learnt(
+    candidates: Sequence[tuple[float, Trajectory]], kept: Sequence[Trajectory], rule: SelectConfig
+) -> tuple[str, ...]:
+    """Keys of the candidates that count, in the order of their samples: the kept ones, and of the others those that
+    resemble no better one; with a limit, the worst and the best of these by turns."""
+    ranked = [t for _, t in sorted(candidates, key=lambda item: -item[0])]
+    others = _distinct([*kept, *(t for t in ranked if t not in kept)], rule.similarity)[len(kept) :]
+    half = len(others) // 2
+    ends = filter(None, chain.from_iterable(zip_longest(reversed(others[half:]), others[:half])))
+    chosen = {t.key for t in [*kept, *ends][: rule.max_trajectories]}
+    return tuple(t.key for _, t in candidates if t.key in chosen)
+
+
+def _balance(
+    questions: Sequence[Question], choices: Sequence[QuestionChoice], rule: SelectConfig
+) -> list[QuestionChoice]:
+    """As many kept questions of every group as the smallest has; which ones is decided by a hash of their ids."""
+    groups: dict[tuple[str | None, ...], list[str]] = {}
+    for question, choice in zip(questions, choices, strict=True):
+        if choice.kept:
+            groups.setdefault(tuple(getattr(question, field) for field in rule.balance), []).append(question.id)
+    size = min(map(len, groups.values()), default=0)
+    stays = {
+        one
+        for group in groups.values()
+        for one in sorted(group, key=lambda i: hashlib.sha256(i.encode()).digest())[:size]
+    }
+    reason = f"dropped: {cause_text('group_full', rule)} ({size} of each are kept)"
+    dropped = {"kept": (), "candidates": (), "weight": 1.0, "cause": "group_full", "reason": reason}
+    return [
+        choice.model_copy(update=dropped) if choice.kept and choice.question_id not in stays else choice
+        for choice in choices
+    ]
 
 
 def cause_text(cause: Cause, rule: SelectConfig) -> str:
@@ -162,17 +220,22 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "reward_too_low": f"best reward is not above {rule.min_reward}",
         "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
+        "not_mixed": f"not both successes and failures (success: a reward of {rule.success:g} or more)",
+        "group_full": f"enough other questions of its {' and '.join(rule.balance)}",
     }
     return texts[cause]
 
 
-def _cause(rewards: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
-    """(why a question with candidates is kept or dropped, the numbers behind it)."""
+def _cause(rewards: Sequence[float], known: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
+    """(why a question with candidates of these rewards is kept or dropped, the numbers behind it). `known`: of all its
+    trajectories, those that did not finish among them."""
     best, lowest = max(rewards), min(rewards)
     if best <= rule.min_reward + TIE:
         return "reward_too_low", f"best {best:.3f} of {len(rewards)}"
     if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
         return "all_equal", f"{len(rewards)} times {best:.3f}"
+    if rule.only_mixed and (rate := _success_rate(known, rule)) in (0, 1):
+        return "not_mixed", f"{rate * len(known):.0f} of {len(known)} succeeded"
     return "kept", ""
 
 
@@ -194,33 +257,59 @@ def _keep(
     """(the trajectories to keep, the reason in one line)."""
     best = max(value for value, _ in candidates)
     tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
-    distinct = _distinct(tied)
-    kept = distinct[: rule.ties]
+    distinct = _distinct(tied, rule.similarity)
+    limit = min(rule.ties, rule.max_trajectories or rule.ties)
+    kept = distinct[:limit]
     notes = []
     if len(tied) > len(distinct):
         notes.append(f"{len(tied) - len(distinct)} the same as another")
     if len(distinct) > len(kept):
-        notes.append(f"at most {rule.ties} kept")
+        notes.append(f"at most {limit} kept")
     how = f"{len(tied)} tied at {best:.3f}" if len(tied) > 1 else f"best at {best:.3f}"
     detail = "; ".join(note for note in [", ".join(notes), left_out] if note)
     return kept, f"kept {len(kept)} of {sampled}: {how}" + (f" ({detail})" if detail else "")
 
 
-def _distinct(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """The trajectories without those whose sampled tokens equal an earlier one's; one without sampled tokens stays."""
-    seen: set[tuple[tuple[str, tuple[int | str, ...]], ...]] = set()
+Actions = tuple[tuple[str, tuple[int | str, ...]], ...]
+"""What was sampled of a trajectory: (role, ids, or characters of a dialogue that is text) of each conversation."""
+
+
+def _distinct(trajectories: Sequence[Trajectory], similarity: float) -> list[Trajectory]:
+    """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
+    sampled tokens stays."""
+    seen: list[Actions] = []
     found = []
     for trajectory in trajectories:
-        actions = tuple(
-            (
-                conversation.role,
-                tuple(i for s in conversation.spans if s.sampled for i in conversation.content[s.start : s.end]),
-            )
-            for conversation in trajectory.conversations
-        )
-        if actions in seen:
+        actions = _actions(trajectory)
+        if any(_resemble(actions, other, similarity) for other in seen):
             continue
-        if any(sampled for _, sampled in actions):
-            seen.add(actions)
+        if any(ids for _, ids in actions):
+            seen.append(actions)
         found.append(trajectory)
     return found
+
+
+def _actions(trajectory: Trajectory) -> Actions:
+    return tuple(
+        (
+            conversation.role,
+            tuple(
+                i for span in conversation.spans if span.sampled for i in conversation.content[span.start : span.end]
+            ),
+        )
+        for conversation in trajectory.conversations
+    )
+
+
+def _resemble(one: Actions, other: Actions, similarity: float) -> bool:
+    """Whether the Jaccard index of their sequences of `GRAM` tokens, each under its role, is at least `similarity`."""
+    if similarity == 1 or one == other:
+        return one == other
+    mine, theirs = _grams(one), _grams(other)
+    return len(mine & theirs) >= similarity * len(mine | theirs)
+
+
+def _grams(actions: Actions) -> set[tuple[str, tuple[int | str, ...]]]:
+    return {
+        (role, ids[at : at + GRAM]) for role, ids in actions for at in range(max(len(ids) - GRAM + 1, min(len(ids), 1)))
+    }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
+from typing import Any
 
 from rich.table import Table
 
@@ -121,7 +122,12 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     """The current selection and another one, side by side."""
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", _weights_text(now), _weights_text(then))]
-    settings += [(f"select.{key}", str(now.rule.get(key)), str(value)) for key, value in then.rule.items()]
+    old, new = (SelectConfig.model_validate(one.rule) for one in (now, then))
+    settings += [
+        (f"select.{key}", str(getattr(old, key)), str(getattr(new, key)))
+        for key in SelectConfig.model_fields
+        if key in now.rule or key in then.rule
+    ]
     rows = zip(_rows(now), _rows(then), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
         table.add_row(label, left, right)
@@ -138,6 +144,37 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     return table
 
 
+RULES: dict[str, dict[str, Any]] = {
+    "and ties=1": {"ties": 1},
+    "and drop_all_equal": {"drop_all_equal": True},
+    "and only_mixed": {"only_mixed": True},
+    "and balance=label": {"balance": ("label",)},
+    "and balance=kind": {"balance": ("kind",)},
+    "and max_trajectories=4": {"max_trajectories": 4},
+    "and similarity=0.9": {"similarity": 0.9},
+    "and difficulty=failure_rate": {"difficulty": "failure_rate"},
+}
+"""Rules of rewards.select that `whatif` shows, each added by itself."""
+
+
+def rules_table(selections: Mapping[str, Selection]) -> Table:
+    """What selections keep, a row each: questions, trajectories, candidates (which objectives other than sft learn
+    from), mean reward of the kept, and mean weight of a kept question."""
+    table = Table("rule", "questions", "kept", "candidates", "mean reward", "mean weight", title="Each rule by itself")
+    for label, selection in selections.items():
+        summary = summarise(selection)
+        choices = [choice for choice in selection.questions if choice.kept]
+        table.add_row(
+            label,
+            str(summary.kept_questions),
+            str(summary.kept),
+            str(sum(len(choice.candidates) for choice in choices)),
+            _number(summary.kept_reward),
+            _number(fmean(choice.weight for choice in choices) if choices else None),
+        )
+    return table
+
+
 ADVICE: dict[Cause, str] = {
     "no_trajectory": "run `python -m sampling` for this round to its end",
     "missing_scores": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
@@ -145,6 +182,9 @@ ADVICE: dict[Cause, str] = {
     "within the model's reach, or lower rewards.select.min_reward",
     "score_too_low": "lower rewards.select.min_scores, or sample more (sampling.samples)",
     "all_equal": "set rewards.select.drop_all_equal to false",
+    "not_mixed": "set rewards.select.only_mixed to false, or sample more (sampling.samples) or hotter "
+    "(sampling.temperature)",
+    "group_full": "take the field with rare values from rewards.select.balance",
     "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }

@@ -58,10 +58,14 @@ def train(config: Config, number: int, start: Path | None = None) -> None:
 
         import_unsloth()
     check_model_is_open(config)
+    from training.examples import check_lessons
     from training.rows import check_token_ids, read_kept
 
     folder = RunFolder(config.folder).round(number)
-    check_token_ids(read_kept(config, folder))  # says what is missing before torch is loaded
+    # Says what is missing before torch is loaded.
+    kept = read_kept(config, folder)
+    check_lessons(config.training, [one.selection for one in kept])
+    check_token_ids(kept)
     # One process of several writes; it takes the lease before it looks for earlier work.
     is_writer = os.environ.get("RANK", "0") == "0"
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
@@ -72,11 +76,16 @@ def train(config: Config, number: int, start: Path | None = None) -> None:
 
 
 def _train(config: Config, number: int, start: Path | None) -> None:
+    from training.examples import compares_actions
+    from training.rows import has_lessons, prepare_rows, split_rows
+
     warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
+    if compares_actions(config.training) and os.environ.get("RANK", "0") == "0":
+        prepare_rows(config, open_run(config).round(number))  # says that no actions differ before torch is loaded
     state = _start_processes(config.models[config.training.model])
 
     from training.adapter import is_made_of
-    from training.rows import prepare_rows, split_rows
+    from training.packing import packing_of
     from training.schedule import schedule
     from training.trainer import silence_libraries
 
@@ -97,8 +106,14 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         if not is_made_of(folder.training, inputs):
             write_json(folder.training / "training.json", {"made_of": inputs})
 
-    train_rows, dev_rows = split_rows(rows.table, questions, config.training.dev_fraction, config.seed)
-    plan = schedule(len(train_rows), config.training, state.num_processes)
+    table = rows.table
+    if has_lessons(table):
+        from training.objective_trainer import with_numbers
+
+        table = with_numbers(table)
+    train_rows, dev_rows = split_rows(table, questions, config.training.dev_fraction, config.seed)
+    packing = packing_of(train_rows, config.training)
+    plan = schedule(packing.slots if packing else len(train_rows), config.training, state.num_processes)
     _announce(config, train_rows, dev_rows, plan, state)
     dev_loss_before = optimise(config, folder, train_rows, dev_rows, plan, state, start)
     if state.is_main_process:
@@ -135,7 +150,7 @@ def _training_inputs(config: Config, rows: RowsFile, start: Path | None) -> dict
     return {
         "rows": rows.digest,
         "base model": model_fingerprint(config.models[config.training.model]),
-        "training settings": config.training.model_dump(mode="json", exclude={"wandb"}),
+        "training settings": config.training.settings(),
         "seed": config.seed,
         "starting adapter": read_adapter(start).digest if start else None,
     }
@@ -173,11 +188,16 @@ def optimise(
     from training.callback import TrainingCallback
     from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter
+    from training.objective_trainer import ObjectiveTrainer
+    from training.packing import packing_of
     from training.processes import explain_lost_processes
+    from training.rows import has_lessons
     from training.trainer import RowTrainer, trainer_config
 
     training, model = config.training, config.models[config.training.model]
-    arguments = trainer_config(training, model, folder.training, len(train_rows), config.seed, state.num_processes)
+    packing = packing_of(train_rows, training)
+    slots = packing.slots if packing else len(train_rows)
+    arguments = trainer_config(training, model, folder.training, slots, config.seed, state.num_processes)
     # Resume from the last complete checkpoint, and delete those after it.
     found, messages = last_complete(folder.training)
     for message in messages:
@@ -199,7 +219,8 @@ def optimise(
             learner = add_lora(load_model(model), training.lora, config.seed)
         if start is not None:
             start_from_adapter(learner, start)
-        trainer = RowTrainer(learner, tokenizer, arguments, train_rows, dev_rows, watch, resumed=found is not None)
+        parts = (learner, tokenizer, arguments, train_rows, dev_rows, watch, found is not None)
+        trainer = ObjectiveTrainer(*parts, training) if has_lessons(train_rows) else RowTrainer(*parts)
         try:
             with explain_lost_processes():
                 trainer.train(resume_from_checkpoint=str(found[1]) if found else None)

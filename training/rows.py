@@ -1,4 +1,4 @@
-"""Token rows: what a kept trajectory teaches, as token ids and a loss mask, and their Parquet file.
+"""Token rows: what a trajectory teaches, as token ids and a loss mask, and their Parquet file.
 
 One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
 trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
@@ -7,6 +7,9 @@ are 0.
 
 Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
+
+Objectives other than `sft` learn from more trajectories than the kept ones, or from single actions. Their rows say in
+further columns what is learnt (`training.examples`); a row of an action ends with it.
 """
 
 from __future__ import annotations
@@ -24,12 +27,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.config import Config, load_members
+from ratchet.config import Config, TrainingConfig, load_members
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Conversation, Selection, TokenRow, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
 from sampling.store import TrajectoryStore
+from training.examples import (
+    LESSON_FIELDS,
+    Lesson,
+    action_lessons,
+    action_row,
+    check_lessons,
+    compares_actions,
+    learns_from_kept_alone,
+    no_lessons_message,
+    trajectory_lessons,
+    with_lessons,
+    without_single_sides,
+)
 
 MIN_QUESTIONS = 10
 """With fewer questions a held-out loss says nothing, and training misses the data."""
@@ -45,6 +61,8 @@ SCHEMA = pa.schema(
         ("retokenised", pa.bool_()),
     ]
 )
+LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
+"""Of rows with other weights than 1, or of both sides."""
 
 
 class SkippedConversation(NamedTuple):
@@ -135,12 +153,18 @@ def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory])
         trajectory = trajectories[row.trajectory]
         conversation = trajectory.conversations[row.conversation]
         where = f"row {row.trajectory}/{row.conversation} ({row.role})"
-        if row.ids != conversation.ids or not conversation.trainable:
+        if row.ids != conversation.ids[: len(row.ids)] or not conversation.trainable:
             raise ValueError(f"{where}: differs from its conversation")
+        if row.action is None and len(row.ids) != len(conversation.ids):
+            raise ValueError(f"{where}: is cut")
         labels = {at: row.ids[at] for at, learnt in enumerate(row.loss_mask) if learnt}
         if not labels or 0 in labels:
             raise ValueError(f"{where}: no loss token, or one without context")
-        parsed = {(span.start, span.end) for span in conversation.spans if span.sampled and span.parsed}
+        parsed = {
+            (span.start, span.end)
+            for span in conversation.spans
+            if span.sampled and span.parsed and row.action in (None, span.start)
+        }
         sampled: dict[int, int] = {}
         for call in trajectory.model_calls:
             if call.conversation == row.conversation and (call.start, call.end) in parsed:
@@ -153,13 +177,18 @@ def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory])
     return actions
 
 
-def rows_table(rows: Iterable[TokenRow]) -> pa.Table:
+def rows_table(rows: Iterable[TokenRow], schema: pa.Schema = SCHEMA) -> pa.Table:
     """Rows as an Arrow table: 5 bytes a token, where Python's own objects take 70."""
     listed = list(rows)
     for row in listed:
         if not any(row.loss_mask) or len(row.loss_mask) != len(row.ids):
             raise ValueError(f"row {row.trajectory}/{row.conversation} has no loss token, or a mask of another length")
-    return pa.table({name: [getattr(row, name) for row in listed] for name in SCHEMA.names}, schema=SCHEMA)
+    return pa.table({name: [getattr(row, name) for row in listed] for name in schema.names}, schema=schema)
+
+
+def has_lessons(table: pa.Table) -> bool:
+    """Whether the rows have the columns of LESSON_SCHEMA."""
+    return "example" in table.column_names
 
 
 def table_rows(table: pa.Table) -> Iterator[TokenRow]:
@@ -174,7 +203,9 @@ def rows_digest(table: pa.Table) -> str:
     digest = hashlib.sha256()
     for batch in table.to_batches(max_chunksize=256):
         for row in range(len(batch)):
-            names = [str(batch.column(name)[row].as_py()) for name in SCHEMA.names if name not in ("ids", "loss_mask")]
+            names = [
+                str(batch.column(name)[row].as_py()) for name in table.schema.names if name not in ("ids", "loss_mask")
+            ]
             digest.update("\0".join(names).encode())
             for name in ("ids", "loss_mask"):
                 digest.update(batch.column(name)[row].values.to_numpy().tobytes())
@@ -218,7 +249,7 @@ def read_rows(path: Path) -> RowsFile:
     metadata = table.schema.metadata or {}
     table = table.replace_schema_metadata(None)
     digest = metadata.get(b"digest", b"").decode()
-    if not table.schema.equals(SCHEMA) or rows_digest(table) != digest:
+    if not any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) or rows_digest(table) != digest:
         raise UserError(f"{path}: the rows were changed; {fix}")
     return RowsFile(table, digest, json.loads(metadata[b"left_out"]))
 
@@ -248,10 +279,27 @@ class KeptTrajectories:
     selection: Selection
 
     @property
+    def prefix(self) -> str:
+        """What makes a question's id unique: two members may use the same for different questions."""
+        return f"{self.name}/" if self.name else ""
+
+    @property
     def questions(self) -> dict[str, str]:
-        """Kept trajectory key to question; two members may use the same id for different questions."""
-        prefix = f"{self.name}/" if self.name else ""
-        return {key: prefix + choice.question_id for choice in self.selection.questions for key in choice.kept}
+        """Trajectory key to question, of every question that something is kept of."""
+        return {
+            key: self.prefix + choice.question_id
+            for choice in self.selection.questions
+            if choice.kept
+            for key in (*choice.kept, *choice.rewards)
+        }
+
+    def lessons(self, training: TrainingConfig) -> dict[str, Lesson]:
+        """What is learnt of whole trajectories, by their keys."""
+        return {
+            key: lesson
+            for choice in self.selection.questions
+            for key, lesson in trajectory_lessons(choice, training, self.prefix).items()
+        }
 
 
 def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
@@ -264,22 +312,71 @@ def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
 
 
 def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
-    """The round's rows, built now or read if they were built from the same selections; and kept key to question."""
-    kept = read_kept(config, folder)
+    """The round's rows, built now or read if they were built from the same selections; and trajectory key to question.
+
+    Raises UserError where the objective finds nothing to learn.
+    """
+    kept, training = read_kept(config, folder), config.training
+    selections = [one.selection for one in kept]
+    check_lessons(training, selections)
     keys = [key for one in kept for key in one.selection.kept]
-    source = content_key("rows", ROWS_VERSION, keys, config.training.max_length)
+    source = content_key("rows", ROWS_VERSION, keys, training.max_length)
+    is_plain = all(learns_from_kept_alone(training, selection) for selection in selections)
+    if not is_plain:
+        of_objective = {key: training.settings()[key] for key in ("objective", "weighted", "preference")
+                        if key in training.settings()}  # fmt: skip
+        source = content_key(source, of_objective, [choice for one in selections for choice in one.questions])
     if rows_source(folder.rows) != source:
-        built = [_build_table(one.folder, one.selection.kept, config.training.max_length) for one in kept]
+        if is_plain:
+            built = [_build_table(one.folder, one.selection.kept, training.max_length) for one in kept]
+        elif compares_actions(training):
+            built = [_build_action_table(one, training) for one in kept]
+        else:
+            built = [_build_lesson_table(one, training) for one in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(folder.rows, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = read_rows(folder.rows)
     if not len(rows.table):
+        if compares_actions(training):
+            raise UserError(
+                no_lessons_message(training, sum(bool(c.kept) for one in selections for c in one.questions))
+            )
         raise UserError(
             f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
             "enough?"
         )
     return rows, {key: question for one in kept for key, question in one.questions.items()}
+
+
+def _build_lesson_table(kept: KeptTrajectories, training: TrainingConfig) -> tuple[pa.Table, Counter[str]]:
+    """Rows of whole trajectories, with what is learnt of each."""
+    lessons = kept.lessons(training)
+    plain, skipped = _build_table(kept.folder, tuple(lessons), training.max_length)
+    table = with_lessons(plain, [lessons[key] for key in plain["trajectory"].to_pylist()], [None] * len(plain))
+    return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
+
+
+def _build_action_table(kept: KeptTrajectories, training: TrainingConfig) -> tuple[pa.Table, Counter[str]]:
+    """Rows of single actions: each is its conversation up to the end of the action."""
+    store = TrajectoryStore(kept.folder.trajectories)
+    actions = action_lessons(store.read(kept.questions), kept.selection, training, kept.prefix)
+    wanted: dict[str, list[int]] = {}
+    for number, action in enumerate(actions):
+        wanted.setdefault(action.trajectory, []).append(number)
+    tables: dict[int, pa.Table] = {}
+    skipped: Counter[str] = Counter()
+    for trajectory in store.read(wanted):
+        for number in wanted[trajectory.key]:
+            action = actions[number]
+            if action.end > training.max_length:
+                skipped["too long"] += 1
+                continue
+            row = action_row(trajectory, action)
+            check_rows([row], {trajectory.key: trajectory})
+            tables[number] = with_lessons(rows_table([row]), [action.lesson], [action.start])
+    table = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
+    return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
 
 
 def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple[pa.Table, Counter[str]]:
@@ -297,7 +394,7 @@ def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int) ->
             raise UserError(f"{folder.trajectories}: {missing_message(key)}")
     ordered = dict.fromkeys(kept)
     return (
-        pa.concat_tables([tables[key] for key in ordered]).combine_chunks(),
+        pa.concat_tables([SCHEMA.empty_table(), *(tables[key] for key in ordered)]).combine_chunks(),
         Counter(reason for key in ordered for reason in reasons[key]),
     )
 

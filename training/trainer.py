@@ -139,6 +139,8 @@ class EpochSampler(Sampler[int]):
 def with_blank_row(table: pa.Table) -> pa.Table:
     """The rows and, after the last, one of a single token without loss."""
     blank = {"trajectory": "", "conversation": 0, "role": "", "ids": [0], "loss_mask": [0], "retokenised": False}
+    if "number" in table.column_names:
+        blank |= {"weight": 0.0, "chosen": True, "number": -1, "example_number": 0}
     return pa.concat_tables([table, pa.Table.from_pylist([blank], schema=table.schema)]).combine_chunks()
 
 
@@ -166,6 +168,8 @@ class Collator:
 class RowTrainer(SFTTrainer):
     """Trains a PeftModel on a table of rows (`training.rows`)."""
 
+    collator = Collator
+
     def __init__(
         self,
         model: Any,
@@ -181,7 +185,7 @@ class RowTrainer(SFTTrainer):
         super().__init__(
             model=model,
             args=arguments,
-            data_collator=Collator(pad if pad is not None else tokenizer.eos_token_id or 0),
+            data_collator=self.collator(pad if pad is not None else tokenizer.eos_token_id or 0),
             train_dataset=Dataset(InMemoryTable(with_blank_row(train))),
             processing_class=tokenizer,
             callbacks=[watch],
@@ -199,14 +203,21 @@ class RowTrainer(SFTTrainer):
         super().create_accelerator_and_postprocess()
         keep_float32(self.accelerator)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         rows_at_once = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
         batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        micro_batches = math.ceil(len(self.lengths) / self.args.per_device_train_batch_size)
+        micro_batches = math.ceil(self.rows_per_epoch() / self.args.per_device_train_batch_size)
         per_device = math.ceil(micro_batches / self.args.world_size)
         per_epoch = math.ceil(per_device / self.args.gradient_accumulation_steps)
-        epoch = lambda: self.state.global_step // per_epoch  # noqa: E731
-        return EpochSampler(self.lengths, batch, self.args.seed, epoch, rows_at_once)
+        return self.make_sampler(batch, lambda: self.state.global_step // per_epoch, rows_at_once)
+
+    def rows_per_epoch(self) -> int:
+        """Rows that the sampler yields in an epoch, before it fills up the last micro-batches."""
+        return len(self.lengths)
+
+    def make_sampler(self, batch_size: int, epoch: Callable[[], int], rows_at_once: int) -> Sampler[int]:
+        """The order of rows; see `EpochSampler` for the parameters."""
+        return EpochSampler(self.lengths, batch_size, self.args.seed, epoch, rows_at_once)
 
     def uses_trl_head(self) -> bool:
         """See `compute_loss`; tests of what GPUs run answer otherwise."""
@@ -232,26 +243,39 @@ class RowTrainer(SFTTrainer):
         if self.uses_trl_head() or return_outputs:
             unshard_head(self.model)
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        positions = learnt.any(0).nonzero().squeeze(1)
+        logits, kept = self.logits_of_labels(model, inputs)
+        summed = cross_entropy(logits.flatten(0, 1).float(), kept.flatten(), ignore_index=IGNORED, reduction="sum")
+        if num_items_in_batch is None:
+            return summed / learnt.sum()
+        # The count is over all processes, and DDP averages the gradients over them.
+        return summed / num_items_in_batch * self.accelerator.num_processes
+
+    @staticmethod
+    def logits_of_labels(model: Any, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (rows, positions, vocabulary) where the next token of any row is a label, and the labels there."""
+        labels = inputs["labels"][:, 1:]
+        positions = (labels != IGNORED).any(0).nonzero().squeeze(1)
         logits = model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             use_cache=False,
             logits_to_keep=positions,
         ).logits
-        summed = cross_entropy(
-            logits.flatten(0, 1).float(), labels[:, positions].flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        if num_items_in_batch is None:
-            return summed / learnt.sum()
-        # The count is over all processes, and DDP averages the gradients over them.
-        return summed / num_items_in_batch * self.accelerator.num_processes
+        return logits, labels[:, positions]
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """The mean loss over all loss tokens of the dev rows. (transformers' own is a mean of micro-batch means.)"""
+        """`dev_loss`, as transformers' own evaluation reports it. (That one is a mean of micro-batch means.)"""
         self.model.eval()
+        metrics = {f"{metric_key_prefix}_loss": self.dev_loss()}
+        self.log(metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.model.train()
+        return metrics
+
+    def dev_loss(self) -> float:
+        """The mean loss over all loss tokens of the dev rows."""
         size, here, processes = self.args.per_device_train_batch_size, self.args.process_index, self.args.world_size
         summed = torch.zeros(2, dtype=torch.float64, device=self.args.device)
         with torch.no_grad():
@@ -264,11 +288,7 @@ class RowTrainer(SFTTrainer):
                     loss = self.compute_loss(self.model, inputs)
                 summed += torch.stack([loss.detach().double() * count, torch.as_tensor(count, device=loss.device)])
         total, tokens = self.accelerator.reduce(summed, "sum").tolist()
-        metrics = {f"{metric_key_prefix}_loss": total / tokens}
-        self.log(metrics)
-        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.model.train()
-        return metrics
+        return float(total / tokens)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:

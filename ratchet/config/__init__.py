@@ -24,7 +24,7 @@ from ratchet.config.section import Section
 from ratchet.config.sources import McpConfig, PluginConfig, SourceConfig, Sources
 from ratchet.config.sweep import SweepConfig
 from ratchet.config.system import RoleConfig, SystemConfig
-from ratchet.config.training import LoraConfig, TrainingConfig
+from ratchet.config.training import LoraConfig, PreferenceConfig, TrainingConfig, WeightedConfig
 from ratchet.parsing import parse
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "PathText",
     "PluginConfig",
     "PluginName",
+    "PreferenceConfig",
     "QuestionsConfig",
     "RewardsConfig",
     "RoleConfig",
@@ -64,6 +65,7 @@ __all__ = [
     "SystemConfig",
     "Thresholds",
     "TrainingConfig",
+    "WeightedConfig",
     "is_missing",
     "load_config",
     "load_members",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from ratchet.config.section import AsGiven, Section
 
@@ -63,6 +63,34 @@ class SelectConfig(Section):
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
     `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it."""
+    only_mixed: bool = False
+    """Drop a question unless some of its trajectories succeeded and some did not."""
+    success: float = 0.5
+    """Reward from which a trajectory counts as a success, for `only_mixed` and `difficulty`."""
+    balance: tuple[Literal["label", "kind"], ...] = ()
+    """Fields of a question. Questions are dropped until every value of these fields has as many kept questions as the
+    rarest one has."""
+    max_trajectories: int | None = Field(None, gt=0)
+    """Maximum number of trajectories of a question that are learnt from: first the kept ones, then the worst and the
+    best of the others by turns. Default: no limit."""
+    similarity: float = Field(1.0, gt=0, le=1)
+    """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
+    at least this. 1: when their actions are the same."""
+    difficulty: Literal["none", "failure_rate"] = "none"
+    """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Rules that came after the first run folders are written only where they are used: stage digests of those
+        folders stay."""
+        written: dict[str, Any] = write(self)
+        later = ("only_mixed", "success", "balance", "max_trajectories", "similarity", "difficulty")
+        default = type(self).model_fields
+        return {
+            key: value
+            for key, value in written.items()
+            if key not in later or getattr(self, key) != default[key].default
+        }
 
 
 class RewardsConfig(Section):

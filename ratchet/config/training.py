@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -23,11 +23,52 @@ class LoraConfig(Section):
     """Modules that get an adapter, as PEFT's `target_modules`."""
 
 
+class WeightedConfig(Section):
+    """Settings of the objective `weighted`."""
+
+    baseline: Literal["question_mean", "none"] = "question_mean"
+    """What is subtracted from a trajectory's reward to give its weight: the mean reward of all attempts at the
+    question, or nothing. Without a baseline no weight is negative."""
+    negative_weight: float = Field(0.1, ge=0)
+    """Factor on negative weights. 0 leaves the trajectories below the baseline out."""
+    clip: float = Field(0.2, gt=0, lt=1)
+    """A token of a trajectory with a negative weight is no longer made less likely once its probability is below
+    1 - clip times what it was before training."""
+
+
+class PreferenceConfig(Section):
+    """Settings of the objectives `dpo` and `kto`."""
+
+    level: Literal["trajectory", "action"] = "trajectory"
+    """What is compared: whole trajectories of a question, or single actions that follow the same tokens of a
+    conversation. An action's reward is the mean reward of the trajectories that took it."""
+    beta: float = Field(0.1, gt=0)
+    """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
+    min_margin: float = Field(0.0, ge=0)
+    """What is compared differs in reward by more than this: with `dpo`, the two sides of a pair; with `kto`, an example
+    and the mean of its question or of the actions after the same tokens."""
+    sft_weight: float = Field(1.0, ge=0)
+    """With `dpo`, factor on the mean negative log-probability of the chosen side's tokens (Pang et al. 2024, arXiv
+    2404.19733). 0 leaves it out."""
+    desirable_weight: float = Field(1.0, gt=0)
+    """With `kto`, factor on the loss of desirable examples."""
+    undesirable_weight: float = Field(1.0, gt=0)
+    """With `kto`, factor on the loss of undesirable examples."""
+
+
 class TrainingConfig(Section):
     """How the LoRA adapter is trained."""
 
     model: str = "agent"
     """Name of the model under `models` that is trained."""
+    objective: Literal["sft", "weighted", "dpo", "kto"] = "sft"
+    """What is learnt from a question's trajectories. `sft`: likelihood of the kept ones (Salemi et al. 2025, arXiv
+    2506.10844). `weighted`: likelihood of all that finished, weighted by reward. `dpo` and `kto`: preferences (Rafailov
+    et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306)."""
+    weighted: WeightedConfig = WeightedConfig()
+    """Settings of the objective `weighted`."""
+    preference: PreferenceConfig = PreferenceConfig()
+    """Settings of the objectives `dpo` and `kto`."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter."""
     lora: LoraConfig = LoraConfig()
@@ -69,3 +110,11 @@ class TrainingConfig(Section):
     `eval_steps`."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
+
+    def settings(self) -> dict[str, Any]:
+        """All that an adapter depends on, as JSON: without the settings of objectives other than its own, so that an
+        adapter of `sft` has the settings that it had before there were others."""
+        unused = {"wandb"} | {"weighted": {"preference"}, "sft": {"objective", "weighted", "preference"}}.get(
+            self.objective, {"weighted"}
+        )
+        return self.model_dump(mode="json", exclude=unused)

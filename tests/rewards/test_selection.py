@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, Score, Selection, Status, Trajectory
+from ratchet.records import Label, Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select
 from tests.helpers.reward_cases import trajectory
 
@@ -158,6 +159,9 @@ rules = st.builds(
     min_reward=st.sampled_from([-1.0, 0.0, 0.4]),
     drop_all_equal=st.booleans(),
     keep_status=st.sampled_from([("finished",), ("finished", "out_of_budget")]),
+    similarity=st.sampled_from([1.0, 0.5]),
+    max_trajectories=st.sampled_from([None, 1, 3]),
+    difficulty=st.sampled_from(["none", "failure_rate"]),
 )
 
 
@@ -178,6 +182,9 @@ def test_selection_properties(
         if not choice.kept:
             assert choice.reason.startswith(f"dropped: {cause_text(choice.cause, rule)}")
         assert len(choice.kept) == len(set(choice.kept)) <= rule.ties
+        assert set(choice.kept) <= set(choice.candidates) <= set(choice.rewards)
+        assert bool(choice.kept) == bool(choice.candidates) and 0 <= choice.weight <= 1
+        assert len(choice.candidates) <= (rule.max_trajectories or 8)
         candidates = [
             value for key, value in choice.rewards.items() if value is not None and statuses[key] in rule.keep_status
         ]
@@ -196,3 +203,101 @@ def test_selection_properties(
     again = select(questions, [*shuffled, *shuffled[:2]], dict(pairs), WEIGHTS, rule)
     assert again == selection
     assert Selection.model_validate_json(selection.model_dump_json()) == selection
+
+
+# Rules that are off by default
+
+
+def selected(
+    rewards: dict[str, tuple[float, ...]], questions: list[Question] | None = None, **rule: object
+) -> Selection:
+    """A selection of questions with these rewards by sample."""
+    asked = questions or [Question(id=name, text="?") for name in rewards]
+    made = [trajectory(i, question=q, sampled=(i + 1,)) for q, values in rewards.items() for i in range(len(values))]
+    scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=rewards[t.question_id][t.sample]) for t in made}
+    return select(asked, made, scores, {"f1": 1.0}, SelectConfig.model_validate(rule))
+
+
+def samples(selection: Selection, number: int = 0) -> tuple[list[int], list[int]]:
+    """(samples kept, samples of candidates) of a question."""
+    choice = selection.questions[number]
+    of = {key: sample for sample, key in enumerate(choice.rewards)}
+    return [of[key] for key in choice.kept], [of[key] for key in choice.candidates]
+
+
+def test_candidates_are_all_that_ended_well_and_none_of_a_dropped_question() -> None:
+    assert samples(selected({"q1": (0.2, 0.9, 0.5)})) == ([1], [0, 1, 2])
+    assert samples(selected({"q1": (0.0, 0.0)})) == ([], [])
+    found = [trajectory(0, sampled=(1,)), trajectory(1, status="unparsed"), trajectory(2, sampled=(1,))]
+    selection = select(QUESTION, found, scored(0.9, 0.9, 0.3), {"f1": 1.0}, SelectConfig())
+    assert samples(selection) == ([0], [0])  # the third did the same as the first
+
+
+def test_only_mixed_drops_questions_without_a_failure_or_a_success() -> None:
+    rewards = {"all right": (1.0, 0.6), "mixed": (1.0, 0.4), "all wrong": (0.4, 0.1)}
+    causes = [choice.cause for choice in selected(rewards, only_mixed=True).questions]
+    assert causes == ["not_mixed", "kept", "not_mixed"]
+    reason = selected(rewards, only_mixed=True).questions[0].reason
+    assert reason == "dropped: not both successes and failures (success: a reward of 0.5 or more) (2 of 2 succeeded)"
+    causes = [choice.cause for choice in selected(rewards, only_mixed=True, success=0.3).questions]
+    assert causes == ["not_mixed", "not_mixed", "kept"]
+
+
+def test_an_attempt_that_did_not_finish_is_a_failure_of_a_mixed_question() -> None:
+    found = [trajectory(0, sampled=(1,)), trajectory(1, status="unparsed")]
+    question = Question(id="q1", text="?", answers=("Velm",))
+    selection = select([question], found, scored(1.0, 1.0), {"f1": 1.0}, SelectConfig(only_mixed=True))
+    assert samples(selection) == ([0], [0])
+
+
+def test_balance_keeps_as_many_of_every_label_and_kind() -> None:
+    labels = (Label(name="yes", meaning=""), Label(name="no", meaning=""))
+    questions = [
+        Question(id=f"q{i}", text="?", labels=labels, label="yes" if i < 6 else "no", kind="ab"[i % 2])
+        for i in range(9)
+    ]
+    rewards = {question.id: (1.0, 0.0) for question in questions}
+
+    def kept(*fields: str) -> Counter[tuple[str | None, ...]]:
+        selection = selected(rewards, questions, balance=fields)
+        assert selected(rewards, questions[::-1], balance=fields).kept[::-1] == selection.kept
+        by_id = {question.id: question for question in questions}
+        return Counter(
+            tuple(getattr(by_id[choice.question_id], field) for field in fields)
+            for choice in selection.questions
+            if choice.kept
+        )
+
+    assert kept("label") == {("yes",): 3, ("no",): 3}
+    assert kept("kind") == {("a",): 4, ("b",): 4}
+    assert set(kept("label", "kind").values()) == {1}
+    dropped = [choice for choice in selected(rewards, questions, balance=["label"]).questions if not choice.kept]
+    assert {(choice.cause, choice.candidates) for choice in dropped} == {("group_full", ())}
+    assert dropped[0].reason == "dropped: enough other questions of its label (3 of each are kept)"
+
+
+def test_a_cap_takes_from_both_ends() -> None:
+    rewards = {"q1": (0.1, 0.9, 0.5, 0.3, 0.7)}
+    assert samples(selected(rewards, max_trajectories=4)) == ([1], [0, 1, 3, 4])
+    assert samples(selected(rewards, max_trajectories=2)) == ([1], [0, 1])
+    assert samples(selected({"q1": (1.0, 1.0, 1.0)}, max_trajectories=2)) == ([0, 1], [0, 1])
+
+
+def test_near_identical_trajectories_count_once() -> None:
+    talk = list(range(40))
+    found = [
+        trajectory(0, sampled=talk),
+        trajectory(1, sampled=[*talk[:-1], 99]),  # all but the last sequence of four are the same
+        trajectory(2, sampled=talk[::-1]),
+    ]
+    assert choose(1.0, 1.0, 1.0, trajectories=found)[0] == [0, 1, 2]
+    assert choose(1.0, 1.0, 1.0, trajectories=found, similarity=0.9)[0] == [0, 2]
+    selection = select(QUESTION, found, scored(0.2, 0.9, 0.1), {"f1": 1.0}, SelectConfig(similarity=0.9))
+    assert samples(selection) == ([1], [1, 2])  # the better of two that are alike
+
+
+def test_a_question_weighs_the_share_of_its_failures() -> None:
+    rewards = {"easy": (1.0, 1.0, 1.0, 0.0), "hard": (1.0, 0.0, 0.0, 0.0), "wrong": (0.0, 0.0)}
+    assert [choice.weight for choice in selected(rewards).questions] == [1, 1, 1]
+    found = selected(rewards, difficulty="failure_rate").questions
+    assert [choice.weight for choice in found] == [0.25, 0.75, 1.0]

@@ -1,0 +1,43 @@
+"""A run folder with several attempts at each question, some better than others, as selection would leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ratchet.config import Config
+from ratchet.files import write_json, write_jsonl
+from ratchet.records import Question, Score, Trajectory
+from ratchet.runfolder import RoundFolder
+from rewards.selection import select
+from tests.helpers.world import dialogue, make_run, trajectory
+
+GOOD, BAD = '{"agent": "searcher"}', '{"agent": "finisher"}'
+REWARDS = (1.0, 0.0, 0.25, 0.75)
+"""By sample."""
+
+
+def attempt(question: int, sample: int) -> Trajectory:
+    """The good ones (even rewards above a half) ask the searcher after the same prompt; the others end at once, and
+    have one conversation less."""
+    is_good = REWARDS[sample] > 0.5
+    last = f"Ada {'Torrin' * (sample + question % 3)}"
+    turns = [(f"Question: Who is {question}?", GOOD if is_good else BAD, "ok"), ("Next?", last, "free")]
+    searcher = [dialogue("searcher", [(f"Who is {question}?", '{"search_query": "harbour"}', "ok")])] if is_good else []
+    answerer = dialogue("answerer", [("Answer.", "Ada Torrin", "free")], trainable=False)
+    parts = [dialogue("coordinator", turns), *searcher, answerer]
+    return trajectory(f"t{question}-{sample}", f"q{question}", parts, sample=sample)
+
+
+def make_attempts(
+    folder: Path, questions: int = 12, rewards: tuple[float, ...] = REWARDS, **training: Any
+) -> tuple[Path, Config, RoundFolder]:
+    """As `make_run`, with an attempt for each of `rewards` at every question."""
+    path, config, rounds = make_run(folder, questions, **training)
+    made = [attempt(n, sample) for n in range(questions) for sample in range(len(rewards))]
+    asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(questions)]
+    write_jsonl(rounds.trajectories / "a.jsonl", made)
+    scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=rewards[t.sample]) for t in made}
+    selection = select(asked, made, scores, {"f1": 1.0}, config.rewards.select)
+    write_json(rounds.selection, selection.model_dump(mode="json"))
+    return path, config, rounds

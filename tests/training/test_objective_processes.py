@@ -1,0 +1,71 @@
+"""Every objective after a SIGKILL, and on two processes, against one process that nothing disturbed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.runfolder import RoundFolder
+from tests.helpers.attempts import make_attempts
+from tests.training.test_objectives import OBJECTIVES
+from tests.training.test_processes import REPO, assert_same, finish, launch
+from training import recipe
+
+SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def alone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RoundFolder, dict[str, Any]]:
+    """The round as one process trains it, and the objective's settings."""
+    settings = {**SETTINGS, **request.param}
+    _, config, folder = make_attempts(tmp_path_factory.mktemp("alone"), **settings)
+    recipe.train(config, 1)
+    return folder, settings
+
+
+def test_killed_after_a_checkpoint_it_resumes_with_the_same_curve(
+    alone: tuple[RoundFolder, dict[str, Any]], tmp_path: Path
+) -> None:
+    whole, settings = alone
+    path, config, folder = make_attempts(tmp_path, **settings)
+    command = [sys.executable, "train.py", "--config", str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 180
+    while not (folder.training / "checkpoint-4" / "complete.json").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
+    recipe.train(config, 1)
+    assert_same(folder, whole)
+
+
+@pytest.mark.parametrize("processes", ["cpu_ddp.yaml", "cpu_fsdp.yaml"])
+def test_two_processes_learn_as_one_does(
+    alone: tuple[RoundFolder, dict[str, Any]], tmp_path: Path, processes: str
+) -> None:
+    whole, settings = alone
+    if processes == "cpu_fsdp.yaml" and "preference" in settings:
+        pytest.skip("sharded, rows of actions are as other rows")
+    path, _, folder = make_attempts(tmp_path, **settings)
+    status, said = finish(launch(processes, path))
+    assert status == 0, said
+    assert_same(folder, whole)
+    if processes == "cpu_fsdp.yaml":  # resumed under FSDP, with the reference from before
+        for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-12", "best-12"))):
+            shutil.rmtree(done, ignore_errors=True)
+        status, said = finish(launch(processes, path))
+        assert status == 0 and "of 12 were done before; resuming" in said, said
+        assert_same(folder, whole)

@@ -1,0 +1,238 @@
+"""RowTrainer with the losses of the objectives other than `sft`.
+
+TRL's DPOTrainer and KTOTrainer tokenise text, and hold a pair in one forward pass. Here the labels are the ids that
+were sampled, and a trajectory has a row for each conversation. So the loss of a step is computed twice: first without
+gradients over all rows of the step, which gives the loss of every example and its derivative by the log-probability of
+each side; then with gradients, a micro-batch at a time, as the sum of log-probabilities times these derivatives. That
+is the gradient of the loss itself, whatever the micro-batches and devices.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import Sampler
+from trl import SFTConfig
+
+from ratchet.config import TrainingConfig
+from ratchet.errors import UserError
+from training.callback import TrainingCallback
+from training.objectives import dpo_losses, kto_losses, weighted_loss
+from training.packing import Packing, packing_of
+from training.reference import PART_ROWS, LogProbabilities, ReferenceCache
+from training.trainer import IGNORED, Collator, RowTrainer
+
+
+def with_numbers(rows: pa.Table) -> pa.Table:
+    """The rows with two more columns: their number in the table, and that of their example."""
+    examples = pc.dictionary_encode(rows["example"].combine_chunks()).indices.cast(pa.int64())
+    return rows.append_column("number", pa.array(range(len(rows)), pa.int64())).append_column(
+        "example_number", examples
+    )
+
+
+@dataclass(frozen=True)
+class LessonCollator(Collator):
+    """Adds what a row's loss needs: its number, its example's, weight and side, each (rows,)."""
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        kinds = {"number": torch.long, "example_number": torch.long, "weight": torch.float32, "chosen": torch.bool}
+        own = {name: torch.tensor([row[name] for row in rows], dtype=kind) for name, kind in kinds.items()}
+        return super().__call__(rows) | own
+
+
+class PackedSampler(Sampler[int]):
+    """Yields the order of a packing; as `training.trainer.EpochSampler` otherwise."""
+
+    def __init__(self, packing: Packing, lengths: Sequence[int], seed: int, epoch: Any, rows_at_once: int) -> None:
+        self.packing, self.lengths, self.seed, self.epoch = packing, lengths, seed, epoch
+        self.blanks = -packing.slots % rows_at_once
+
+    def __len__(self) -> int:
+        return self.packing.slots + self.blanks
+
+    def __iter__(self) -> Iterator[int]:
+        order = self.packing.order(self.lengths, self.seed, self.epoch())
+        return iter(order + [len(self.lengths)] * self.blanks)
+
+
+class ObjectiveTrainer(RowTrainer):
+    """Trains a PeftModel on rows with lessons (`training.examples`), which `with_numbers` numbered before the split."""
+
+    collator = LessonCollator
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        arguments: SFTConfig,
+        train: pa.Table,
+        dev: pa.Table,
+        watch: TrainingCallback,
+        resumed: bool,
+        training: TrainingConfig,
+    ) -> None:
+        self.training_config, self.resumed = training, resumed
+        self.packing = packing_of(train, training)
+        self.rows = pa.concat_tables([train, dev]).sort_by("number").combine_chunks()
+        self.cache = ReferenceCache(Path(str(arguments.output_dir)) / "reference", self.rows)
+        self._reference: list[LogProbabilities] | None = None
+        self.example_weights = torch.zeros(max(self.rows["example_number"].to_pylist()) + 1, dtype=torch.float64)
+        self.example_weights[self.rows["example_number"].to_pylist()] = torch.tensor(
+            self.rows["weight"].to_pylist(), dtype=torch.float64
+        )
+        self.has_negatives = min(self.rows["weight"].to_pylist()) < 0
+        super().__init__(model, tokenizer, arguments, train, dev, watch, resumed)
+
+    def rows_per_epoch(self) -> int:
+        return self.packing.slots if self.packing else super().rows_per_epoch()
+
+    def make_sampler(self, batch_size: int, epoch: Any, rows_at_once: int) -> Sampler[int]:
+        if self.packing is None:
+            return super().make_sampler(batch_size, epoch, rows_at_once)
+        return PackedSampler(self.packing, self.lengths, self.args.seed, epoch, rows_at_once)
+
+    def log_probabilities(self, model: Any, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probabilities, which of them are of labels), both (rows, positions where any row has a label)."""
+        logits, labels = self.logits_of_labels(model, inputs)
+        losses = cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        return -losses.view(labels.shape), labels != IGNORED
+
+    def reference(self) -> list[LogProbabilities]:
+        """By row number, the log-probabilities before training. The first call computes what is not on disk: all
+        processes have to make it, before the first step."""
+        if self._reference is None:
+            missing = self.cache.missing()
+            if missing and self.resumed:
+                raise UserError(
+                    f"{self.cache.folder}: the log-probabilities from before training are missing or damaged, and "
+                    f"training has begun: delete {self.args.output_dir} to start again"
+                )
+            if missing and self.is_world_process_zero():
+                print(f"log-probabilities of {len(self.rows)} rows before training", file=sys.stderr, flush=True)
+            self._compute_reference(missing)
+            self._reference = self.cache.read()
+        return self._reference
+
+    def _compute_reference(self, missing: Sequence[int]) -> None:
+        here, processes, size = self.args.process_index, self.args.world_size, self.args.per_device_train_batch_size
+        self.accelerator.wait_for_everyone()
+        was_training = self.model.training
+        self.model.eval()
+        for at in range(0, len(missing), processes):
+            is_mine = at + here < len(missing)
+            part = missing[at + here] if is_mine else missing[at]
+            numbers = self.cache.parts[part]
+            rows = sorted(self.rows.slice(numbers.start, len(numbers)).to_pylist(), key=lambda row: -len(row["ids"]))
+            found: dict[int, LogProbabilities] = {}
+            # Every process makes as many forward passes, since under FSDP they make them together.
+            for first in range(0, PART_ROWS, size):
+                batch = rows[first : first + size] or rows[:1]
+                inputs = self._prepare_inputs(self.data_collator(batch))
+                with torch.no_grad(), self.compute_loss_context_manager():
+                    logps, learnt = self.log_probabilities(self.model, inputs)
+                for row, values, own in zip(batch, logps.float(), learnt, strict=True):
+                    found[row["number"]] = values[own].cpu().numpy()
+            if is_mine:
+                self.cache.write(part, [found[number] for number in numbers])
+        self.model.train(was_training)
+        self.accelerator.wait_for_everyone()
+
+    def _reference_of(self, inputs: Mapping[str, torch.Tensor], learnt: torch.Tensor) -> torch.Tensor:
+        """The reference as `log_probabilities` lays it out; 0 for a blank row."""
+        values = self.reference()
+        found = torch.zeros(learnt.shape, dtype=torch.float32, device=learnt.device)
+        known = [values[number] if number >= 0 else np.zeros(0, np.float32) for number in inputs["number"].tolist()]
+        found[learnt] = torch.from_numpy(np.concatenate(known)).to(found.device)
+        return found
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """The micro-batch's part of the step's loss."""
+        logps, learnt = self.log_probabilities(model, inputs)
+        if self.model.training:
+            self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())
+        if self.packing is not None:
+            summed = (inputs["derivative"] * logps.sum(1)).sum()
+            # The value is the loss; the gradient is that of the sum.
+            return (summed - summed.detach() + inputs["share"].sum()) * self.accelerator.num_processes
+        weights = inputs["weight"]
+        reference = self._reference_of(inputs, learnt) if self.has_negatives else torch.zeros_like(logps)
+        total = weighted_loss(logps, reference, learnt, weights, self.training_config.weighted.clip)
+        if num_items_in_batch is None:
+            return total / learnt.sum()
+        return total / num_items_in_batch * self.accelerator.num_processes
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], Any]:
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.packing is not None:
+            batches = [self._prepare_inputs(batch) for batch in batches]
+            self._derive(batches)
+        elif self.has_negatives:
+            self.reference()
+        return batches, items
+
+    def _derive(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
+        """Give the batches of a step the derivatives of its loss by each row's log-probability, and each row's share of
+        the loss. Returns the loss: the mean over the examples that are there on any process."""
+        self.reference()
+        # By example: the ratio of the chosen and of the rejected side, log-probability and tokens of the chosen, rows.
+        sums = torch.zeros((len(self.example_weights), 5), dtype=torch.float64, device=self.args.device)
+        self.model.eval()
+        for batch in batches:
+            with torch.no_grad(), self.compute_loss_context_manager():
+                logps, learnt = self.log_probabilities(self.model, batch)
+            total = logps.double().sum(1)
+            ratio = total - self._reference_of(batch, learnt).double().sum(1)
+            chosen = batch["chosen"].double()
+            columns = (ratio * chosen, ratio * (1 - chosen), total * chosen, learnt.sum(1) * chosen, learnt.any(1))
+            sums.index_add_(0, batch["example_number"], torch.stack([one.double() for one in columns], 1))
+        self.model.train()
+        sums = self.accelerator.reduce(sums, "sum")
+        present = sums[:, 4] > 0
+        values = sums[present, :3].requires_grad_()
+        tokens, weights = sums[present, 3], self.example_weights.to(sums.device)[present]
+        preference = self.training_config.preference
+        if self.training_config.objective == "dpo":
+            losses = dpo_losses(*values.unbind(1), tokens, preference)
+        else:
+            losses = kto_losses(values[:, :2].sum(1), tokens > 0, preference)
+        losses = losses * weights / len(losses)
+        derivatives = torch.zeros_like(sums[:, :3])
+        [derivatives[present]] = torch.autograd.grad(losses.sum(), [values])
+        shares = torch.zeros_like(sums[:, 0])
+        shares[present] = losses.detach() / sums[present, 4]
+        for batch in batches:
+            own = derivatives[batch["example_number"]]
+            derivative = torch.where(batch["chosen"], own[:, 0] + own[:, 2], own[:, 1])
+            is_row = batch["number"] >= 0
+            batch["derivative"] = torch.where(is_row, derivative, 0).float()
+            batch["share"] = torch.where(is_row, shares[batch["example_number"]], 0).float()
+        return float(losses.detach().sum())
+
+    def dev_loss(self) -> float:
+        if self.packing is None:
+            if self.has_negatives:
+                self.reference()
+            return super().dev_loss()
+        size, here, processes = self.args.per_device_train_batch_size, self.args.process_index, self.args.world_size
+        blank = {**self.dev[0], "ids": [0], "loss_mask": [0], "number": -1}
+        batches = []
+        for at in range(0, len(self.dev), size * processes):
+            mine: Sequence[dict[str, Any]] = self.dev[at + here * size : at + (here + 1) * size]
+            batches.append(self._prepare_inputs(self.data_collator(mine or [blank])))
+        return self._derive(batches)
