@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agents.core.prompts.documents import READ
+from agents.core.prompts.documents import READ_IN_FORM
 from evaluation.measures.statistics import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -235,4 +235,4 @@ def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(t
 
     before, after = code("Read, then answer."), code("Answer.")
     assert set(before) == {"sample", "evaluate"} and all(before[id] != after[id] for id in before)
-    assert code(READ) == {}, "these are the system's own words"
+    assert code(READ_IN_FORM.text) == {}, "these are the system's own words"
