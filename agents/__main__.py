@@ -2,6 +2,8 @@
 
 Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
 With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
+
+python -m agents prompts ...   the prompts of a config's system as files (core/prompts/command.py)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from agents.core.system import System, load_system
 from questions.labels import FEVER
 from ratchet.command import PlainConsole, config_of, config_parser, run_command
 from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line, plain_text
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
@@ -26,9 +29,20 @@ EXCERPT = 160
 """Characters of a passage that are shown."""
 
 
+ABOUT = "Answer one question, or each line that is typed, and show the work."
+SUBCOMMANDS = {
+    "prompts": Subcommand("write the prompts of a config's system, to edit them", "agents.core.prompts.command:main")
+}
+
+
 def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> None:
+    """Run a subcommand, or answer."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=answer, free_text=True)
+
+
+def answer(words: Sequence[str], prog: str) -> None:
     """Answer the question of the command line, or those that are typed, and print every step of the work."""
-    parser = config_parser(prog, "Answer one question, or each line that is typed, and show the work.")
+    parser = config_parser(prog, ABOUT)
     parser.add_argument("question", nargs="?", help="default: every line of the standard input, until Ctrl-D")
     parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
     parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")

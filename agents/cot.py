@@ -13,15 +13,9 @@ that is clear, is the answer (agents/core/labels.py).
 
 from __future__ import annotations
 
-from agents.core.labels import (
-    labels_of,
-    labels_text,
-    mentioned_verdict,
-    read_verdict,
-    require_label,
-    verdict_instructions,
-)
+from agents.core.labels import VERDICT, labels_of, mentioned_verdict, read_verdict, require_label
 from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
@@ -30,7 +24,14 @@ ROLES = ("thinker",)
 
 THINK = "Think step by step, in short sentences."
 LATER = "Give no answer yet; it will be one of these labels:"
-EXTRACT = "So which label is the answer? Write it alone on the last line."
+PROMPTS = {
+    "thinker.system": Prompt(f"{THINK} {VERDICT}"),
+    "thinker.user": Prompt("{{task}}"),
+    "thinker_extraction.system": Prompt(THINK + " " + LATER + "\n{{labels}}", note="`extraction: true`"),
+    "extraction.user": Prompt(
+        "So which label is the answer? Write it alone on the last line.", note="`extraction: true`"
+    ),
+}
 
 
 class Settings(Section):
@@ -44,19 +45,22 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Think, then give a label."""
-    labels, task = labels_of(question), task_with_options(question, settings.examples)
-    worked = worked_examples(question) if settings.examples else ()
+    labels = labels_of(question)
+    message = tools.prompt("thinker.user", task=task_with_options(question, settings.examples))
+    worked = [
+        (tools.prompt("thinker.user", task=example.task, question=example.asked), example)
+        for example in (worked_examples(question) if settings.examples else ())
+    ]
     thoughts = ""
     if settings.extraction:
-        turns = [turn for e in worked for turn in ((e.task, e.reason), (EXTRACT, e.label))]
-        dialogue = tools.dialogue("thinker", f"{THINK} {LATER}\n{labels_text(labels)}", turns)
-        thoughts = await tools.ask(dialogue, task)
-        message = EXTRACT
+        extract = tools.prompt("extraction.user")
+        turns = [turn for asked, e in worked for turn in ((asked, e.reason), (extract, e.label))]
+        dialogue = tools.dialogue("thinker", tools.prompt("thinker_extraction.system"), turns)
+        thoughts = await tools.ask(dialogue, message)
+        message = extract
     else:
-        dialogue = tools.dialogue(
-            "thinker", f"{THINK} {verdict_instructions(labels)}", [(e.task, e.verdict) for e in worked]
-        )
-        message = task
+        turns = [(asked, e.verdict) for asked, e in worked]
+        dialogue = tools.dialogue("thinker", tools.prompt("thinker.system"), turns)
     verdict = await tools.read(
         dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
     )

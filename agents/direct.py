@@ -11,15 +11,19 @@ A text that is not a label alone is malformed; the label that it comes to all th
 
 from __future__ import annotations
 
-from agents.core.labels import labels_of, labels_text, mentioned_verdict, read_verdict, require_label
+from agents.core.labels import labels_of, mentioned_verdict, read_verdict, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
-ASK = "Which of these labels is right? Write the label alone."
+PROMPTS = {
+    "answerer.system": Prompt("Which of these labels is right? Write the label alone.\n{{labels}}"),
+    "answerer.user": Prompt("{{task}}"),
+}
 
 
 class Settings(Section):
@@ -40,7 +44,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         return verdict.label
 
     worked = worked_examples(question) if settings.examples else ()
-    dialogue = tools.dialogue("answerer", f"{ASK}\n{labels_text(labels)}", [(e.task, e.label) for e in worked])
-    task = task_with_options(question, settings.examples)
+    turns = [(tools.prompt("answerer.user", task=e.task, question=e.asked), e.label) for e in worked]
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"), turns)
+    task = tools.prompt("answerer.user", task=task_with_options(question, settings.examples))
     label = await tools.read(dialogue, task, read, lambda text: mentioned_verdict(text, labels).label)
     return require_label(tools, Answer(label), "answerer")

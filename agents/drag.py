@@ -30,9 +30,18 @@ from pydantic import Field
 
 from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
-from agents.core.prompts.documents import READ, documents_text, final_answer, question_text
+from agents.core.prompts.documents import (
+    DATA,
+    DOCUMENTS_AND_QUESTION,
+    QUESTION,
+    READ,
+    documents_text,
+    final_answer,
+    speakers_text,
+)
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
-from agents.mad_drag import FORM, Debater, debate, moderate, unanimous_answer
+from agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question
 
@@ -53,9 +62,29 @@ JUDGE = """\
 You judge a debate whether a search has found enough to answer a question. The Proponent argues that it has. The \
 Opponent argues that it has not, and proposes another query. Decide who is right.
 Write one word: Proponent or Opponent."""
-PROPONENT = f"Answer the question with the help of the documents, and explain your answer. {FORM}"
-OPPONENT = f"Answer the question from what you know, and explain your answer. {FORM}"
-REPLY = f"Here is what the other side says; it may be wrong. Take it as advice, and explain your answer. {FORM}"
+POOL_AND_QUESTION = f"Queries and what they found {DATA}:\n\n" + "{{pool}}\n\n" + QUESTION
+PROMPTS = {
+    "query_proponent.system": Prompt(QUERY_PROPONENT),
+    "query_proponent.user": Prompt(POOL_AND_QUESTION),
+    "query_opponent.system": Prompt(QUERY_OPPONENT),
+    "query_opponent.user": Prompt(POOL_AND_QUESTION),
+    "judge.system": Prompt(JUDGE),
+    "judge.user": Prompt(POOL_AND_QUESTION + "\n\n{{arguments}}"),
+    "proponent.system": Prompt(f"Answer the question with the help of the documents, and explain your answer. {FORM}"),
+    "proponent.user": Prompt(POOL_AND_QUESTION),
+    "opponent.system": Prompt(f"Answer the question from what you know, and explain your answer. {FORM}"),
+    "opponent.user": Prompt(QUESTION),
+    "reply.user": Prompt(
+        "Here is what the other side says; it may be wrong. Take it as advice, and explain your answer. "
+        f"{FORM}\n\n{QUESTION}\n\n"
+        "{{responses}}",
+        optional=("question",),
+    ),
+    "moderator.system": Prompt(MODERATOR),
+    "moderator.user": Prompt(POOL_AND_QUESTION + "\n\n{{responses}}"),
+    "reader.system": Prompt(READ, note="`answer_rounds: 0`"),
+    "reader.user": Prompt(DOCUMENTS_AND_QUESTION, note="`answer_rounds: 0`"),
+}
 
 SIDES = (Label(name="Proponent", meaning=""), Label(name="Opponent", meaning=""))
 ACTION = re.compile(r"Query (Optimi[sz]ation|Expansion):\s*(.*)", re.IGNORECASE)
@@ -101,31 +130,42 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     passages = tuple({p.id: p for found in pool.values() for p in found}.values())
     tools.so_far = Answer("", passages)
     if not settings.answer_rounds:
-        said = await tools.ask(tools.dialogue("reader", READ), question_text(question.text, passages))
+        reader = tools.dialogue("reader", tools.prompt("reader.system"))
+        said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
         return Answer(final_answer(said), passages)
-    pool_and_question = f"{pool_text(pool)}\n\n{question_text(question.text)}"
+    shown = pool_text(pool)
     debaters = [
-        Debater("Proponent", tools.dialogue("proponent", PROPONENT), pool_and_question),
-        Debater("Opponent", tools.dialogue("opponent", OPPONENT), question_text(question.text)),
+        Debater(side.capitalize(), tools.dialogue(side, tools.prompt(f"{side}.system")), first_message)
+        for side, first_message in (
+            ("proponent", tools.prompt("proponent.user", pool=shown)),
+            ("opponent", tools.prompt("opponent.user")),
+        )
     ]
-    rounds = await debate(
-        tools, question.text, debaters, REPLY, settings.answer_rounds, lambda said: unanimous_answer(said, passages)
-    )
-    return replace(tools.so_far, text=await moderate(tools, pool_and_question, rounds))
+    rounds = await debate(tools, debaters, settings.answer_rounds, lambda said: unanimous_answer(said, passages))
+    return replace(tools.so_far, text=await moderate(tools, rounds, pool=shown))
 
 
 async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
     """The pool of queries and passages after the debate about it."""
     pool = {question: await tools.search("query_proponent", question, settings.documents)}
     for _ in range(settings.query_rounds):
-        shown = f"{pool_text(pool)}\n\n{question_text(question)}"
-        proponent = tools.dialogue("query_proponent", QUERY_PROPONENT)
-        opponent = tools.dialogue("query_opponent", QUERY_OPPONENT)
-        argument, objection = await asyncio.gather(
-            tools.ask(proponent, shown), tools.read(opponent, shown, read_objection, read_objection_leniently)
+        shown = pool_text(pool)
+        proponent, opponent = (
+            tools.dialogue(role, tools.prompt(f"{role}.system")) for role in ("query_proponent", "query_opponent")
         )
-        debated = f"{shown}\n\nProponent: {argument.strip()}\n\nOpponent: {objection.text.strip()}"
-        winner = await tools.read(tools.dialogue("judge", JUDGE), debated, read_winner, read_winner_leniently)
+        argument, objection = await asyncio.gather(
+            tools.ask(proponent, tools.prompt("query_proponent.user", pool=shown)),
+            tools.read(
+                opponent,
+                tools.prompt("query_opponent.user", pool=shown),
+                read_objection,
+                read_objection_leniently,
+            ),
+        )
+        arguments = speakers_text({"Proponent": argument, "Opponent": objection.text})
+        debated = tools.prompt("judge.user", pool=shown, arguments=arguments)
+        judge = tools.dialogue("judge", tools.prompt("judge.system"))
+        winner = await tools.read(judge, debated, read_winner, read_winner_leniently)
         if winner == "proponent":
             break
         if objection.action is None:

@@ -32,6 +32,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agents.core.claims import (
+    CLAIM_PROMPTS,
     CheckedClaim,
     check_stances,
     claim_reasons,
@@ -46,6 +47,8 @@ from agents.core.claims import (
     write_queries,
 )
 from agents.core.labels import label_of_stance
+from agents.core.prompts.documents import DATA
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
@@ -56,7 +59,8 @@ WORTH = """\
 Say of each text whether it is worth checking: true for a statement of fact, false for an opinion, a question or a \
 request. Write one JSON object with one value for each text, in order: {"worth": [true, false]}"""
 QUESTIONS = """\
-Write %d different questions for a search engine whose answers tell whether the claim is true. Write one JSON object:
+Write {{count}} different questions for a search engine whose answers tell whether the claim is true. Write one JSON \
+object:
 {"queries": ["first question", "second question"]}"""
 STANCE = """\
 Say how the evidence stands to the claim.
@@ -65,6 +69,14 @@ partially-support: it shows a part of the claim, and nothing against it
 refute: it shows that the claim is wrong
 irrelevant: it says nothing about it
 Write one JSON object: {"stance": "one of the four"}"""
+PROMPTS = {
+    **CLAIM_PROMPTS,
+    "filter.system": Prompt(WORTH),
+    "filter.user": Prompt("{{claims}}"),
+    "searcher.system": Prompt(QUESTIONS, optional=("count",)),
+    "stance.system": Prompt(STANCE),
+    "stance.user": Prompt(f"Evidence {DATA}:\n" + "{{document}}\n\nClaim: {{claim}}"),
+}
 
 STANCES = ("completely-support", "partially-support", "refute", "irrelevant")
 UNREAD = "unparsed"
@@ -94,7 +106,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     check_stances(question)
     claims = [one_line(question.text)]
     if settings.extract:
-        claims = await extract_claims(tools, "extractor", question.text, settings.claims)
+        claims = await extract_claims(tools, settings.claims)
         claims = await worth_checking(tools, claims)
     queries = await asyncio.gather(*(questions_for(tools, claim, settings.queries) for claim in claims))
     found = await asyncio.gather(
@@ -126,8 +138,9 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
     flags: dict[str, Any] = {"type": "array", "items": {"type": "boolean"}}
     flags |= {"minItems": len(claims), "maxItems": len(claims)}
     text = "\n".join(f"{number}. {claim}" for number, claim in enumerate(claims, 1))
+    dialogue = tools.dialogue("filter", tools.prompt("filter.system"))
     try:
-        said = await tools.ask(tools.dialogue("filter", WORTH), text, object_schema(worth=flags))
+        said = await tools.ask(dialogue, tools.prompt("filter.user", claims=text), object_schema(worth=flags))
     except Unparsed as problem:
         tools.note("filter", f"all claims are checked: {problem.error}")
         return claims
@@ -139,7 +152,7 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
 
 async def questions_for(tools: Tools, claim: str, count: int) -> tuple[str, ...]:
     """The queries of a claim; the claim itself where `queries` is 0."""
-    return await write_queries(tools, "searcher", QUESTIONS % count, claim, count) if count else (claim,)
+    return await write_queries(tools, claim, count) if count else (claim,)
 
 
 def interleave(ranked: Sequence[Sequence[Passage]], max_passages: int) -> tuple[Passage, ...]:
@@ -154,9 +167,10 @@ async def stances_on(tools: Tools, claim: str, evidence: Sequence[Passage]) -> l
 
 async def stance_on(tools: Tools, claim: str, passage: Passage) -> str:
     """How one document stands to the claim, or UNREAD."""
-    text = f"Evidence:\n{document_text(1, passage)}\n\nClaim: {claim}"
+    dialogue = tools.dialogue("stance", tools.prompt("stance.system"))
+    text = tools.prompt("stance.user", document=document_text(1, passage), claim=claim)
     try:
-        said = await tools.ask(tools.dialogue("stance", STANCE), text, object_schema(stance={"enum": [*STANCES]}))
+        said = await tools.ask(dialogue, text, object_schema(stance={"enum": [*STANCES]}))
     except Unparsed:
         return UNREAD
     return str(said["stance"])

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from agents.core.claims import (
+    CLAIM_PROMPTS,
     CheckedClaim,
     check_stances,
     claim_reasons,
@@ -36,6 +37,8 @@ from agents.core.claims import (
     write_queries,
 )
 from agents.core.output import JsonObject
+from agents.core.prompts.documents import DATA
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
@@ -50,6 +53,13 @@ Find out whether the claim is true, with the help of the evidence. Evidence may 
 contradict other evidence. Write one JSON object:
 {"reasoning": "why the claim is true or not, in one or two sentences", "error": "what is wrong with it, or nothing", \
 "correction": "the claim put right, or nothing", "factuality": true or false}"""
+
+PROMPTS = {
+    **CLAIM_PROMPTS,
+    "searcher.system": Prompt(QUERIES),
+    "verifier.system": Prompt(VERIFY),
+    "verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\nClaim: {{claim}}"),
+}
 
 
 class Settings(Section):
@@ -79,8 +89,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     check_stances(question)
     claims = [one_line(question.text)]
     if settings.extract:
-        claims = await extract_claims(tools, "extractor", question.text, settings.claims)
-    queries = await asyncio.gather(*(write_queries(tools, "searcher", QUERIES, claim, 2) for claim in claims))
+        claims = await extract_claims(tools, settings.claims)
+    queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
     found = await asyncio.gather(
         *(search_all(tools, "searcher", asked, settings.documents, settings.source) for asked in queries)
     )
@@ -100,9 +110,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 async def verify(tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...]) -> CheckedClaim:
     """Judge one claim by its evidence. A reply that cannot be read leaves it unverified."""
-    dialogue = tools.dialogue("verifier", VERIFY)
+    dialogue = tools.dialogue("verifier", tools.prompt("verifier.system"))
+    message = tools.prompt("verifier.user", documents=evidence_text(evidence), claim=claim)
     try:
-        said = await tools.ask(dialogue, f"Evidence:\n{evidence_text(evidence)}\n\nClaim: {claim}", Verdict)
+        said = await tools.ask(dialogue, message, Verdict)
     except Unparsed as problem:
         tools.note("verifier", f"left unverified: {claim}")
         return CheckedClaim(claim, queries, evidence, None, f"unparsed: {problem.error}")

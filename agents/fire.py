@@ -28,7 +28,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agents.core.claims import evidence_text, object_schema, one_line, unique
-from agents.core.labels import labels_of, labels_text, task_text
+from agents.core.labels import labels_of
+from agents.core.prompts.documents import DATA
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -36,19 +38,26 @@ from ratchet.records import Label, Passage, Question, Turn
 ROLES = ("verifier",)
 
 DECIDE = """\
-Find the right label for the {form} with the help of the evidence. If you are sure, write one JSON object:
-{{"reasoning": "why, in one or two sentences", "final_answer": "one of the labels"}}
+Find the right label for the {{form}} with the help of the evidence. If you are sure, write one JSON object:
+{"reasoning": "why, in one or two sentences", "final_answer": "one of the labels"}
 If you are not sure, search for what is missing:
-{{"reasoning": "what is missing", "search_query": "a query that was not tried yet"}}
+{"reasoning": "what is missing", "search_query": "a query that was not tried yet"}
 
 Labels:
-{labels}"""
+{{labels}}"""
 ANSWER = """\
-Find the right label for the {form} with the help of the evidence. Write one JSON object:
-{{"reasoning": "why, in one or two sentences", "final_answer": "one of the labels"}}
+Find the right label for the {{form}} with the help of the evidence. Write one JSON object:
+{"reasoning": "why, in one or two sentences", "final_answer": "one of the labels"}
 
 Labels:
-{labels}"""
+{{labels}}"""
+
+PROMPTS = {
+    "verifier.system": Prompt(DECIDE),
+    "verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\nQueries tried:\n{{queries?}}\n\n{{task}}"),
+    "last_verifier.system": Prompt(ANSWER),
+    "last_verifier.user": Prompt(f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"),
+}
 
 
 class Settings(Section):
@@ -88,7 +97,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     stopped = f"answer after {settings.steps} search(es): the budget"
     for step in range(1, settings.steps + 1):
         try:
-            said = await ask_verifier(tools, question, labels, past, last=False)
+            said = await ask_verifier(tools, labels, past, last=False)
         except Unparsed as problem:
             tools.note("verifier", f"asked for the answer: {problem.error}")
             stopped = f"answer forced: no decision could be read at step {step}"
@@ -106,18 +115,16 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         ids = tuple(passage.id for passage in found)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
         tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
-    return make_answer(await ask_verifier(tools, question, labels, past, last=True), past, turns, stopped)
+    return make_answer(await ask_verifier(tools, labels, past, last=True), past, turns, stopped)
 
 
-async def ask_verifier(
-    tools: Tools, question: Question, labels: Sequence[Label], past: Sequence[SearchStep], last: bool
-) -> dict[str, Any]:
+async def ask_verifier(tools: Tools, labels: Sequence[Label], past: Sequence[SearchStep], last: bool) -> dict[str, Any]:
     """A fresh conversation that sees the evidence so far; the `last` one must answer."""
-    prompt = (ANSWER if last else DECIDE).format(form=question.form, labels=labels_text(labels))
-    text = f"Evidence:\n{evidence_text(evidence_of(past))}\n\n"
-    if past and not last:
-        text += "Queries tried:\n" + "\n".join(f"- {step_found.query}" for step_found in past) + "\n\n"
-    return await tools.ask(tools.dialogue("verifier", prompt), text + task_text(question), schema(labels, last))
+    slot = "last_verifier" if last else "verifier"
+    dialogue = tools.dialogue("verifier", tools.prompt(f"{slot}.system"))
+    documents, queries = evidence_text(evidence_of(past)), "\n".join(f"- {step_found.query}" for step_found in past)
+    message = tools.prompt(f"{slot}.user", documents=documents, queries=queries)
+    return await tools.ask(dialogue, message, schema(labels, last))
 
 
 def schema(labels: Sequence[Label], last: bool) -> dict[str, Any]:

@@ -32,12 +32,14 @@ from pydantic import Field
 
 from agents.core.lookahead import Draft
 from agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.core.prompts.documents import question_text
+from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 ROLES = ("answerer",)
+PROMPTS = {"answerer.system": Prompt(THINK), "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
 class Settings(Section):
@@ -66,11 +68,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.retrieve_first:
         passages = await tools.search("answerer", question.text, settings.documents)
     prefix: tuple[int, ...] = ()
+    values, reply = EXAMPLE
+    example = (tools.prompt("answerer.user", **values), reply)
 
     async def look_ahead(documents: list[Passage], keep: Callable[[Draft], int]) -> Draft:
         return await tools.draft(
-            tools.dialogue("answerer", THINK, (EXAMPLE,)),
-            question_text(question.text, documents),
+            tools.dialogue("answerer", tools.prompt("answerer.system"), (example,)),
+            tools.prompt("answerer.user", documents=documents_text(documents)),
             prefix,
             min(settings.look_ahead, settings.max_tokens - len(prefix)),
             keep,

@@ -27,12 +27,26 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.core.prompts.documents import READ, AnswerForm, final_answer, in_form, question_text
+from agents.core.prompts.documents import (
+    DOCUMENTS_AND_QUESTION,
+    FORMS,
+    READ_IN_FORM,
+    AnswerForm,
+    documents_text,
+    final_answer,
+)
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 ROLES = ("reasoner", "reader")
+PROMPTS = {
+    "reasoner.system": Prompt(THINK),
+    "reasoner.user": Prompt(DOCUMENTS_AND_QUESTION),
+    "reader.system": READ_IN_FORM,
+    "reader.user": Prompt(DOCUMENTS_AND_QUESTION),
+}
 
 
 class Settings(Section):
@@ -60,11 +74,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     pool: dict[str, Passage] = {}
     prefix: tuple[int, ...] = ()
     await _gather(question.text, pool, tools, settings)
+    values, reply = EXAMPLE
+    example = (tools.prompt("reasoner.user", **values), reply)
     for _ in range(settings.sentences):
-        dialogue = tools.dialogue("reasoner", THINK, (EXAMPLE,))
-        thought = await tools.draft(
-            dialogue, question_text(question.text, pool.values()), prefix, settings.thought_tokens, sentence_tokens
-        )
+        dialogue = tools.dialogue("reasoner", tools.prompt("reasoner.system"), (example,))
+        message = tools.prompt("reasoner.user", documents=documents_text(pool.values()))
+        thought = await tools.draft(dialogue, message, prefix, settings.thought_tokens, sentence_tokens)
         prefix += thought.used
         query = thought.decode(thought.used).strip()
         if not query or thought.finished or ANSWER.search(query):
@@ -79,8 +94,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.so_far = Answer(stated or thought.decode(prefix).strip(), passages)
     if settings.reader == "never" or (stated and not settings.reader):
         return tools.so_far
-    reader = tools.dialogue("reader", in_form(READ, settings.answer_form))
-    said = await tools.ask(reader, question_text(question.text, passages))
+    reader = tools.dialogue("reader", tools.prompt("reader.system", answer_form=FORMS[settings.answer_form]))
+    said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
     return Answer(final_answer(said), passages)
 
 

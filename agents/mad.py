@@ -18,17 +18,26 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from agents.core.prompts.documents import final_answer, question_text
+from agents.core.prompts.documents import QUESTION, final_answer
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
-from agents.mad_drag import FORM, Debater, debate
+from agents.mad_drag import FORM, debate, open_debaters
 from ratchet.config import Section
 from ratchet.records import Question
 from ratchet.text import normalise_answer
 
 ROLES = ("debater",)
 
-DEBATER = f"Answer the question. Explain your answer briefly. {FORM}"
-REPLY = f"Here is how other agents answer the question. Take it as advice and give an updated answer. {FORM}"
+PROMPTS = {
+    "debater.system": Prompt(f"Answer the question. Explain your answer briefly. {FORM}"),
+    "debater.user": Prompt(QUESTION),
+    "reply.user": Prompt(
+        f"Here is how other agents answer the question. Take it as advice and give an updated answer. {FORM}\n\n"
+        f"{QUESTION}\n\n"
+        "{{responses}}",
+        optional=("question",),
+    ),
+}
 
 
 class Settings(Section):
@@ -40,11 +49,7 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the agents debate, and return the answer of the majority."""
-    first_message = question_text(question.text)
-    debaters = [
-        Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), first_message) for n in range(settings.agents)
-    ]
-    await debate(tools, question.text, debaters, REPLY, settings.rounds, majority_answer)
+    await debate(tools, open_debaters(tools, settings.agents), settings.rounds, majority_answer)
     return tools.so_far
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from agents.core.output import Malformed
-from agents.core.prompts.documents import MARK, final_answer, question_text, unanimous
+from agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
@@ -30,15 +31,22 @@ from ratchet.records import Passage, Question
 ROLES = ("debater", "moderator")
 
 FORM = f'End with "{MARK}" and then the answer, in as few words as possible.'
-DEBATER = f"Answer the question from what you know. {FORM}"
-REPLY = (
-    "Here is what the others say; they may be wrong. If you disagree, give your reasons and your answer; otherwise "
-    f"revise your last answer. {FORM}"
-)
 MODERATOR = (
     "You moderate a debate about a question. Decide from what the debaters say which answer is right. "
     "Write that answer alone, in as few words as possible."
 )
+PROMPTS = {
+    "debater.system": Prompt(f"Answer the question from what you know. {FORM}"),
+    "debater.user": Prompt(QUESTION),
+    "reply.user": Prompt(
+        "Here is what the others say; they may be wrong. If you disagree, give your reasons and your answer; otherwise "
+        f"revise your last answer. {FORM}\n\n{QUESTION}\n\n"
+        "{{responses}}",
+        optional=("question",),
+    ),
+    "moderator.system": Prompt(MODERATOR),
+    "moderator.user": Prompt(QUESTION + "\n\n{{responses}}"),
+}
 
 
 class Settings(Section):
@@ -61,12 +69,14 @@ class Debater:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the agents debate, and return the last moderator's answer."""
-    first_message = question_text(question.text)
-    debaters = [
-        Debater(f"Agent {n + 1}", tools.dialogue("debater", DEBATER), first_message) for n in range(settings.agents)
-    ]
-    rounds = await debate(tools, question.text, debaters, REPLY, settings.rounds, unanimous_answer)
-    return replace(tools.so_far, text=await moderate(tools, first_message, rounds))
+    rounds = await debate(tools, open_debaters(tools, settings.agents), settings.rounds, unanimous_answer)
+    return replace(tools.so_far, text=await moderate(tools, rounds))
+
+
+def open_debaters(tools: Tools, agents: int) -> list[Debater]:
+    """So many debaters, who all begin alike."""
+    system, first_message = tools.prompt("debater.system"), tools.prompt("debater.user")
+    return [Debater(f"Agent {n + 1}", tools.dialogue("debater", system), first_message) for n in range(agents)]
 
 
 def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
@@ -77,9 +87,7 @@ def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()
 
 async def debate(
     tools: Tools,
-    question: str,
     debaters: Sequence[Debater],
-    reply: str,
     rounds: int,
     so_far: Callable[[dict[str, str]], Answer],
 ) -> list[dict[str, str]]:
@@ -90,7 +98,7 @@ async def debate(
     said: list[dict[str, str]] = []
     for _ in range(rounds):
         messages = [
-            f"{reply}\n\n{question_text(question)}\n\n{responses_text(said[-1], debater.name)}"
+            tools.prompt("reply.user", responses=responses_text(said[-1], debater.name))
             if said
             else debater.first_message
             for debater in debaters
@@ -103,18 +111,17 @@ async def debate(
     return said
 
 
-async def moderate(tools: Tools, context: str, rounds: Sequence[dict[str, str]]) -> str:
-    """The answer of the last round's moderator. Each round has one of its own, who sees `context` and that round."""
-    dialogues = [tools.dialogue("moderator", MODERATOR) for _ in rounds]
-    answers = await asyncio.gather(
-        *(tools.ask(d, f"{context}\n\n{responses_text(said)}") for d, said in zip(dialogues, rounds, strict=True))
-    )
+async def moderate(tools: Tools, rounds: Sequence[dict[str, str]], **shown: str) -> str:
+    """The answer of the last round's moderator. Each round has one of its own, who sees that round and `shown`."""
+    dialogues = [tools.dialogue("moderator", tools.prompt("moderator.system")) for _ in rounds]
+    messages = [tools.prompt("moderator.user", responses=responses_text(said), **shown) for said in rounds]
+    answers = await asyncio.gather(*(tools.ask(d, text) for d, text in zip(dialogues, messages, strict=True)))
     return final_answer(answers[-1])
 
 
 def responses_text(said: dict[str, str], reader: str = "") -> str:
     """The responses of a round, less the reader's own."""
-    return "\n\n".join(f"{name}: {response.strip()}" for name, response in said.items() if name != reader)
+    return speakers_text({name: response for name, response in said.items() if name != reader})
 
 
 def read_response(text: str) -> str:

@@ -28,15 +28,18 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.labels import (
+    VERDICT,
     Verdict,
     labels_of,
+    labels_text,
     mentioned_verdict,
     read_verdict,
     require_label,
     unanimous_verdict,
-    verdict_instructions,
 )
+from agents.core.prompts.documents import quoted, speakers_text
 from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
@@ -45,7 +48,6 @@ from ratchet.records import Label, Question, Turn
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
 ROLES = (*SIDES, "moderator", "judge")
 
-DEBATER = "You take part in a debate, on the {side} side. {level} Be brief."
 LEVELS = (
     "Look for agreement: in the end both sides accept every single point.",
     "Disagree in most points; agree at most in small ones.",
@@ -53,14 +55,22 @@ LEVELS = (
     "Disagree with the other side in every single point.",
 )
 """The paper's levels of "tit for tat", 0 to 3."""
-OPENING = "You begin. Give your reasons and your answer."
-OBJECTION = "You disagree. Give your reasons and your own answer."
-REPLY = "Do you agree? Give your reasons and your answer."
-CHAIR = "You moderate a debate of two sides and judge which answer is right."
+CHAIR = f"You moderate a debate of two sides and judge which answer is right. {VERDICT}"
+OTHER_SIDE = "{{task}}\n\nThe other side says:\n{{other_answer}}\n\n"
+PROMPTS = {
+    "debater.system": Prompt(
+        "You take part in a debate, on the {{side}} side. {{level}} Be brief. " + VERDICT, optional=("side", "level")
+    ),
+    "opening.user": Prompt("{{task}}\n\nYou begin. Give your reasons and your answer."),
+    "objection.user": Prompt(OTHER_SIDE + "You disagree. Give your reasons and your own answer.", optional=("task",)),
+    "reply.user": Prompt(OTHER_SIDE + "Do you agree? Give your reasons and your answer.", optional=("task",)),
+    "moderator.system": Prompt(CHAIR),
+    "moderator.user": Prompt("{{task}}\n\n{{debate}}\n\nIs one answer clearly right? Give your reasons."),
+    "judge.system": Prompt(CHAIR),
+    "judge.user": Prompt("{{task}}\n\n{{debate}}\n\nWhich answers were proposed? Name them, without reasons."),
+    "judge_decision.user": Prompt("Decide which answer is right. Give your reasons."),
+}
 NO_PREFERENCE = Label(name="NO PREFERENCE", meaning="neither answer is clearly better, and the debate goes on")
-RULE = "Is one answer clearly right? Give your reasons."
-PROPOSED = "Which answers were proposed? Name them, without reasons."
-DECIDE = "Decide which answer is right. Give your reasons."
 
 Round = dict[str, Verdict]
 """What each side said."""
@@ -81,13 +91,14 @@ class Settings(Section):
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let two sides debate until the moderator or, after the last round, the judge decides."""
     labels, task = labels_of(question), task_with_options(question, settings.examples)
-    examples = examples_of(question) if settings.examples else {}
+    examples = examples_of(question, tools.prompt) if settings.examples else {}
     rulings = (*labels, NO_PREFERENCE)
     sides = {}
     for side in SIDES:
-        rules = DEBATER.format(side=side, level=LEVELS[settings.level])
-        sides[side] = tools.dialogue(side, f"{rules} {verdict_instructions(labels)}", examples.get(side, ()))
-    moderator = tools.dialogue("moderator", f"{CHAIR} {verdict_instructions(rulings)}", examples.get("moderator", ()))
+        system = tools.prompt("debater.system", side=side, level=LEVELS[settings.level])
+        sides[side] = tools.dialogue(side, system, examples.get(side, ()))
+    system = tools.prompt("moderator.system", labels=labels_text(rulings))
+    moderator = tools.dialogue("moderator", system, examples.get("moderator", ()))
     rounds, turns = list[Round](), list[Turn]()
     for number in range(1, settings.rounds + 1):
         said = await play_round(tools, sides, task, rounds[-1] if rounds else {}, labels)
@@ -95,15 +106,16 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         for side, verdict in said.items():
             turns.append(Turn(round=number, speaker=side, said=verdict.text, verdict=verdict.label))
         tools.so_far = replace(unanimous_verdict(said), turns=tuple(turns))
-        ruling = await ask_verdict(tools, moderator, f"{task}\n\n{round_text(said)}\n\n{RULE}", rulings)
+        message = tools.prompt("moderator.user", task=task, debate=round_text(said))
+        ruling = await ask_verdict(tools, moderator, message, rulings)
         turns.append(Turn(round=number, speaker="moderator", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(tools.so_far, turns=tuple(turns))
         if ruling.label not in ("", NO_PREFERENCE.name):
             return make_answer(ruling, said, turns, f"the moderator decided in round {number}")
-    judge = tools.dialogue("judge", f"{CHAIR} {verdict_instructions(labels)}", examples.get("judge", ()))
+    judge = tools.dialogue("judge", tools.prompt("judge.system"), examples.get("judge", ()))
     judged = rounds if settings.judge_reads == "all" else rounds[:1]
-    await tools.ask(judge, "\n\n".join([task, *map(round_text, judged), PROPOSED]))
-    final = await ask_verdict(tools, judge, DECIDE, labels)
+    await tools.ask(judge, tools.prompt("judge.user", task=task, debate="\n\n".join(map(round_text, judged))))
+    final = await ask_verdict(tools, judge, tools.prompt("judge_decision.user"), labels)
     turns.append(Turn(round=settings.rounds, speaker="judge", said=final.text, verdict=final.label))
     why = f"no preference after {settings.rounds} round(s): the judge decided"
     return require_label(tools, make_answer(final, judged[-1], turns, why), "judge")
@@ -113,9 +125,12 @@ async def play_round(
     tools: Tools, sides: Mapping[str, Dialogue], task: str, last: Round, labels: Sequence[Label]
 ) -> Round:
     """The affirmative side speaks, having read what was said in the last round; the negative side answers it."""
-    message = f"{task}\n\n" + (reply_message(last[NEGATIVE], REPLY) if last else OPENING)
+    message = tools.prompt("opening.user", task=task)
+    if last:
+        message = tools.prompt("reply.user", task=task, other_answer=answer_text(last[NEGATIVE]))
     first = await ask_verdict(tools, sides[AFFIRMATIVE], message, labels)
-    message = f"{task}\n\n{reply_message(first, REPLY if last else OBJECTION)}"
+    slot = "reply.user" if last else "objection.user"
+    message = tools.prompt(slot, task=task, other_answer=answer_text(first))
     return {AFFIRMATIVE: first, NEGATIVE: await ask_verdict(tools, sides[NEGATIVE], message, labels)}
 
 
@@ -132,17 +147,17 @@ def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -
     return Answer(ruling.label, explanation=ruling.reasons, candidates=candidates, turns=tuple(turns), stopped=why)
 
 
-def reply_message(other: Verdict, message: str) -> str:
-    """What the other side said, and what to do about it."""
-    return f"The other side says:\n{other.text.strip()}\n\n{message}"
+def answer_text(verdict: Verdict) -> str:
+    """What one side said, as others read it."""
+    return quoted(verdict.text)
 
 
 def round_text(said: Round) -> str:
     """What both sides said in a round."""
-    return "\n\n".join(f"{side.capitalize()} side: {verdict.text.strip()}" for side, verdict in said.items())
+    return speakers_text({f"{side.capitalize()} side": verdict.text for side, verdict in said.items()})
 
 
-def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
+def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:
     """Worked examples of each role's turns: of two debates, in which now one side is right and now the other."""
     turns: dict[str, list[tuple[str, str]]] = {role: [] for role in ROLES}
     worked = worked_examples(question)
@@ -150,9 +165,10 @@ def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
         wrong = Verdict(f"I think so.\n{other.label}", other.label, "I think so.")
         both = [wrong, Verdict(right.verdict, right.label, right.reason)]
         said = round_text(dict(zip(SIDES, both if right is worked[0] else reversed(both), strict=True)))
-        turns[AFFIRMATIVE].append((f"{right.task}\n\n{OPENING}", right.verdict))
-        turns[NEGATIVE].append((f"{right.task}\n\n{reply_message(wrong, OBJECTION)}", right.verdict))
-        turns["moderator"].append((f"{right.task}\n\n{said}\n\n{RULE}", right.verdict))
-        proposed = (f"{right.task}\n\n{said}\n\n{PROPOSED}", f"{other.label} and {right.label}")
-        turns["judge"] += [proposed, (DECIDE, right.verdict)]
+        shown = {"task": right.task, "question": right.asked, "debate": said, "other_answer": answer_text(wrong)}
+        turns[AFFIRMATIVE].append((prompt("opening.user", **shown), right.verdict))
+        turns[NEGATIVE].append((prompt("objection.user", **shown), right.verdict))
+        turns["moderator"].append((prompt("moderator.user", **shown), right.verdict))
+        turns["judge"].append((prompt("judge.user", **shown), f"{other.label} and {right.label}"))
+        turns["judge"].append((prompt("judge_decision.user"), right.verdict))
     return turns

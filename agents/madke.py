@@ -34,17 +34,19 @@ from typing import Annotated
 from pydantic import Field
 
 from agents.core.labels import (
+    VERDICT,
     Verdict,
     labels_of,
+    labels_text,
     mentioned_verdict,
     read_verdict,
     require_label,
     unanimous_verdict,
-    verdict_instructions,
 )
 from agents.core.output import Malformed
-from agents.core.prompts.documents import documents_text
-from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
+from agents.core.prompts.few_shot import WorkedExample, task_with_options, worked_examples
+from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -52,17 +54,28 @@ from ratchet.records import Label, Passage, Question, Turn
 ROLES = ("selector", "debater", "judge", "summariser")
 """A selector is a debater that chooses; the role is one of its own so that a config can give it its own examples."""
 
-CHOOSE = (
-    "Choose the pieces of evidence that help most, at most {most}. End with their numbers in brackets, alone on the "
-    "last line, such as [2] [5]; or with [none]."
-)
-DEBATER = (
-    "You debate with other agents. Keep your answer where you are sure of it, and change it where you were wrong. "
-    "Give your reasons briefly."
-)
-JUDGE = "Do all agents give the same answer?"
+EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
+OWN_ANSWER = "Your last answer:\n{{own_answer?}}"
+PROMPTS = {
+    "selector.system": Prompt(
+        "Choose the pieces of evidence that help most, at most {{most}}. End with their numbers in brackets, alone on "
+        "the last line, such as [2] [5]; or with [none].",
+        optional=("most",),
+    ),
+    "selector.user": Prompt(f"{EVIDENCE}\n\n{OWN_ANSWER}", optional=("own_answer",)),
+    "debater.system": Prompt(
+        "You debate with other agents. Keep your answer where you are sure of it, and change it where you were wrong. "
+        f"Give your reasons briefly. {VERDICT}"
+    ),
+    "debater.user": Prompt(EVIDENCE + "\n\n{{other_answers?}}\n\n" + OWN_ANSWER, optional=("own_answer",)),
+    "judge.system": Prompt(f"Do all agents give the same answer? {VERDICT}"),
+    "judge.user": Prompt("{{task}}\n\n{{answers}}"),
+    "summariser.system": Prompt(
+        f"Sum up what the agents say, in a few sentences, and give the final answer. Add nothing of your own. {VERDICT}"
+    ),
+    "summariser.user": Prompt("{{task}}\n\n{{answers}}"),
+}
 AGREED = (Label(name="Yes", meaning="they all give the same answer"), Label(name="No", meaning="their answers differ"))
-SUMMARISER = "Sum up what the agents say, in a few sentences, and give the final answer. Add nothing of your own."
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -111,13 +124,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             read |= set(response.pieces)
         answer = unanimous_verdict({name: response.verdict for name, response in said.items()})
         tools.so_far = answer = replace(answer, passages=tuple(debate.pieces(read)), turns=tuple(turns))
-        ruling = await debate.ask_verdict("judge", f"{JUDGE} {verdict_instructions(AGREED)}", said, AGREED)
+        ruling = await debate.ask_verdict("judge", said, AGREED)
         turns.append(Turn(round=number, speaker="judge", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(answer, turns=tuple(turns))
         agreed = ruling.label == "Yes"
-    final = await debate.ask_verdict(
-        "summariser", f"{SUMMARISER} {verdict_instructions(debate.labels)}", said, debate.labels
-    )
+    final = await debate.ask_verdict("summariser", said, debate.labels)
     turns.append(Turn(round=number, speaker="summariser", said=final.text, verdict=final.label))
     answer = replace(
         tools.so_far,
@@ -163,7 +174,7 @@ class Debate:
         self.labels, self.task = labels_of(question), task_with_options(question, settings.examples)
         # The debaters and the summariser have the options in their instructions; the selector and the judge have not.
         self.whole_task = task_with_options(question)
-        self.examples = examples_of(question) if settings.examples else {}
+        self.examples = examples_of(question, tools.prompt) if settings.examples else {}
 
     def pieces(self, numbers: Collection[int]) -> list[Passage]:
         return [passage for number, passage in enumerate(self.pool, 1) if number in numbers]
@@ -176,15 +187,14 @@ class Debate:
         )
         return dict(zip(names, responses, strict=True))
 
-    async def ask_verdict(
-        self, role: str, system: str, said: Mapping[str, Response], labels: Sequence[Label]
-    ) -> Verdict:
+    async def ask_verdict(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
         """What the judge or the summariser makes of the debaters' last answers."""
+        system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
+        answers = speakers_text({name: _text(response) for name, response in said.items()})
         task = self.whole_task if role == "judge" else self.task
-        message = f"{task}\n\n" + "\n\n".join(f"{name}: {_text(response)}" for name, response in said.items())
         return await self.tools.read(
             self.tools.dialogue(role, system, self.examples.get(role, ())),
-            message,
+            self.tools.prompt(f"{role}.user", task=task, answers=answers),
             lambda text: read_verdict(text, labels),
             lambda text: mentioned_verdict(text, labels),
         )
@@ -193,11 +203,15 @@ class Debate:
         if not self.pool or self.max_pieces is None:
             return tuple(range(1, len(self.pool) + 1))
         max_pieces, size = self.max_pieces, len(self.pool)
-        evidence = documents_text(self.pool) + self.missing
-        message = f"Evidence:\n{evidence}\n\n{self.whole_task}" + _own_last_answer(last)
+        system = self.tools.prompt("selector.system", most=str(max_pieces))
         return await self.tools.read(
-            self.tools.dialogue("selector", CHOOSE.format(most=max_pieces), self.examples.get("selector", ())),
-            message,
+            self.tools.dialogue("selector", system, self.examples.get("selector", ())),
+            self.tools.prompt(
+                "selector.user",
+                documents=documents_text(self.pool) + self.missing,
+                task=self.whole_task,
+                own_answer=quoted(_text(last)) if last else "",
+            ),
             lambda text: read_choice(text, size, max_pieces),
             lambda text: read_choice_leniently(text, size)[-max_pieces:],
         )
@@ -205,29 +219,44 @@ class Debate:
     async def _answer(self, name: str, pieces: tuple[int, ...], last: Mapping[str, Response]) -> Response:
         lines = enumerate(documents_text(self.pool).split("\n"), 1)
         evidence = ("\n".join(line for number, line in lines if number in pieces) or "none") + self.missing
-        others = "".join(f"\n\n{other}: {_text(response)}" for other, response in last.items() if other != name)
+        others = {other: _text(response) for other, response in last.items() if other != name}
         verdict = await self.tools.read(
-            self.tools.dialogue(
-                "debater", f"{DEBATER} {verdict_instructions(self.labels)}", self.examples.get("debater", ())
+            self.tools.dialogue("debater", self.tools.prompt("debater.system"), self.examples.get("debater", ())),
+            self.tools.prompt(
+                "debater.user",
+                documents=evidence,
+                task=self.task,
+                other_answers=speakers_text(others),
+                own_answer=quoted(_text(last[name])) if name in last else "",
             ),
-            f"Evidence:\n{evidence}\n\n{self.task}{others}{_own_last_answer(last.get(name))}",
             lambda text: read_verdict(text, self.labels),
             lambda text: mentioned_verdict(text, self.labels),
         )
         return Response(verdict, pieces)
 
 
-def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
+def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:
     """Worked examples of each role's turn."""
     one, two = worked_examples(question)
-    both = f"Evidence:\n[1] {one.reason}\n[2] {two.reason}\n\n"
+    both = f"[1] {one.reason}\n[2] {two.reason}"
     verdicts = [(one.task, one.verdict), (two.task, two.verdict)]
+    unlike = speakers_text({"Agent 1": two.verdict, "Agent 2": f"I do not know.\n{one.label}"})
+
+    def shown(slot: str, example: WorkedExample, **values: str) -> str:
+        return prompt(slot, task=example.task, question=example.asked, own_answer="", **values)
+
     return {
-        "selector": [(f"{both}{one.task}", "[1]"), (f"{both}{two.task}", "[2]")],
+        "selector": [
+            (shown("selector.user", one, documents=both), "[1]"),
+            (shown("selector.user", two, documents=both), "[2]"),
+        ],
         "debater": verdicts,
         "judge": [
-            (f"{one.task}\n\nAgent 1: {one.verdict}\n\nAgent 2: {one.verdict}", f"Both say {one.label}.\nYes"),
-            (f"{two.task}\n\nAgent 1: {two.verdict}\n\nAgent 2: I do not know.\n{one.label}", "They differ.\nNo"),
+            (
+                shown("judge.user", one, answers=speakers_text({"Agent 1": one.verdict, "Agent 2": one.verdict})),
+                f"Both say {one.label}.\nYes",
+            ),
+            (shown("judge.user", two, answers=unlike), "They differ.\nNo"),
         ],
         "summariser": verdicts,
     }
@@ -235,10 +264,6 @@ def examples_of(question: Question) -> dict[str, list[tuple[str, str]]]:
 
 def _text(response: Response) -> str:
     return response.verdict.text.strip()
-
-
-def _own_last_answer(last: Response | None) -> str:
-    return f"\n\nYour last answer: {_text(last)}" if last else ""
 
 
 def read_choice(text: str, size: int, max_pieces: int) -> tuple[int, ...]:

@@ -6,12 +6,14 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import KNOW, AnswerForm, final_answer, in_form, question_text
+from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, AnswerForm, final_answer
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
+PROMPTS = {"answerer.system": KNOW_IN_FORM, "answerer.user": Prompt(QUESTION)}
 
 
 class Settings(Section):
@@ -24,5 +26,5 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", in_form(KNOW, settings.answer_form))
-    return Answer(final_answer(await tools.ask(dialogue, question_text(question.text))))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
+    return Answer(final_answer(await tools.ask(dialogue, tools.prompt("answerer.user"))))

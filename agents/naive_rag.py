@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.prompts.documents import READ, AnswerForm, final_answer, in_form, question_text
+from agents.core.prompts.documents import (
+    DOCUMENTS_AND_QUESTION,
+    FORMS,
+    READ_IN_FORM,
+    AnswerForm,
+    documents_text,
+    final_answer,
+)
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
+PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
 class Settings(Section):
@@ -29,6 +38,6 @@ class Settings(Section):
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
-    dialogue = tools.dialogue("answerer", in_form(READ, settings.answer_form))
-    said = await tools.ask(dialogue, question_text(question.text, passages))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
+    said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
     return Answer(final_answer(said), tuple(passages))

@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from typing import Literal
 
+from agents.core.prompts.documents import QUESTION
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
-from agents.mrag.settings import Length, with_length
+from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
 
-SYSTEM = {
-    "paper": "You are an assistant who answers questions. Answer the one you are given.",
-    "brief": "Answer the question briefly.",
+PROMPTS = {
+    "answerer.system": Prompt(
+        "You are an assistant who answers questions. Answer the one you are given.\n\n{{length?}}",
+        ("length",),
+        "figure 13",
+    ),
+    "answerer.user": Prompt(QUESTION, note="figure 13"),
+    "brief_answerer.system": Prompt("Answer the question briefly.\n\n{{length?}}", ("length",), "`style: brief`"),
 }
 
 
@@ -34,6 +41,7 @@ class Settings(Section):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", with_length(SYSTEM[settings.style], settings.length))
-    text = await tools.ask(dialogue, f"Question: {question.text}")
+    slot = "answerer.system" if settings.style == "paper" else "brief_answerer.system"
+    dialogue = tools.dialogue("answerer", tools.prompt(slot, length=LENGTHS[settings.length]))
+    text = await tools.ask(dialogue, tools.prompt("answerer.user"))
     return Answer(text.strip())

@@ -31,18 +31,18 @@ from pydantic import Field
 
 from agents.core.label_mentions import mentioned_label
 from agents.core.labels import (
+    VERDICT,
     labels_of,
-    labels_text,
     mentioned_verdict,
     read_label,
     read_verdict,
     require_label,
-    verdict_instructions,
 )
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
-from agents.core.prompts.documents import documents_text
+from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
@@ -61,10 +61,16 @@ lookup[a word] shows the next sentence with this word in those documents
 finish[a label] ends with your answer
 
 The labels:
-"""
+{{labels}}"""
+OBSERVATION = DOCUMENTS + "\n\n{{result?}}\n\n{{problem?}}"
+PROMPTS = {
+    "actor.system": Prompt(SYSTEM),
+    "actor.user": Prompt("{{task}}"),
+    "observation.user": Prompt(OBSERVATION),
+    "verdict.user": Prompt(f"{OBSERVATION}\n\nNo more actions. Say in a sentence or two what you found out. {VERDICT}"),
+}
 FORM = "Write one line that begins with Action: and holds search[...], lookup[...] or finish[...]."
 ONE = "Only your first action was carried out: write one action a turn, and nothing after it."
-END = "No more actions. Say in a sentence or two what you found out."
 ACTION = re.compile(
     r"(?:\bAction\b[ \t]*\d*[\s*:`]*|^[\s*`]*)(search|lookup|finish)[ \t]*\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]",
     re.IGNORECASE | re.MULTILINE,
@@ -137,9 +143,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Think and act in turn until the label is given."""
     labels, workspace = labels_of(question), Workspace(tools, settings)
     dialogue = tools.dialogue(
-        "actor", SYSTEM + labels_text(labels), worked_exchanges(question) if settings.examples else ()
+        "actor", tools.prompt("actor.system"), worked_exchanges(question, tools.prompt) if settings.examples else ()
     )
-    message, turns = task_with_options(question, settings.examples), list[Turn]()
+    message, turns = tools.prompt("actor.user", task=task_with_options(question, settings.examples)), list[Turn]()
+    shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
         step = await tools.read(
             dialogue, message, lambda said: read_step(said, labels), lambda said: read_step_leniently(said, labels)
@@ -147,24 +154,24 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if step.action == "finish":
             turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
             return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
-        passages, shown = tuple[Passage, ...](), ""
+        passages, shown = tuple[Passage, ...](), {"documents": "", "result": "", "problem": step.problem}
         if step.action == "search":
             found = await workspace.search(step.argument)
             passages = found.passages
-            documents = documents_text(first_sentences(passages, settings.sentences))
-            shown = found.error or f"Documents:\n{documents or 'none'}"
+            documents = documents_text(first_sentences(passages, settings.sentences)) or "none"
+            shown |= {"result": found.error} if found.error else {"documents": documents}
         elif step.action == "lookup":
-            shown = workspace.lookup(step.argument)
+            shown["result"] = workspace.lookup(step.argument)
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.text))
-        message = f"{shown}\n\n{step.problem}".strip()
+        message = tools.prompt("observation.user", **shown)
         tools.so_far = _answer("", "", workspace, turns, "")
     why = f"all {settings.steps} steps were used"
     if settings.at_the_end == "nothing":
         return replace(_answer("", "", workspace, turns, why), status="out_of_budget")
     verdict = await tools.read(
         dialogue,
-        f"{message}\n\n{END} {verdict_instructions(labels)}",
+        tools.prompt("verdict.user", **shown),
         lambda said: read_verdict(said, labels),
         lambda said: mentioned_verdict(said, labels),
     )
@@ -176,14 +183,20 @@ def _answer(label: str, reasons: str, workspace: Workspace, turns: Sequence[Turn
     return Answer(label, tuple(workspace.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
 
 
-def worked_exchanges(question: Question) -> list[tuple[str, str]]:
+def worked_exchanges(question: Question, prompt: FillIn) -> list[tuple[str, str]]:
     """Worked examples: each searches once and finishes."""
     turns = []
     for example in worked_examples(question):
         query = example.asked.rstrip("?.")
         turns += [
-            (example.task, f"Thought: I have to look this up.\nAction: search[{query}]"),
-            (f"Documents:\n[1] {example.reason}", f"Thought: {example.reason}\nAction: finish[{example.label}]"),
+            (
+                prompt("actor.user", task=example.task, question=example.asked),
+                f"Thought: I have to look this up.\nAction: search[{query}]",
+            ),
+            (
+                prompt("observation.user", documents=f"[1] {example.reason}", result="", problem=""),
+                f"Thought: {example.reason}\nAction: finish[{example.label}]",
+            ),
         ]
     return turns
 

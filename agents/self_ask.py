@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from agents.core.output import Malformed
-from agents.core.prompts.documents import documents_text, question_text
+from agents.core.prompts.documents import DATA, DOCUMENTS_AND_QUESTION, documents_text
+from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.records import Question
 
 ROLES = ("asker",)
 
@@ -41,21 +42,41 @@ Intermediate answer: a short answer
 After that, ask the next follow up or end. Always end with this line:
 So the final answer is: the answer in as few words as possible"""
 NEEDED = "Are follow up questions needed here?"
-END = "No more follow up questions. Write the intermediate answer and the final answer."
+PROMPTS = {
+    "asker.system": Prompt(SYSTEM),
+    "asker.user": Prompt(f"{DOCUMENTS_AND_QUESTION}\n{NEEDED}"),
+    "documents.user": Prompt(f"Documents {DATA}:\n" + "{{documents}}"),
+    "end.user": Prompt(
+        "No more follow up questions. Write the intermediate answer and the final answer.",
+        note="is put after the last message",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A worked example of a turn."""
+
+    documents: str
+    question: str
+    """Empty where the documents are those of a follow-up question."""
+    reply: str
+
 
 EXAMPLES = (
-    (
-        "Documents:\n[1] Anna Berl: Anna Berl (1870-1931) was a painter. She was born in Orsk and painted ships.\n\n"
-        f"Question: On which river does the birthplace of the painter Anna Berl lie?\n{NEEDED}",
+    Exchange(
+        "[1] Anna Berl: Anna Berl (1870-1931) was a painter. She was born in Orsk and painted ships.",
+        "On which river does the birthplace of the painter Anna Berl lie?",
         "Yes.\nFollow up: On which river does Orsk lie?",
     ),
-    (
-        "Documents:\n[1] Orsk: Orsk is a town on the river Ural.",
+    Exchange(
+        "[1] Orsk: Orsk is a town on the river Ural.",
+        "",
         "Intermediate answer: Orsk lies on the Ural.\nSo the final answer is: the Ural",
     ),
-    (
-        "Documents:\n[1] Tin: Tin is a soft metal. Its symbol, Sn, comes from the Latin word stannum.\n\n"
-        f"Question: Which symbol does tin have?\n{NEEDED}",
+    Exchange(
+        "[1] Tin: Tin is a soft metal. Its symbol, Sn, comes from the Latin word stannum.",
+        "Which symbol does tin have?",
         "No.\nSo the final answer is: Sn",
     ),
 )
@@ -84,23 +105,34 @@ class Step:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Ask and search follow-up questions until the final answer."""
-    dialogue = tools.dialogue("asker", SYSTEM, EXAMPLES)
+    dialogue = tools.dialogue("asker", tools.prompt("asker.system"), worked_exchanges(tools.prompt))
     passages = await tools.search("asker", question.text, settings.documents) if settings.first_search else []
     read = {p.id: p for p in passages}
-    text = f"{question_text(question.text, passages)}\n{NEEDED}"
+    text = tools.prompt("asker.user", documents=documents_text(passages))
     for _ in range(settings.max_follow_ups):
         step = await tools.read(dialogue, text, read_step, read_step_leniently)
         if not step.asks:
             return Answer(step.text, tuple(read.values()))
         passages = await tools.search("asker", step.text, settings.documents)
         read |= {p.id: p for p in passages}
-        text = _documents_message(passages)
-    step = await tools.read(dialogue, f"{text}\n\n{END}", read_end, lambda said: Step(False, last_line(said)))
+        text = tools.prompt("documents.user", documents=documents_text(passages) or "none")
+    step = await tools.read(
+        dialogue, f"{text}\n\n{tools.prompt('end.user')}", read_end, lambda said: Step(False, last_line(said))
+    )
     return Answer(step.text, tuple(read.values()))
 
 
-def _documents_message(passages: list[Passage]) -> str:
-    return f"Documents:\n{documents_text(passages) or 'none'}"
+def worked_exchanges(prompt: FillIn) -> list[tuple[str, str]]:
+    """The worked examples as the prompts have it."""
+    return [
+        (
+            prompt("asker.user", documents=e.documents, question=e.question, task=f"Question: {e.question}"),
+            e.reply,
+        )
+        if e.question
+        else (prompt("documents.user", documents=e.documents), e.reply)
+        for e in EXAMPLES
+    ]
 
 
 def read_step(text: str) -> Step:

@@ -29,7 +29,8 @@ from pydantic import Field
 
 from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
-from agents.core.prompts.documents import final_answer, question_text
+from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer, one_line
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Question
@@ -46,6 +47,16 @@ SUMMARIZE = (
 )
 VALIDATE = "Does the passage support the answer to the question? Write True or False and nothing else."
 RANK = "Which of the two passages helps more to answer the question? Write Passage 1 or Passage 2 and nothing else."
+PROMPTS = {
+    "proposer.system": Prompt(PROPOSE),
+    "proposer.user": Prompt(DOCUMENTS_AND_QUESTION),
+    "summarizer.system": Prompt(SUMMARIZE),
+    "summarizer.user": Prompt(DOCUMENTS_AND_QUESTION + "\nAnswer: {{answer}}"),
+    "validator.system": Prompt(VALIDATE),
+    "validator.user": Prompt(QUESTION + "\nAnswer: {{answer}}\nPassage: {{passage}}"),
+    "ranker.system": Prompt(RANK),
+    "ranker.user": Prompt(QUESTION + "\nPassage 1: {{passage_1}}\nPassage 2: {{passage_2}}"),
+}
 
 VALID = (Label(name="True", meaning=""), Label(name="False", meaning=""))
 BETTER = (Label(name="Passage 1", meaning=""), Label(name="Passage 2", meaning=""))
@@ -61,31 +72,31 @@ class Settings(Section):
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Propose two answers, and return the one whose summary is better supported."""
     passages = await tools.search("proposer", question.text, settings.documents)
-    text = question_text(question.text, passages)
-    proposer = tools.dialogue("proposer", PROPOSE)
-    candidates = await tools.read(proposer, text, read_candidates, read_candidates_leniently)
+    documents = documents_text(passages)
+    proposer = tools.dialogue("proposer", tools.prompt("proposer.system"))
+    message = tools.prompt("proposer.user", documents=documents)
+    candidates = await tools.read(proposer, message, read_candidates, read_candidates_leniently)
     named = dict(zip(("first", "second"), candidates, strict=False))
     # The first counts until they are scored: it is called the likelier one, and wins a tie.
     tools.so_far = Answer(candidates[0], tuple(passages), candidates=named)
     if len(candidates) == 1:
         return tools.so_far
 
-    writers = [tools.dialogue("summarizer", SUMMARIZE) for _ in candidates]
-    asked = [tools.ask(writer, f"{text}\nAnswer: {c}") for writer, c in zip(writers, candidates, strict=True)]
-    one, two = [said.strip() for said in await asyncio.gather(*asked)]
+    writers = [tools.dialogue("summarizer", tools.prompt("summarizer.system")) for _ in candidates]
+    messages = [tools.prompt("summarizer.user", documents=documents, answer=answer) for answer in candidates]
+    asked = [tools.ask(writer, message) for writer, message in zip(writers, messages, strict=True)]
+    one, two = [one_line(said) for said in await asyncio.gather(*asked)]
 
-    validators = [tools.dialogue("validator", VALIDATE) for _ in range(2)]
-    rankers = [tools.dialogue("ranker", RANK) for _ in range(2)]
-    head = f"Question: {question.text}"
+    validators = [tools.dialogue("validator", tools.prompt("validator.system")) for _ in range(2)]
+    rankers = [tools.dialogue("ranker", tools.prompt("ranker.system")) for _ in range(2)]
+    validate = [
+        tools.prompt("validator.user", answer=candidate, passage=summary)
+        for candidate, summary in zip(candidates, (one, two), strict=True)
+    ]
+    rank = [tools.prompt("ranker.user", passage_1=mine, passage_2=other) for mine, other in ((one, two), (two, one))]
     scores = await asyncio.gather(
-        *(
-            tools.read(validator, f"{head}\nAnswer: {candidate}\nPassage: {summary}", read_validation, lambda _: 0.0)
-            for validator, candidate, summary in zip(validators, candidates, (one, two), strict=True)
-        ),
-        *(
-            tools.read(ranker, f"{head}\nPassage 1: {mine}\nPassage 2: {other}", read_ranking, lambda _: 0.5)
-            for ranker, mine, other in zip(rankers, (one, two), (two, one), strict=True)
-        ),
+        *(tools.read(d, m, read_validation, lambda _: 0.0) for d, m in zip(validators, validate, strict=True)),
+        *(tools.read(d, m, read_ranking, lambda _: 0.5) for d, m in zip(rankers, rank, strict=True)),
     )
     first, second = scores[0] + scores[2], scores[1] + scores[3]
     tools.note("ranker", f"first candidate {first:g}, second candidate {second:g}")

@@ -13,19 +13,19 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.output import JsonObject
+from agents.core.prompts.documents import DATA, QUESTION, one_line
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
-from agents.mrag.coordinator import ANSWER_EXAMPLE, document_line
-from agents.mrag.coordinator import SYSTEM as BRIEF
+from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from agents.mrag.prompt_style import passage_text
 from agents.mrag.schemas import BriefAnswer
-from agents.mrag.settings import Length, with_length
+from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
 
-SYSTEM = {
-    "paper": """\
+SYSTEM = """\
 You are an assistant who answers questions with the help of documents. Answer to the point, and state nothing that the \
 documents do not support.
 
@@ -35,8 +35,12 @@ You are given
 and write one JSON object with
 - "response": the answer to the question, to the point and supported by the documents
 
-Write that one JSON object and nothing else.""",
-    "brief": BRIEF["answerer"],
+Write that one JSON object and nothing else."""
+PROMPTS = {
+    "answerer.system": Prompt(SYSTEM + "\n\n{{length?}}", ("length",), "figure 14"),
+    "answerer.user": Prompt(QUESTION + f"\nSupporting documents {DATA}:\n" + "{{documents}}", note="figure 14"),
+    "brief_answerer.system": BRIEF_PROMPTS["brief_answerer.system"],
+    "brief_answerer.user": Prompt("{{documents?}}\n" + QUESTION, note="`style: brief`"),
 }
 
 
@@ -59,10 +63,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
     if settings.style == "brief":
-        dialogue = tools.dialogue("answerer", with_length(SYSTEM["brief"], settings.length), (ANSWER_EXAMPLE,))
-        message = "\n".join([*(document_line(p) for p in reversed(passages)), f"Question: {question.text}"])
+        system = tools.prompt("brief_answerer.system", length=LENGTHS[settings.length])
+        dialogue = tools.dialogue("answerer", system, (ANSWER_EXAMPLE,))
+        documents = "\n".join(map(document_line, reversed(passages)))
+        message = tools.prompt("brief_answerer.user", documents=documents)
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
-    documents = "\n".join(f"Document {i}: {passage_text(p)}" for i, p in enumerate(passages, 1))
-    dialogue = tools.dialogue("answerer", with_length(SYSTEM["paper"], settings.length))
-    read = await tools.ask(dialogue, f"Question: {question.text}\nSupporting documents:\n{documents}", Response)
+    documents = "\n".join(f"Document {i}: {one_line(passage_text(p))}" for i, p in enumerate(passages, 1))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", length=LENGTHS[settings.length]))
+    read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
     return Answer(read.response.strip(), tuple(passages))

@@ -17,6 +17,7 @@ COMMANDS = {
     "ask": Subcommand(
         "let a system answer a question, or each that is typed, and show its work", "agents.__main__:main"
     ),
+    "prompts": Subcommand("write the prompts of a config's system, to edit them", "agents.core.prompts.command:main"),
     "sample": Subcommand("sample trajectories of a round's training questions", "sampling.__main__:main"),
     "score": Subcommand(
         "score a round's trajectories and select what to train on", "rewards.__main__:score_and_select"

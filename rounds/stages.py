@@ -338,12 +338,14 @@ def _settings(config: Config, *sections: str) -> FixedDigest:
 def _outside_code(
     config: Config, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
 ) -> dict[str, Artefact]:
-    """The digests of the code outside our tree that a stage runs: the stage is run again when that code changes.
+    """The digests of the code and the prompts outside our tree that a stage runs: it is run again when they change.
 
     `systems` use the config's sources.
     """
     digests = {name: reward.version for name in scores if (reward := load_reward(name)).is_outside}
-    digests |= {system.name: digest for system in systems if (digest := load_system(system).digest)}
+    for system in map(load_system, systems):
+        digests |= {system.config.name: system.digest} if system.digest else {}
+        digests |= {f"{system.config.name} prompts {digest}": digest} if (digest := system.prompts_digest) else {}
     for name, source in config.sources.items() if systems else ():
         if isinstance(source, PluginConfig):
             digests[f"sources.{name}"] = load_source(name, source)[0].digest

@@ -36,15 +36,19 @@ from agents.awe.citations import check_citations
 from agents.core.claims import unique
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
-    KNOW,
-    READ,
+    DATA,
+    DOCUMENTS_AND_QUESTION,
+    FORMS,
+    KNOW_IN_FORM,
+    QUESTION,
+    READ_IN_FORM,
     AnswerForm,
     documents_text,
     final_answer,
-    in_form,
-    question_text,
+    one_line,
     unanimous,
 )
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
@@ -69,6 +73,21 @@ JUDGE = (
     "You judge a debate. Two debaters give an answer to the question and an argument for it. Decide which answer is "
     "correct. Write that exact answer and nothing else."
 )
+PROMPTS = {
+    "knowledge.system": KNOW_IN_FORM,
+    "knowledge.user": Prompt(QUESTION),
+    "reader.system": READ_IN_FORM,
+    "reader.user": Prompt(DOCUMENTS_AND_QUESTION),
+    "advocate.system": Prompt(ADVOCATE["none"], note="appendix A.1"),
+    "checked_advocate.system": Prompt(ADVOCATE["checked"], note="`citations: checked`"),
+    "advocate.user": Prompt("Answer: {{answer}}\nEvidence " + DATA + ":\n{{documents}}", note="appendix A.1"),
+    "judge.system": Prompt(JUDGE, note="appendix A.2"),
+    "judge.user": Prompt(
+        "Question: {{question}}\nAnswer-1: {{answer_1}}\nArgument-1: {{argument_1}}\n"
+        "Answer-2: {{answer_2}}\nArgument-2: {{argument_2}}",
+        note="appendix A.2",
+    ),
+}
 NO_ARGUMENT = "(no valid argument)"
 
 LABEL = re.compile(r"\s*answer[ -]?([12])\b(?:\s*:\s*(.+))?", re.IGNORECASE | re.DOTALL)
@@ -97,14 +116,14 @@ class Path:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate the answers of both paths, or return the answer of one path."""
-    paths = []
+    paths, form = [], FORMS[settings.answer_form]
     if settings.paths != "retrieval":
-        thinker = tools.dialogue("knowledge", in_form(KNOW, settings.answer_form))
-        reader = tools.dialogue("knowledge_reader", in_form(READ, settings.answer_form))
+        thinker = tools.dialogue("knowledge", tools.prompt("knowledge.system", answer_form=form))
+        reader = tools.dialogue("knowledge_reader", tools.prompt("reader.system", answer_form=form))
         paths.append(knowledge_first(question.text, tools, settings, thinker, reader))
     if settings.paths != "knowledge":
-        read = in_form(READ, settings.answer_form)
-        drafter, reader = tools.dialogue("retrieval_drafter", read), tools.dialogue("retrieval_reader", read)
+        system = tools.prompt("reader.system", answer_form=form)
+        drafter, reader = tools.dialogue("retrieval_drafter", system), tools.dialogue("retrieval_reader", system)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
     found = await asyncio.gather(*paths)
     if len(found) == 1:
@@ -114,11 +133,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     candidates = {"knowledge_first": known.answer, "retrieval_first": retrieved.answer}
     evidence = unique(known.passages + retrieved.passages)
     tools.so_far = Answer(unanimous(candidates.values()), evidence, candidates=candidates)
-    advocates = [
-        tools.dialogue(f"{name}_advocate", ADVOCATE[settings.citations]) for name in ("knowledge", "retrieval")
-    ]
+    system = tools.prompt("advocate.system" if settings.citations == "none" else "checked_advocate.system")
+    advocates = [tools.dialogue(role, system) for role in ADVOCATES]
     arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, found, strict=True)))
-    verdict = await judge(question.text, tools, (known.answer, retrieved.answer), arguments)
+    verdict = await judge(tools, (known.answer, retrieved.answer), arguments)
 
     if _same_answer(verdict, retrieved.answer) and not _same_answer(verdict, known.answer):
         evidence = unique(retrieved.passages + known.passages)
@@ -127,26 +145,33 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 async def knowledge_first(question: str, tools: Tools, settings: Settings, thinker: Dialogue, reader: Dialogue) -> Path:
     """Answer from memory, retrieve with question and answer, and answer again from the documents."""
-    guess = final_answer(await tools.ask(thinker, question_text(question)))
+    guess = final_answer(await tools.ask(thinker, tools.prompt("knowledge.user")))
     if settings.paths == "knowledge":
         tools.so_far = Answer(guess)
     passages = await tools.search(reader.role, f"{question} {guess}".strip(), settings.documents)
-    return Path(final_answer(await tools.ask(reader, question_text(question, passages))), passages)
+    return Path(await read(tools, reader, passages), passages)
 
 
 async def retrieval_first(question: str, tools: Tools, settings: Settings, drafter: Dialogue, reader: Dialogue) -> Path:
     """Draft an answer from documents, retrieve with question and draft, and answer from the second documents alone."""
     first = await tools.search(drafter.role, question, settings.documents)
-    draft = final_answer(await tools.ask(drafter, question_text(question, first)))
+    draft = await read(tools, drafter, first)
     if settings.paths == "retrieval":
         tools.so_far = Answer(draft, tuple(first))
     second = await tools.search(reader.role, f"{question} {draft}".strip(), settings.documents)
-    return Path(final_answer(await tools.ask(reader, question_text(question, second))), second)
+    return Path(await read(tools, reader, second), second)
+
+
+async def read(tools: Tools, reader: Dialogue, passages: Sequence[Passage]) -> str:
+    """The answer that is read from these documents."""
+    message = tools.prompt("reader.user", documents=documents_text(passages))
+    return final_answer(await tools.ask(reader, message))
 
 
 async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings) -> str:
     """The advocate's argument; with `citations: checked`, those of its claims that are valid."""
-    text = f"Answer: {path.answer}\nEvidence:\n{documents_text(path.passages) or 'none'}"
+    documents = documents_text(path.passages) or "none"
+    text = tools.prompt("advocate.user", answer=one_line(path.answer), documents=documents)
     argument = await tools.read(advocate, text, read_argument, _without_marks)
     if settings.citations == "none":
         return argument
@@ -157,15 +182,17 @@ async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings
     return " ".join(map(str, valid)) or NO_ARGUMENT
 
 
-async def judge(question: str, tools: Tools, answers: tuple[str, str], arguments: Sequence[str]) -> str:
+async def judge(tools: Tools, answers: tuple[str, str], arguments: Sequence[str]) -> str:
     """The judge's answer, from the question, both answers and both arguments."""
-    text = f"Question: {question}" + "".join(
-        f"\nAnswer-{number}: {answer}\nArgument-{number}: {argument}"
-        for number, (answer, argument) in enumerate(zip(answers, arguments, strict=True), 1)
+    text = tools.prompt(
+        "judge.user",
+        answer_1=one_line(answers[0]),
+        argument_1=one_line(arguments[0]),
+        answer_2=one_line(answers[1]),
+        argument_2=one_line(arguments[1]),
     )
-    return await tools.read(
-        tools.dialogue("judge", JUDGE), text, read_verdict, lambda said: verdict_without_label(said, answers)
-    )
+    dialogue = tools.dialogue("judge", tools.prompt("judge.system"))
+    return await tools.read(dialogue, text, read_verdict, lambda said: verdict_without_label(said, answers))
 
 
 def read_argument(text: str) -> str:

@@ -12,16 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.core.labels import label_of_stance, labels_of
+from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools, Unparsed
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
 
 CHARACTERS = 1500
 """Of one document, that a model sees."""
-EXTRACT = """\
+EXTRACTOR = """\
 Take the text apart into its factual claims. Write each claim as one short sentence that can be understood alone: put \
 names in the place of words like "he" or "it". Leave out opinions and questions. Write one JSON object:
 {"claims": ["first claim", "second claim"]}"""
+CLAIM_PROMPTS = {
+    "extractor.system": Prompt(EXTRACTOR),
+    "extractor.user": Prompt("Text: {{question}}"),
+    "searcher.user": Prompt("Claim: {{claim}}"),
+}
+"""Of every system that extracts claims and writes queries for them."""
 
 
 @dataclass(frozen=True)
@@ -85,26 +92,27 @@ def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 3
     return {"type": "array", "items": item, "minItems": min_texts, "maxItems": max_texts}
 
 
-async def extract_claims(tools: Tools, role: str, text: str, max_claims: int) -> list[str]:
-    """The claims of a text, at most so many; a note says where there may be more. Raises Unparsed."""
-    dialogue = tools.dialogue(role, EXTRACT)
-    said = await tools.ask(dialogue, f"Text: {text}", object_schema(claims=text_list_schema(max_claims)))
+async def extract_claims(tools: Tools, max_claims: int) -> list[str]:
+    """The claims of the task's text, at most so many; a note says where there may be more. Raises Unparsed."""
+    dialogue = tools.dialogue("extractor", tools.prompt("extractor.system"))
+    schema = object_schema(claims=text_list_schema(max_claims))
+    said = await tools.ask(dialogue, tools.prompt("extractor.user"), schema)
     if len(said["claims"]) == max_claims:
-        tools.note(role, f"took the first {max_claims} claims (claims); there may be more")
+        tools.note("extractor", f"took the first {max_claims} claims (claims); there may be more")
     return distinct(said["claims"])
 
 
-async def write_queries(tools: Tools, role: str, prompt: str, claim: str, count: int) -> tuple[str, ...]:
+async def write_queries(tools: Tools, claim: str, count: int) -> tuple[str, ...]:
     """So many search queries for a claim; the claim itself where none can be read."""
-    dialogue = tools.dialogue(role, prompt)
+    dialogue = tools.dialogue("searcher", tools.prompt("searcher.system", count=str(count)))
     try:
         said = await tools.ask(
             dialogue,
-            f"Claim: {claim}",
+            tools.prompt("searcher.user", claim=claim),
             object_schema(queries=text_list_schema(count, min_texts=count, max_characters=120)),
         )
     except Unparsed as problem:
-        tools.note(role, f"searched the claim itself: {problem.error}")
+        tools.note("searcher", f"searched the claim itself: {problem.error}")
         return (claim,)
     return tuple(distinct(said["queries"])) or (claim,)
 

@@ -13,22 +13,19 @@ from pydantic import BaseModel
 
 from agents.core.lookahead import Draft
 from agents.core.output import Malformed, Schema, json_schema, parse_output
+from agents.core.prompts.template import PromptSet
 from inference.chat import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Conversation, Event, ModelCall, ParseState, Passage, Turn, content_key
 
+OWN_WORDS = PromptSet()
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 MIN_ROOM = 16
 """Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
-
-REASK = (
-    "That answer cannot be used. {error}\nAnswer again, with one JSON object in the format asked for and nothing else."
-)
-REASK_TEXT = "That answer cannot be used. {error}\nAnswer again, in the form asked for and with nothing else."
 
 
 @dataclass(frozen=True)
@@ -115,8 +112,9 @@ class Dialogues:
         context: RunContext,
         seed: int,
         watch: Callable[[Event], None] | None = None,
+        prompts: PromptSet = OWN_WORDS,
     ) -> None:
-        self.config = config
+        self.config, self._prompts = config, prompts
         self._engines, self._context, self._seed, self._watch = engines, context, seed, watch
         self._dialogues: list[Dialogue] = []
         self._calls: list[int] = []
@@ -134,15 +132,22 @@ class Dialogues:
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
 
+    def prompt(self, slot: str, **values: str) -> str:
+        """The message of a slot of the system's `PROMPTS`, or of the config's in their place, filled in.
+
+        `question`, `task`, `form` and `labels` are those of the episode unless `values` has them.
+        """
+        return self._prompts.text(slot, **values)
+
     def dialogue(self, role: str, system: str | None = None, examples: Sequence[tuple[str, str]] = ()) -> Dialogue:
         """Open a role's conversation; every `ask` on it extends it.
 
-        `system` is its system message, `examples` are worked (user, assistant) exchanges that come before the first;
-        the config may put others in their place.
+        `system` is its system message, which is left out where it is empty; `examples` are worked (user, assistant)
+        exchanges that come before the first; the config may put others in their place.
         """
         config = self.role(role)
         chat = self._engine(config.model).format
-        dialogue = Dialogue(role, config.model, chat, config.trainable, system)
+        dialogue = Dialogue(role, config.model, chat, config.trainable, system or None)
         for user, assistant in self._examples(config, examples):
             dialogue.example(user, assistant)
         self._dialogues.append(dialogue)
@@ -176,7 +181,7 @@ class Dialogues:
                 return act.value
             if act.full:
                 raise self._no_room(role, dialogue)
-            text = REASK.format(error=error)
+            text = self.prompt("reask_json.user", error=error)
         raise Unparsed(role, error)
 
     async def read(
@@ -203,7 +208,7 @@ class Dialogues:
                 return act.value
             if act.full:
                 break
-            text = REASK_TEXT.format(error=error)
+            text = self.prompt("reask.user", error=error)
         with contextlib.suppress(Malformed):
             return reader(said)
         if fallback is None:

@@ -16,6 +16,9 @@ from agents.core.prompts.documents import unanimous
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Stance
 
+VERDICT = "End with one of these labels, alone on the last line:\n{{labels}}"
+"""In a prompt: how a text that gives a verdict has to end, which `read_verdict` reads."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -46,11 +49,6 @@ def task_text(question: Question) -> str:
 def labels_text(labels: Sequence[Label]) -> str:
     """One label a line, with what it means."""
     return "\n".join(f"{label.name}: {label.meaning}" if label.meaning else label.name for label in labels)
-
-
-def verdict_instructions(labels: Sequence[Label]) -> str:
-    """How a text that gives a verdict has to end: what `read_verdict` reads."""
-    return f"End with one of these labels, alone on the last line:\n{labels_text(labels)}"
 
 
 def names(labels: Sequence[Label]) -> str:

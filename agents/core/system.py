@@ -4,6 +4,7 @@ A system is a module `agents/<name>.py`, a folder of that name, or code outside 
 
     class Settings(Section)                    its own part of the config, checked strictly
     ROLES: tuple[str, ...]                     the roles it plays
+    PROMPTS: Mapping[str, Prompt]              its prompts, which a config can replace; may be left out
     async def solve(question, tools, settings) -> Answer
 
 so adding one is one file and one config. A system that has an answer before its last action sets `tools.so_far` to it.
@@ -12,8 +13,10 @@ so adding one is one file and one config. A system that has an answer before its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
 from agents.core.resources import Resources
 from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
 from inference.engine import Engine, EngineError
@@ -40,6 +43,10 @@ class System:
     run: Callable[[Question, Tools, Section], Awaitable[Answer]]
     digest: str = ""
     """Of its source, where that lies outside agents/."""
+    prompts: Prompts = field(default_factory=lambda: SHARED)
+    """By slot; the config's in place of the system's own."""
+    prompts_digest: str = ""
+    """Of the prompts that the config replaces; empty where it replaces none."""
 
     @property
     def models(self) -> set[str]:
@@ -48,10 +55,13 @@ class System:
 
     @property
     def identity(self) -> SystemConfig:
-        """The config as content keys have it: the name of outside code is its stem and digest, not where it lies."""
-        if not self.digest:
-            return self.config
-        return self.config.model_copy(update={"name": f"{short_name(self.config.name)}-{self.digest}"})
+        """The config as content keys have it: outside code and prompts by their digests, not where they lie."""
+        outside: dict[str, str | None] = {}
+        if self.config.prompts is not None:
+            outside["prompts"] = self.prompts_digest or None
+        if self.digest:
+            outside["name"] = f"{short_name(self.config.name)}-{self.digest}"
+        return self.config.model_copy(update=outside) if outside else self.config
 
     async def solve(self, question: Question, tools: Tools) -> Answer:
         return await self.run(question, tools, self.settings)
@@ -68,7 +78,7 @@ def known_systems() -> list[str]:
 
 
 def load_system(config: SystemConfig, key: str = "system") -> System:
-    """The system of a config, its settings and roles checked. `key`: where the config names it, for errors."""
+    """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, ("Settings", "ROLES", "solve"), f"{key}.name")
     module = plugin.module
     for role in config.roles:
@@ -77,7 +87,18 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
                 f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*module.ROLES, 'default'))}"
             )
     settings = parse(module.Settings, config.settings, "", f"{key}.settings")
-    return System(plugin.label, config, settings, tuple(module.ROLES), module.solve, plugin.digest)
+    own: Prompts = {**getattr(module, "PROMPTS", {}), **SHARED}
+    prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
+    return System(
+        plugin.label,
+        config,
+        settings,
+        tuple(module.ROLES),
+        module.solve,
+        plugin.digest,
+        prompts,
+        prompts_digest(prompts, own),
+    )
 
 
 async def run_episode(
@@ -102,7 +123,7 @@ async def run_episode(
     sampled again.
     `watch` is called with each event as it ends.
     """
-    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question)
+    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts)
     answer, error = Answer(""), ""
     status: Status
     try:

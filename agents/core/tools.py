@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from agents.core.dialogues import Answer, Dialogues, OutOfBudget, RunContext, Unparsed
-from agents.core.labels import label_of_stance
+from agents.core.labels import label_of_stance, labels_text, task_text
+from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
 from agents.core.resources import INDEX, Resources
 from inference.engine import Engine
 from ratchet.config import RoleConfig, SystemConfig, Thresholds
@@ -47,8 +48,13 @@ class Tools(Dialogues):
         watch: Callable[[Event], None] | None = None,
         resources: Resources | None = None,
         question: Question | None = None,
+        prompts: Prompts = SHARED,
     ) -> None:
-        super().__init__(config, engines, context, seed, watch)
+        task = {}
+        if question is not None:
+            values = (question.text, task_text(question), question.form, labels_text(question.labels))
+            task = dict(zip(TASK, values, strict=True))
+        super().__init__(config, engines, context, seed, watch, PromptSet(prompts, task))
         self._retriever, self._resources, self._question = retriever, resources or Resources(), question
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:

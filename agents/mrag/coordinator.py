@@ -19,6 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line
+from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.core.tools import Answer, OutOfBudget, Tools
 from agents.mrag.paper import Paper
 from agents.mrag.prompt_style import FoundDocuments, PageJudgement, PromptStyle, Refusal, passage_text
@@ -32,7 +34,7 @@ from agents.mrag.schemas import (
     brief_action,
     brief_review,
 )
-from agents.mrag.settings import AGENTS, Settings, with_length
+from agents.mrag.settings import AGENTS, LENGTHS, Settings
 from agents.mrag.state import Page, State
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question
@@ -44,7 +46,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """The latest response and the supporting documents, also where something ends the work before the finisher does."""
     _check_answerer_and_reviser(tools)
     state = State(question.text, tools, settings)
-    style: PromptStyle = Paper(settings) if settings.style == "paper" else Brief(settings)
+    style: PromptStyle = (Paper if settings.style == "paper" else Brief)(settings, tools.prompt)
     coordinator = state.dialogue("coordinator", style.system("coordinator"), style.examples("coordinator"))
     message, agent = style.first_message(question.text), ""
     for _ in range(settings.max_calls):
@@ -138,8 +140,6 @@ async def search(state: State, style: PromptStyle, given: Fields | None) -> list
 
 # The prompts of `style: brief`
 
-COORDINATOR = "Choose who acts next to answer the question.\n{agents}"
-
 ABOUT = {
     "planner": "lists steps",
     "searcher": "finds documents",
@@ -151,21 +151,33 @@ ABOUT = {
     "finisher": "ends, once there is a response",
 }
 
-SYSTEM = {
-    "planner": "List the steps that answer the question.",
+TASKS = {
+    "planner": 'List the steps that answer the question.\nFormat: {"plan": [..]}',
     # Fields named in prose: with a format line here, SmolLM2's queries were its placeholders or free invention.
     "searcher": "You search documents. Turn the question into a search_query. Then tell the relevance of each "
     "document, true or false, and if you end_search or need a new_search_query.",
-    "reasoner": "Think step by step about what the documents say on the question.",
-    "summarizer": "Sum up what the documents say on the question.",
-    "validator": "Check if the response answers the question and the documents support it.",
+    "reasoner": 'Think step by step about what the documents say on the question.\nFormat: {"analysis": [..]}',
+    "summarizer": 'Sum up what the documents say on the question.\nFormat: {"summary": ..}',
+    "validator": "Check if the response answers the question and the documents support it.\nFormat: "
+    '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
     "answerer": "Answer the question briefly from the documents.",
 }
-FORMAT = {
-    "planner": '{"plan": [..]}',
-    "reasoner": '{"analysis": [..]}',
-    "summarizer": '{"summary": ..}',
-    "validator": '{"is_groundedly_supported": .., "is_correctly_answered": .., "is_correctly_answered_feedback": ..}',
+MATERIAL = "{{documents?}}\n{{notes?}}\n"
+SETTING = "`style: brief`"
+BRIEF_PROMPTS: dict[str, Prompt] = {
+    "brief_coordinator.system": Prompt(
+        f"Choose who acts next to answer the question. {BRIEF_DATA}\n" + "{{agents}}\nFormat: {{format}}",
+        ("agents", "format"),
+        SETTING,
+    ),
+    "brief_coordinator.user": Prompt(QUESTION, (), SETTING),
+    "brief_report.user": Prompt("{{agent}}: {{output}}", ("agent",), SETTING),
+    "brief_results.user": Prompt("{{documents}}", (), SETTING),
+    **{f"brief_{agent}.system": Prompt(f"{BRIEF_DATA} {task}", (), SETTING) for agent, task in TASKS.items()},
+    "brief_answerer.system": Prompt(f"{BRIEF_DATA} {TASKS['answerer']}\n\n" + "{{length?}}", ("length",), SETTING),
+    **{f"brief_{agent}.user": Prompt(MATERIAL + QUESTION, (), SETTING) for agent in TASKS},
+    "brief_validator.user": Prompt(MATERIAL + "Response: {{response}}\n" + QUESTION, (), SETTING),
+    "brief_reviser.user": Prompt(MATERIAL + "Improve your response.\n" + QUESTION, (), SETTING),
 }
 
 EXAMPLE_DOCUMENTS = """\
@@ -188,16 +200,19 @@ BRIEF_OUTPUTS: dict[str, type[Fields]] = {
     "reviser": BriefAnswer,
 }
 
+BRIEF_WORDS = PromptSet(BRIEF_PROMPTS).text
+
 
 def document_line(passage: Passage) -> str:
     """A document in the brief prompts."""
-    return f"Document: {passage_text(passage)}"
+    return f"Document: {one_line(passage_text(passage))}"
 
 
 class Brief:
     """The brief style of prompts (`style: brief`)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prompt: FillIn = BRIEF_WORDS) -> None:
+        self.prompt = prompt
         self.offered, self.explanations = settings.offered, settings.explanations
         self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = BriefQuery
@@ -206,16 +221,14 @@ class Brief:
         if agent == "coordinator":
             agents = "\n".join(f"{name}: {ABOUT[name]}" for name in self.offered)
             form = '{"agent": .., "reason": ..}' if self.explanations else '{"agent": ..}'
-            return f"{COORDINATOR.format(agents=agents)}\nFormat: {form}"
-        if agent == "answerer":
-            return with_length(SYSTEM[agent], self.length)
-        return f"{SYSTEM[agent]}\nFormat: {FORMAT[agent]}" if agent in FORMAT else SYSTEM[agent]
+            return self.prompt("brief_coordinator.system", agents=agents, format=form)
+        return self.prompt(f"brief_{agent}.system", length=LENGTHS[self.length])
 
     def examples(self, agent: str) -> tuple[tuple[str, str], ...]:
         return EXAMPLES.get(agent, ())
 
     def first_message(self, question: str) -> str:
-        return f"Question: {question}"
+        return self.prompt("brief_coordinator.user", question=question)
 
     def action_schema(self, offered: tuple[str, ...]) -> type[BaseModel]:
         return brief_action(offered, self.explanations)
@@ -225,19 +238,19 @@ class Brief:
 
     def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
         documents, notes = state.unseen("answerer" if agent == "reviser" else agent)
-        lines = [document_line(p) for p in reversed(documents)]
-        lines += [f"Note: {note}" for note in notes]
-        if agent == "validator":
-            lines.append(f"Response: {state.response}")
-        if agent == "reviser":
-            lines.append("Improve your response.")
-        return "\n".join([*lines, f"Question: {state.question}"])
+        return self.prompt(
+            f"brief_{agent}.user",
+            documents="\n".join(document_line(p) for p in reversed(documents)),
+            notes="\n".join(f"Note: {note}" for note in notes),
+            response=one_line(state.response),
+            question=state.question,
+        )
 
     def output_schema(self, agent: str) -> type[Fields]:
         return BRIEF_OUTPUTS.get(agent, OUTPUTS[agent])
 
     def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
-        return f"{agent}: {self.output_line(output)}"
+        return self.prompt("brief_report.user", agent=agent, output=one_line(self.output_line(output)))
 
     def output_line(self, output: Fields | FoundDocuments | Refusal) -> str:
         """An output as one short line."""
@@ -254,7 +267,8 @@ class Brief:
         return " ".join(value) if isinstance(value, list) else str(value)
 
     def results_message(self, page: Page) -> str:
-        return "\n".join(document_line(passage) for _, passage in reversed(page.passages)) or page.remark
+        documents = "\n".join(document_line(passage) for _, passage in reversed(page.passages)) or page.remark
+        return self.prompt("brief_results.user", documents=documents)
 
     def review_schema(self, documents: int, last: bool) -> type[BaseModel]:
         return brief_review(documents, last)

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.prompts.documents import DATA, one_line
+from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.mrag.prompt_style import FoundDocuments, PageJudgement, Refusal, passage_text
 from agents.mrag.schemas import (
     INPUTS,
@@ -20,7 +22,7 @@ from agents.mrag.schemas import (
     part_of,
     variant,
 )
-from agents.mrag.settings import Settings, with_length
+from agents.mrag.settings import LENGTHS, Settings
 from agents.mrag.state import Page, State
 
 ONLY_JSON = "Write that one JSON object and nothing else."
@@ -33,13 +35,13 @@ question deserves. Agents may be called in any order and more than once, but cal
 something new for it to do.
 
 In each turn write one JSON object with these fields:
-{fields}
+{{fields}}
 
 These agents are at your service:
 
-{agents}
+{{agents}}
 
-The user's message is the question. {only}"""
+The user's message is the question. """
 
 ABOUT = {
     "planner": "Lays out a strategy for answering the question. Best called first, and again when plans need changing.",
@@ -64,9 +66,9 @@ TASKS = {
     "does not support and nothing that the question does not call for.",
 }
 
-ANSWERER_INPUT = """\
+ANSWERER_INPUT = f"""\
 - "question": the question that is to be answered
-- "supporting information": the documents found so far
+- "supporting information": the documents found so far {DATA}
 - "plan": how to build the response and what to cover
 - "important information": the facts that must appear in the response"""
 
@@ -76,36 +78,78 @@ not answers: your queries should fetch material from which the answer can be bui
 been found suffices or searching further makes no sense.
 
 Step 1. You are given
-{inputs}
+{{inputs}}
 and write one JSON object with
-{query}
+{{query_fields}}
 
 Step 2, repeated. You are shown the next documents of your query, each with its ID, and judge them in one JSON object \
 with
-{review}
+{{review_fields}}
 
-{only}"""
+"""
 
-RESULTS = """\
-Your query returned:
-Query ID: {query_id}
-{documents}
+RESULTS = (
+    f"Your query returned {DATA}:\n"
+    + """\
+Query ID: {{query_id}}
+{{documents}}
 Judge this with an open mind, in the format of step 2 and without any further text."""
+)
 
 REVISER = """\
 Thank you. Your response can be made more accurate or better supported: rewrite it along the suggestion.
 You are given
-{inputs}
+{{inputs}}
 and write one JSON object with
-{outputs}
+{{outputs}}
 
-{given}"""
+{{input}}
+
+{{length?}}"""
+
+FIELDS = "\n\nYou are given\n{{inputs}}\nand write one JSON object with\n{{outputs}}\n\n"
+FIGURES = {
+    "coordinator": "figure 15",
+    "searcher": "figure 16",
+    "planner": "figure 17",
+    "summarizer": "figure 18",
+    "reasoner": "figure 19",
+    "validator": "figure 20",
+    "answerer": "figure 21",
+    "reviser": "figure 21",
+}
+PAPER_PROMPTS: dict[str, Prompt] = {
+    "coordinator.system": Prompt(COORDINATOR + ONLY_JSON, ("fields", "agents"), FIGURES["coordinator"]),
+    "coordinator.user": Prompt("{{input}}", (), FIGURES["coordinator"]),
+    "report.user": Prompt("{{output}}", (), "an agent's output, for the coordinator"),
+    "searcher.system": Prompt(SEARCHER + ONLY_JSON, ("inputs", "query_fields", "review_fields"), FIGURES["searcher"]),
+    "results.user": Prompt(RESULTS, ("query_id",), "figure 16, results of a search"),
+    **{
+        f"{agent}.system": Prompt(
+            task + FIELDS + ONLY_JSON,
+            ("inputs", "outputs"),
+            FIGURES[agent],
+        )
+        for agent, task in TASKS.items()
+    },
+    **{f"{agent}.user": Prompt("{{input}}", (), FIGURES[agent]) for agent in ("searcher", *TASKS)},
+    "answerer.system": Prompt(
+        TASKS["answerer"] + "\n\n{{length?}}" + FIELDS + ONLY_JSON,
+        ("inputs", "outputs", "length"),
+        FIGURES["answerer"],
+    ),
+    "reviser.user": Prompt(REVISER, ("inputs", "outputs", "length"), FIGURES["reviser"]),
+}
+"""`input` is the agent's input as a JSON object, as `output` is what one returned."""
+
+PAPER_WORDS = PromptSet(PAPER_PROMPTS).text
 
 
 class Paper:
     """The paper's style of prompts (`style: paper`)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prompt: FillIn = PAPER_WORDS) -> None:
+        self.prompt = prompt
         self.offered, self.explanations = settings.offered, settings.explanations
         self.length = settings.length
         self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
@@ -113,21 +157,20 @@ class Paper:
     def system(self, agent: str) -> str:
         if agent == "coordinator":
             agents = "\n\n".join(self._entry(name) for name in self.offered)
-            return COORDINATOR.format(fields=self._fields(Action), agents=agents, only=ONLY_JSON)
+            return self.prompt("coordinator.system", fields=self._fields(Action), agents=agents)
         inputs = self._fields(INPUTS[agent])
         if agent == "searcher":
             query, review = self._fields(Query), self._fields(Review)
-            return SEARCHER.format(inputs=inputs, query=query, review=review, only=ONLY_JSON)
+            return self.prompt("searcher.system", inputs=inputs, query_fields=query, review_fields=review)
         inputs = ANSWERER_INPUT if agent == "answerer" else inputs
         outputs = self._fields(OUTPUTS[agent])
-        task = with_length(TASKS[agent], self.length) if agent == "answerer" else TASKS[agent]
-        return f"{task}\n\nYou are given\n{inputs}\nand write one JSON object with\n{outputs}\n\n{ONLY_JSON}"
+        return self.prompt(f"{agent}.system", inputs=inputs, outputs=outputs, length=LENGTHS[self.length])
 
     def examples(self, agent: str) -> tuple[()]:
         return ()
 
     def first_message(self, question: str) -> str:
-        return _json({"question": question})
+        return self.prompt("coordinator.user", input=_json({"question": question}))
 
     def action_schema(self, offered: tuple[str, ...]) -> type[BaseModel]:
         return full_action(offered, self.explanations)
@@ -138,38 +181,38 @@ class Paper:
     def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
         values = given.model_dump() if given else {}
         if agent == "answerer":
-            return _json(
-                {
-                    "question": values["question"],
-                    "supporting information": [passage_text(p) for p in state.documents.values()],
-                    "plan": values["guidance"],
-                    "important information": values["important_information"],
-                }
-            )
+            values = {
+                "question": values["question"],
+                "supporting information": [passage_text(p) for p in state.documents.values()],
+                "plan": values["guidance"],
+                "important information": values["important_information"],
+            }
         if agent == "reviser":
-            suggestion = {"suggestion": values["suggestion"]}
+            suggestion = _json({"suggestion": values["suggestion"]})
             inputs = f'- "suggestion": {INPUTS[agent].model_fields["suggestion"].description}'
-            given_text = with_length(_json(suggestion), self.length)
-            return REVISER.format(inputs=inputs, outputs=self._fields(OUTPUTS[agent]), given=given_text)
-        return _json(values)
+            outputs, length = self._fields(OUTPUTS[agent]), LENGTHS[self.length]
+            return self.prompt("reviser.user", inputs=inputs, outputs=outputs, input=suggestion, length=length)
+        return self.prompt(f"{agent}.user", input=_json(values))
 
     def output_schema(self, agent: str) -> type[Fields]:
         return variant(OUTPUTS[agent], self.explanations)
 
     def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
         if isinstance(output, Refusal):
-            return _json({"error": output.error})
-        if isinstance(output, FoundDocuments):
+            values: dict[str, Any] = {"error": output.error}
+        elif isinstance(output, FoundDocuments):
             documents = [passage_text(p) for p in output.documents]
-            return _json({"found_information": bool(documents), "documents": documents})
-        return _json(output.model_dump())
+            values = {"found_information": bool(documents), "documents": documents}
+        else:
+            values = output.model_dump()
+        return self.prompt("report.user", output=_json(values))
 
     def results_message(self, page: Page) -> str:
         lines = [
-            f"Document {i} ID: {number}\nDocument {i} text: {passage_text(passage)}"
+            f"Document {i} ID: {number}\nDocument {i} text: {one_line(passage_text(passage))}"
             for i, (number, passage) in enumerate(page.passages, 1)
         ]
-        return RESULTS.format(query_id=page.query_id, documents="\n".join(lines) or page.remark)
+        return self.prompt("results.user", query_id=str(page.query_id), documents="\n".join(lines) or page.remark)
 
     def review_schema(self, documents: int, last: bool) -> type[BaseModel]:
         return variant(Review, self.explanations)

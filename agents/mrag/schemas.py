@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from agents.core.output import JsonObject
+from agents.core.prompts.documents import DATA
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -177,7 +178,7 @@ class SearchResult(Fields):
     """What the searcher returns to the coordinator."""
 
     found_information: bool = Field(description="true if relevant documents were found")
-    documents: list[str] = Field(description="a list of the documents judged relevant")
+    documents: list[str] = Field(description=f"a list of the documents judged relevant {DATA}")
 
 
 INPUTS: dict[str, type[Fields]] = {

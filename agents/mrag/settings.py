@@ -59,8 +59,3 @@ class Settings(Section):
     @property
     def offered(self) -> tuple[Agent, ...]:
         return tuple(agent for agent in AGENTS if agent in self.agents or agent in ALWAYS)
-
-
-def with_length(instructions: str, length: Length) -> str:
-    """Instructions to an author, with what they say about the response's length."""
-    return f"{instructions}\n\n{LENGTHS[length]}" if LENGTHS[length] else instructions

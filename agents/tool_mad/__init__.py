@@ -65,6 +65,7 @@ from agents.tool_mad.debate import (
     passages_of,
     sum_known_scores,
 )
+from agents.tool_mad.prompts import PROMPTS as PROMPTS
 from agents.tool_mad.prompts import (
     answer_prompt,
     judge_prompt,
@@ -130,7 +131,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if tools.outage:
             raise SourceError(tools.outage)
         verdicts = await asyncio.gather(
-            *(respond(tools, question, labels, a, here, last) for a, here in zip(agents, found, strict=True))
+            *(respond(tools, labels, a, here, last) for a, here in zip(agents, found, strict=True))
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
         if settings.stability:
@@ -140,7 +141,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
         if agreed(agents, history, settings, settings.thresholds or tools.thresholds):
             return replace(tools.so_far, stopped=f"consensus in round {number}")
-    ruling = await judge(tools, settings, question, labels, agents, history)
+    ruling = await judge(tools, settings, labels, agents, history)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
     return require_label(tools, answer, "judge")
 
@@ -151,12 +152,12 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
         return Lookup()
     query = question.text
     if settings.query_formulation:
-        instructions, text = query_prompt(question, agent, last)
+        instructions, text = query_prompt(tools, question, agent, last)
         dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
         query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
     words = query
     if agent.kind in settings.keywords:
-        instructions, text = keywords_prompt(question, query)
+        instructions, text = keywords_prompt(tools, question, query)
         dialogue = tools.dialogue("keywords", instructions)
         words = await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
@@ -164,11 +165,9 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
     return Lookup(query, found.passages, found.error)
 
 
-async def respond(
-    tools: Tools, question: Question, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round
-) -> Verdict:
+async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:
     """The agent's reasons and label."""
-    instructions, text = answer_prompt(question, labels, agent, lookup, last)
+    instructions, text = answer_prompt(tools, agent, lookup, last)
     dialogue = tools.dialogue(agent.kind, instructions)
     return await tools.read(
         dialogue, text, lambda reply: read_verdict(reply, labels), lambda reply: mentioned_verdict(reply, labels)
@@ -195,7 +194,8 @@ async def score_turns(
     open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
     spared = {"off": {m.verdict.label for m in moves}, "zero": set[str](), "zero_if_decided": open_ended}
     extracting = [
-        extract_statements(ask, question, m.verdict.text, m.lookup.passages, settings.statements) for m in moves
+        extract_statements(ask, question, m.verdict.text, m.lookup.passages, settings.statements, tools.prompt)
+        for m in moves
     ]
     scoring_relevance = [
         answer_relevance(
@@ -205,12 +205,13 @@ async def score_turns(
             m.verdict.text,
             settings.questions,
             "ignore" if m.verdict.label in spared[settings.noncommittal] else "zero",
+            tools.prompt,
         )
         for m in moves
     ]
     extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
     faithfulness = await asyncio.gather(
-        *(check_support(ask, d, m.lookup.passages) for d, m in zip(extracted, moves, strict=True))
+        *(check_support(ask, d, m.lookup.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
     )
     scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
@@ -242,7 +243,6 @@ def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings
 async def judge(
     tools: Tools,
     settings: Settings,
-    question: Question,
     labels: Sequence[Label],
     agents: Sequence[Agent],
     history: Sequence[Round],
@@ -251,7 +251,7 @@ async def judge(
     scores = {}
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
-    instructions, text = judge_prompt(question, labels, history, scores)
+    instructions, text = judge_prompt(tools, history, scores)
     return await tools.read(
         tools.dialogue("judge", instructions),
         text,

@@ -1,6 +1,6 @@
 """What Tool-MAD's agents are told (figures 4 to 6 of the paper say what belongs in it), and how a query is read.
 
-Each prompt is (instructions, text): the system's message and the user's.
+Each prompt is (instructions, text): the system's message and the user's, filled in from `PROMPTS`.
 """
 
 from __future__ import annotations
@@ -8,94 +8,118 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.core.labels import task_text, verdict_instructions
+from agents.core import ragas
+from agents.core.labels import VERDICT
 from agents.core.output import Malformed
-from agents.core.prompts.documents import documents_text
+from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line, quoted
 from agents.core.prompts.few_shot import task_with_options
+from agents.core.prompts.template import Prompt
+from agents.core.tools import Tools
 from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
-from ratchet.records import Label, Question
+from ratchet.records import Question
 
 TOOL = {"rag": "a collection of documents", "search": "a web search engine"}
-QUERY = (
-    "You take part in a debate about a {form} and look for evidence in {tool}. Write one query that finds it.{again} "
-    "Write the query alone, in [square brackets]."
-)
-AGAIN = " Consider what the other side says, and keep your last query or write a better one."
+QUERY = "You take part in a debate about a {{form}} and look for evidence in {{tool}}. Write one query that finds it. "
+BRACKETED = "Write the query alone, in [square brackets]."
 KEYWORDS = (
     "You search a database of scientific papers. It finds only papers that have all of your words. Write one to five "
     "keywords for the query, the most important one first, with commas between them. Write the keywords alone, in "
     "[square brackets]."
 )
-ANSWER = (
-    "You take part in a debate about a {form}; its aim is to agree on the right label. Decide {sources}.{other} First "
-    "give your reasons in a few sentences. "
-)
+ANSWER = "You take part in a debate about a {{form}}; its aim is to agree on the right label. Decide {{sources}}. "
+OTHER_SIDE = "The other side's last answer:\n{{other_answer}}"
+REASONS = f"First give your reasons in a few sentences. {VERDICT}"
 FROM_DOCUMENTS, FROM_MEMORY = "with the help of your documents", "from what you know"
-OTHER = " Consider what the other side says; it may be wrong."
 JUDGE = (
-    "You judge a debate about a {form} that has ended without agreement. Read the documents that the agents found and "
-    "what they said, and decide which label is right.{scores} First give your reasons in a few sentences. "
+    "You judge a debate about a {{form}} that has ended without agreement. Read the documents that the agents found "
+    "and what they said, and decide which label is right. "
 )
-SCORED = (
-    " Each agent has two mean scores: faithfulness, how far its answers keep to its documents, and relevance, how far "
-    "they are to the point. Both go from 0 to 1; higher is more reliable."
-)
+DEBATE = DOCUMENTS + "\n\n{{debate}}\n\n"
+PROMPTS = {
+    "query.system": Prompt(QUERY + BRACKETED, ("tool",), "figure 4; round 1"),
+    "query.user": Prompt("{{task}}", (), "figure 4; round 1"),
+    "next_query.system": Prompt(
+        f"{QUERY}Consider what the other side says, and keep your last query or write a better one. {BRACKETED}",
+        ("tool",),
+        "figure 4; from round 2 on",
+    ),
+    "next_query.user": Prompt(
+        "{{task}}\n\nYour last query: {{last_query}}\n\n" + OTHER_SIDE, (), "figure 4; from round 2 on"
+    ),
+    "keywords.system": Prompt(KEYWORDS, (), "`keywords`"),
+    "keywords.user": Prompt("{{task}}\n\nQuery: {{query}}", (), "`keywords`"),
+    "answer.system": Prompt(ANSWER + REASONS, ("sources",), "figure 5; round 1"),
+    "answer.user": Prompt(DOCUMENTS + "\n\n{{task}}", (), "figure 5; round 1"),
+    "next_answer.system": Prompt(
+        f"{ANSWER}Consider what the other side says; it may be wrong. {REASONS}",
+        ("sources",),
+        "figure 5; from round 2 on",
+    ),
+    "next_answer.user": Prompt(DOCUMENTS + "\n\n{{task}}\n\n" + OTHER_SIDE, (), "figure 5; from round 2 on"),
+    "judge.system": Prompt(
+        JUDGE + "Each agent has two mean scores: faithfulness, how far its answers keep to its documents, and "
+        "relevance, how far they are to the point. Both go from 0 to 1; higher is more reliable. " + REASONS,
+        (),
+        "figure 6",
+    ),
+    "judge.user": Prompt(DEBATE + "{{scores}}\n\n{{task}}", (), "figure 6"),
+    "judge_without_scores.system": Prompt(JUDGE + REASONS, (), "`stability: false`"),
+    "judge_without_scores.user": Prompt(DEBATE + "{{task}}", (), "`stability: false`"),
+    **ragas.PROMPTS,
+}
 
 BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
 
 
-def query_prompt(question: Question, agent: Agent, last: Round) -> tuple[str, str]:
+def query_prompt(tools: Tools, question: Question, agent: Agent, last: Round) -> tuple[str, str]:
     """`last`: the round before, empty in the first."""
-    instructions = QUERY.format(form=question.form, tool=TOOL[agent.kind], again=AGAIN if last else "")
-    parts = [task_with_options(question)]
-    if last:
-        parts += [f"Your last query: {_one_line(last[agent.name].lookup.query)}", _other_side_text(agent, last)]
-    return instructions, "\n\n".join(parts)
+    tool, task = TOOL[agent.kind], task_with_options(question)
+    if not last:
+        return tools.prompt("query.system", tool=tool), tools.prompt("query.user", task=task)
+    last_query, other_answer = one_line(last[agent.name].lookup.query), _other_answer(agent, last)
+    text = tools.prompt("next_query.user", task=task, last_query=last_query, other_answer=other_answer)
+    return tools.prompt("next_query.system", tool=tool), text
 
 
-def keywords_prompt(question: Question, query: str) -> tuple[str, str]:
+def keywords_prompt(tools: Tools, question: Question, query: str) -> tuple[str, str]:
     """The prompt that turns an agent's query into keywords."""
-    return KEYWORDS, f"{task_with_options(question)}\n\nQuery: {_one_line(query)}"
+    text = tools.prompt("keywords.user", task=task_with_options(question), query=one_line(query))
+    return tools.prompt("keywords.system"), text
 
 
-def answer_prompt(
-    question: Question, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round
-) -> tuple[str, str]:
+def answer_prompt(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[str, str]:
     """The prompt for an agent's answer."""
-    sources = FROM_MEMORY if agent.kind == "none" else FROM_DOCUMENTS
-    instructions = ANSWER.format(form=question.form, sources=sources, other=OTHER if last else "")
+    has_tool = agent.kind != "none"
     found = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
-    parts = [] if agent.kind == "none" else [f"Documents:\n{found}"]
-    parts.append(task_text(question))
-    if last:
-        parts.append(_other_side_text(agent, last))
-    return instructions + verdict_instructions(labels), "\n\n".join(parts)
+    slot, other_answer = ("next_answer", _other_answer(agent, last)) if last else ("answer", "")
+    instructions = tools.prompt(f"{slot}.system", sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY)
+    text = tools.prompt(f"{slot}.user", documents=found if has_tool else "", other_answer=other_answer)
+    return instructions, text
 
 
-def judge_prompt(
-    question: Question, labels: Sequence[Label], history: Sequence[Round], scores: Mapping[str, Scores]
-) -> tuple[str, str]:
+def judge_prompt(tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores]) -> tuple[str, str]:
     """`scores`: each agent's means, empty where none are kept."""
-    instructions = JUDGE.format(form=question.form, scores=SCORED if scores else "")
-    parts = [debate_text(history)]
-    if scores:
-        parts.append("\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()))
-    parts.append(task_text(question))
-    return instructions + verdict_instructions(labels), "\n\n".join(parts)
+    slot = "judge" if scores else "judge_without_scores"
+    text = tools.prompt(
+        f"{slot}.user",
+        documents=documents_text(passages_of(history)),
+        debate=debate_text(history),
+        scores="\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()),
+    )
+    return tools.prompt(f"{slot}.system"), text
 
 
 def debate_text(history: Sequence[Round]) -> str:
-    """Every document once, by number; then who searched for what, read which of them, and said what."""
-    passages = passages_of(history)
-    number = {passage.id: n for n, passage in enumerate(passages, 1)}
-    parts = [f"Documents:\n{documents_text(passages)}"] if passages else []
+    """Who searched for what, read which documents, by their numbers among those of all rounds, and said what."""
+    number = {passage.id: n for n, passage in enumerate(passages_of(history), 1)}
+    parts = []
     for n, moves in enumerate(history, 1):
         for name, move in moves.items():
             lines = [f"Round {n}, agent {name}"]
             if move.lookup.query:
                 read = " ".join(f"[{number[passage.id]}]" for passage in move.lookup.passages)
                 found = read or f"({move.lookup.failure or 'nothing'})"
-                lines += [f"Query: {_one_line(move.lookup.query)}", f"Found: {found}"]
+                lines += [f"Query: {one_line(move.lookup.query)}", f"Found: {found}"]
             parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
@@ -104,18 +128,9 @@ def _scores_text(means: Scores) -> str:
     return ", ".join(f"{name} {'unknown' if mean is None else f'{mean:.2f}'}" for name, mean in means.items())
 
 
-def _other_side_text(agent: Agent, last: Round) -> str:
+def _other_answer(agent: Agent, last: Round) -> str:
     [said] = [move.verdict.text for name, move in last.items() if name != agent.name]
-    return f"The other side's last answer:\n{quoted(said)}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def quoted(text: str) -> str:
-    """With a mark before every line, so that it cannot pose as another part of a prompt."""
-    return "\n".join(f"> {line}" for line in text.strip().splitlines()) or "> (nothing)"
+    return quoted(said)
 
 
 def read_query(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ratchet.config.paths import PluginName
+from ratchet.config.paths import PathText, PluginName
 from ratchet.config.section import Section
 
 
@@ -43,6 +43,10 @@ class SystemConfig(Section):
     trajectory ends as unparsed."""
     reasks: int = Field(2, ge=0)
     """`reask`: maximum number of times that the model is asked again for one action."""
+
+    prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
+    """Folder of texts that replace the system's prompts: one file for each prompt, `ratchet prompts` writes them.
+    Default: the system's own words."""
 
     def role(self, name: str) -> RoleConfig:
         return self.roles.get(name) or self.roles.get("default") or RoleConfig()

@@ -55,7 +55,7 @@ async def test_each_moderator_sees_its_own_round_alone() -> None:
     await play(mad(), agent)
     for number, call in enumerate(agent.calls[6:], 1):
         assert len(call.messages) == 2 and QUESTION.text in told(call)
-        assert f"Agent 1: Ada{number}" in told(call) and f"Agent 2: Bo{number}" in told(call)
+        assert f"Agent 1:\n> Ada{number}" in told(call) and f"Agent 2:\n> Bo{number}" in told(call)
         assert told(call).count("Agent") == 2
 
 
@@ -75,7 +75,7 @@ async def test_a_response_without_its_form_is_malformed_and_the_debate_goes_on_w
     trajectory = await play(mad(), agent)
     assert trajectory.status == "finished" and len(agent.calls) == 9
     assert [c.parse for c in trajectory.model_calls[:3]] == ["malformed", "malformed", "ok"]
-    assert "Agent 1: Ada it is." in told(agent.calls[3])
+    assert "Agent 1:\n> Ada it is." in told(agent.calls[3])
     mask, call = loss_mask(trajectory.conversations[0]), trajectory.model_calls[0]
     assert not any(mask[call.start : call.end]) and any(mask)
 

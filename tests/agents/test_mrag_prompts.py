@@ -87,10 +87,10 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 
 # Changing a prompt changes what a stored trajectory or a trained adapter was made with: change these with intent.
 PINNED = {
-    ("paper", True): "0821dc8f5966aa58168b71aa57003ee9",
-    ("paper", False): "62c0769b716e836abebcee27b47a1060",
-    ("brief", True): "f2cf9d3c5bf4431873ec6a4673cb0332",
-    ("brief", False): "1b1120c04c466e5b775d7565051d4a7e",
+    ("paper", True): "6fd627ea7bab605de728d53a2b7ac3b3",
+    ("paper", False): "359d35a33a55ec9d2bf54a2b192ccbee",
+    ("brief", True): "3634c806faf733c264fd290cd78a32e1",
+    ("brief", False): "07c0140795db42b48b4b96526c54d70f",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from agents.core.prompts.documents import READ_IN_FORM
 from evaluation.measures.statistics import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -219,3 +220,19 @@ def test_a_changed_file_of_ones_own_is_something_else_that_its_stages_read(
     after = code("def score(question, trajectory):\n    return 0\n")
     assert set(before) == {"score", "evaluate"} and all(before[id] != after[id] for id in before)
     assert not any("code" in stage.reads for stage in plan(experiment(tmp_path)))
+
+
+def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(tmp_path: Path) -> None:
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+
+    def code(text: str) -> dict[str, object]:
+        (folder / "answerer.system.txt").write_text(text)
+        system: dict[str, Any] = {"system": {"name": "naive_rag", "prompts": str(folder)}}
+        return {
+            stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **system)) if "code" in stage.reads
+        }
+
+    before, after = code("Read, then answer."), code("Answer.")
+    assert set(before) == {"sample", "evaluate"} and all(before[id] != after[id] for id in before)
+    assert code(READ_IN_FORM.text) == {}, "these are the system's own words"

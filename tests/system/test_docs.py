@@ -24,6 +24,7 @@ from tests.helpers.tiny_index import tiny_index
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 PACKAGES = [
+    "agents",
     "index_build",
     "retrieval",
     "rewards",

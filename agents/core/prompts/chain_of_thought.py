@@ -9,23 +9,22 @@ from __future__ import annotations
 import re
 
 from agents.core.lookahead import Draft
-from agents.core.prompts.documents import question_text
-from ratchet.records import Passage
 
 THINK = (
     "Answer the question step by step with the help of the documents. Write short sentences, one fact in each. "
     'End with "So the answer is:" and the answer in as few words as possible.'
 )
+EXAMPLE_QUESTION = "In which country was the composer of The Copper Lark born?"
 EXAMPLE = (
-    question_text(
-        "In which country was the composer of The Copper Lark born?",
-        (
-            Passage(id="1", document_id="1", title="The Copper Lark", text="The Copper Lark is an opera by Odo Brenn."),
-            Passage(id="2", document_id="2", title="Odo Brenn", text="Odo Brenn was born in Graz in Austria."),
-        ),
-    ),
+    {
+        "question": EXAMPLE_QUESTION,
+        "task": f"Question: {EXAMPLE_QUESTION}",
+        "documents": "[1] The Copper Lark: The Copper Lark is an opera by Odo Brenn.\n"
+        "[2] Odo Brenn: Odo Brenn was born in Graz in Austria.",
+    },
     "The Copper Lark was composed by Odo Brenn. Odo Brenn was born in Graz in Austria. So the answer is: Austria.",
 )
+"""What a worked example's prompt is filled in with, and its reply."""
 ANSWER = re.compile(r"\banswer is\b[ \t]*:?[ \t]*", re.IGNORECASE)
 ENDING = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+[」』”’）]*|\n")
 SHORT = {"mr", "mrs", "ms", "dr", "prof", "st", "mt", "gen", "col", "lt", "sgt", "capt", "rev", "hon", "jr", "sr"}

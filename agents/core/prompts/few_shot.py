@@ -25,7 +25,7 @@ class WorkedExample:
 
     @property
     def verdict(self) -> str:
-        """In the form of `agents.core.labels.verdict_instructions`."""
+        """In the form of `agents.core.labels.VERDICT`."""
         return f"{self.reason}\n{self.label}"
 
 

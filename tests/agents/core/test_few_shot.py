@@ -7,6 +7,7 @@ import pytest
 from agents import mad_liang, madke, react
 from agents.core.labels import read_verdict
 from agents.core.prompts.few_shot import task_with_options, worked_examples
+from agents.core.prompts.template import PromptSet
 from questions.labels import AVERITEC, FEVER_TWO, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.records import Label, Question
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
@@ -41,12 +42,13 @@ def test_examples_have_the_tasks_labels_and_are_in_form(question: Question, righ
         verdict = read_verdict(example.verdict, question.labels)
         assert (verdict.label, verdict.reasons) == (example.label, example.reason)
         assert example.task.startswith(f"{question.form.capitalize()}: ")
-    for user, assistant in react.worked_exchanges(question):
+    for user, assistant in react.worked_exchanges(question, PromptSet(react.PROMPTS).text):
         assert react.read_step(assistant, question.labels).action == ("finish" if "Documents" in user else "search")
-    roles = madke.examples_of(question)
+    roles = madke.examples_of(question, PromptSet(madke.PROMPTS).text)
     assert [madke.read_choice(choice, 2, 3) for _, choice in roles.pop("selector")] == [(1,), (2,)]
     assert [read_verdict(said, madke.AGREED).label for _, said in roles.pop("judge")] == ["Yes", "No"]
-    for turns in (*roles.values(), *map(mad_liang.examples_of(question).get, ("affirmative", "negative", "moderator"))):
+    sides = mad_liang.examples_of(question, PromptSet(mad_liang.PROMPTS).text)
+    for turns in (*roles.values(), *map(sides.get, ("affirmative", "negative", "moderator"))):
         assert [read_verdict(said, question.labels).label for _, said in turns or ()] == right
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.core.label_mentions import mentioned_label
-from agents.core.labels import labels_of, mentioned_verdict, read_label, read_verdict, task_text, verdict_instructions
+from agents.core.labels import labels_of, labels_text, mentioned_verdict, read_label, read_verdict, task_text
 from agents.core.output import Malformed
 from questions.labels import AVERITEC, FEVER, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
@@ -103,7 +103,7 @@ def test_a_long_text_is_read_in_no_time() -> None:
 
 
 def test_a_prompt_shows_each_label_with_what_it_means() -> None:
-    assert verdict_instructions(CHOICES).splitlines()[1:] == [
+    assert labels_text(CHOICES).splitlines() == [
         "A: Tin",
         "B: Zinc (raw)",
         "C: Vitamin C",

@@ -1,0 +1,165 @@
+"""A system's prompts as templates, which a config can replace by files of its own (`system.prompts`).
+
+A template is one whole message. `{{name}}` stands for a variable: it is filled in by one pass of text substitution, so
+that nothing in a value is ever read as a template, and single braces are ordinary text. With `{{name?}}` an empty value
+takes what stands around it along: the paragraph (between blank lines) whose variables are all of this kind and empty is
+left out, else the line.
+
+A system names its prompts in `PROMPTS`, by slot. A slot's name ends in `.system` or `.user`: the chat role of the
+message. Its file is `<slot>.txt`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from ratchet.errors import UserError, did_you_mean
+from ratchet.files import write_atomic
+from ratchet.records import content_key
+
+VARIABLE = re.compile(r"\{\{\s*(\w+)\s*(\??)\s*\}\}")
+SUFFIX = ".txt"
+TASK = ("question", "task", "form", "labels")
+"""Variables of every prompt: the text of the question or claim, the same with its kind before it ("Claim: ..."), its
+kind ("question" or "claim"), and the labels with their meanings, one a line."""
+INTERCHANGEABLE = ("question", "task")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One message of a system."""
+
+    text: str
+    optional: tuple[str, ...] = ()
+    """Variables that a text in its place may leave out, such as descriptions of an output's fields."""
+    note: str = ""
+    """Where the paper shows this prompt, or when it is used."""
+
+    @property
+    def variables(self) -> list[str]:
+        """Those of the text, each once."""
+        return list(dict.fromkeys(name for name, _ in VARIABLE.findall(self.text)))
+
+    @property
+    def known(self) -> list[str]:
+        """Every variable that a text in its place may use."""
+        return list(dict.fromkeys([*self.variables, *self.optional, *TASK]))
+
+    @property
+    def required(self) -> list[str]:
+        """The variables that a text in its place must use; `task` and `question` stand for each other."""
+        return [name for name in self.variables if name not in (*self.optional, "form", "labels")]
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The message, its variables filled in."""
+        kept = []
+        for paragraph in self.text.split("\n\n"):
+            if not _is_left_out(paragraph, values):
+                lines = paragraph.split("\n")
+                kept.append("\n".join(line for line in lines if not _is_left_out(line, values)))
+        return VARIABLE.sub(lambda found: values[found[1]], "\n\n".join(kept))
+
+
+Prompts = Mapping[str, Prompt]
+"""By slot."""
+
+
+def _is_left_out(part: str, values: Mapping[str, str]) -> bool:
+    found = VARIABLE.findall(part)
+    return bool(found) and all(mark and not values[name] for name, mark in found)
+
+
+SHARED: Prompts = {
+    "reask_json.user": Prompt(
+        "That answer cannot be used. {{error}}\nAnswer again, with one JSON object in the format asked for and nothing "
+        "else.",
+        note="`malformed: reask`",
+    ),
+    "reask.user": Prompt(
+        "That answer cannot be used. {{error}}\nAnswer again, in the form asked for and with nothing else.",
+        note="`malformed: reask`",
+    ),
+}
+"""Of every system: said after a reply that cannot be read."""
+
+
+class FillIn(Protocol):
+    """Gives the message of a slot, its variables filled in."""
+
+    def __call__(self, slot: str, **values: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """The prompts of a system, for one task."""
+
+    prompts: Prompts = field(default_factory=lambda: SHARED)
+    task: Mapping[str, str] = field(default_factory=dict)
+    """The values of `TASK`."""
+
+    def text(self, slot: str, **values: str) -> str:
+        """A message. The variables of the task are filled in unless `values` has them."""
+        return self.prompts[slot].fill({**self.task, **values})
+
+
+def replace_prompts(prompts: Prompts, folder: Path, key: str) -> dict[str, Prompt]:
+    """The prompts, those that the folder has a file for with the file's text. UserError names what is wrong.
+
+    `key`: where the config names the folder, for errors.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{key}: there is no folder {folder}; `ratchet prompts --out {folder}` writes one to edit")
+    found = dict(prompts)
+    files = {slot + SUFFIX: slot for slot in prompts}
+    for file in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        slot = files.get(file.name)
+        if slot is None:
+            raise UserError(f"{file}: the system has no prompt of this name{did_you_mean(file.name, files)}")
+        found[slot] = replace(prompts[slot], text=_read(file, prompts[slot]))
+        if slot.endswith(".user") and not found[slot].text.strip():
+            raise UserError(f"{file}: is empty, and a user message must not be")
+    return found
+
+
+def _read(file: Path, prompt: Prompt) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+    given = Prompt(text).variables
+    for name in given:
+        if name not in prompt.known:
+            close = did_you_mean(name, prompt.known)
+            raise UserError(f"{file}: this prompt has no variable {_marked(name)}{close}")
+    for name in prompt.required:
+        either = INTERCHANGEABLE if name in INTERCHANGEABLE else (name,)
+        if not set(either) & set(given):
+            raise UserError(
+                f"{file}: the variable {' or '.join(map(_marked, either))} is missing; write it in the text"
+            )
+    return text
+
+
+def _marked(name: str) -> str:
+    return f"{{{{{name}}}}}"
+
+
+def prompts_digest(prompts: Prompts, own: Prompts) -> str:
+    """16 hexadecimal digits of the texts that differ from the system's own; empty where none does."""
+    changed = {slot: prompt.text for slot, prompt in prompts.items() if prompt.text != own[slot].text}
+    return content_key("prompts", changed)[:16] if changed else ""
+
+
+def write_prompts(prompts: Prompts, folder: Path) -> Iterator[Path]:
+    """One file for each prompt. UserError where one of them exists: it may have been edited."""
+    files = {folder / (slot + SUFFIX): prompt.text for slot, prompt in prompts.items()}
+    for file in files:
+        if file.exists():
+            raise UserError(f"{file} exists already; name another folder, or delete it")
+    for file, text in files.items():
+        write_atomic(file, text + "\n")
+        yield file
