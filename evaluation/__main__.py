@@ -62,7 +62,8 @@ def _run(words: Sequence[str], prog: str) -> None:
     if adapter is not None and not (adapter / "adapter_config.json").exists():
         raise UserError(
             f"{adapter}: there is no adapter here; train one first (accelerate launch train.py; with "
-            "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with --base-only"
+            "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
+            "--base-only"
         )
     with _recorded(config, arguments, splits == splits_of(config), adapter):
         if arguments.phase == "sample":
