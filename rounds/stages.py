@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
 from evaluation.arms import results_path, split_of, splits_of
 from inference.engines import needs_server
@@ -338,14 +339,16 @@ def _settings(config: Config, *sections: str) -> FixedDigest:
 def _outside_code(
     config: Config, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
 ) -> dict[str, Artefact]:
-    """The digests of the code and the prompts outside our tree that a stage runs: it is run again when they change.
+    """The digests of the prompts that a stage uses and of the code outside our tree that it runs: it is run again when
+    they change.
 
     `systems` use the config's sources.
     """
     digests = {name: reward.version for name in scores if (reward := load_reward(name)).is_outside}
     for system in map(load_system, systems):
         digests |= {system.config.name: system.digest} if system.digest else {}
-        digests |= {f"{system.config.name} prompts {digest}": digest} if (digest := system.prompts_digest) else {}
+        words = prompts_digest(system.prompts)
+        digests[f"{system.config.name} prompts {words}"] = words
     for name, source in config.sources.items() if systems else ():
         if isinstance(source, PluginConfig):
             digests[f"sources.{name}"] = load_source(name, source)[0].digest

@@ -45,8 +45,6 @@ class System:
     """Of its source, where that lies outside agents/."""
     prompts: Prompts = field(default_factory=lambda: SHARED)
     """By slot; the config's in place of the system's own."""
-    prompts_digest: str = ""
-    """Of the prompts that the config replaces; empty where it replaces none."""
 
     @property
     def models(self) -> set[str]:
@@ -55,13 +53,14 @@ class System:
 
     @property
     def identity(self) -> SystemConfig:
-        """The config as content keys have it: outside code and prompts by their digests, not where they lie."""
-        outside: dict[str, str | None] = {}
-        if self.config.prompts is not None:
-            outside["prompts"] = self.prompts_digest or None
+        """The config as content keys have it: outside code and prompts by their digests, not where they lie.
+
+        The prompts' digest is of the words in use, so that a version with other words continues no run of this one.
+        """
+        identity = {"prompts": prompts_digest(self.prompts)}
         if self.digest:
-            outside["name"] = f"{short_name(self.config.name)}-{self.digest}"
-        return self.config.model_copy(update=outside) if outside else self.config
+            identity["name"] = f"{short_name(self.config.name)}-{self.digest}"
+        return self.config.model_copy(update=identity)
 
     async def solve(self, question: Question, tools: Tools) -> Answer:
         return await self.run(question, tools, self.settings)
@@ -97,7 +96,6 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
         module.solve,
         plugin.digest,
         prompts,
-        prompts_digest(prompts, own),
     )
 
 

@@ -55,8 +55,7 @@ def identity(name: str, prompts: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", known_systems())
-def test_a_content_key_has_the_texts_that_differ_and_not_where_they_lie(name: str, tmp_path: Path) -> None:
-    assert "prompts" not in identity(name), "keys of runs that replace nothing are those of before"
+def test_a_content_key_has_the_texts_and_not_where_they_lie(name: str, tmp_path: Path) -> None:
     assert identity(name, folder_of(name, tmp_path / "same")) == identity(name)
     slot, prompt = next(iter(load_system(SystemConfig(name=name)).prompts.items()))
     changed = identity(name, folder_of(name, tmp_path / "one", **{slot: f"Please. {prompt.text}"}))

@@ -218,8 +218,7 @@ def test_a_changed_file_of_ones_own_is_something_else_that_its_stages_read(
 
     before = code("def score(question, trajectory):\n    return 1\n")
     after = code("def score(question, trajectory):\n    return 0\n")
-    assert set(before) == {"score", "evaluate"} and all(before[id] != after[id] for id in before)
-    assert not any("code" in stage.reads for stage in plan(experiment(tmp_path)))
+    assert {id for id in before if before[id] != after[id]} == {"score", "evaluate"}
 
 
 def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(tmp_path: Path) -> None:
@@ -235,4 +234,7 @@ def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(t
 
     before, after = code("Read, then answer."), code("Answer.")
     assert set(before) == {"sample", "evaluate"} and all(before[id] != after[id] for id in before)
-    assert code(READ_IN_FORM.text) == {}, "these are the system's own words"
+    own: dict[str, Any] = {"system": {"name": "naive_rag"}}
+    assert code(READ_IN_FORM.text) == {
+        stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **own)) if "code" in stage.reads
+    }, "these are the system's own words"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agents import naive_rag
 from agents.core.system import RunContext, load_system
 from evaluation.arms import arm_store
 from ratchet.config import SystemConfig
@@ -55,9 +57,13 @@ def test_its_source_is_in_the_key_of_a_trajectory_and_its_place_is_not(mine: Pat
     assert key_of("parts/mine.py") != first
 
 
-def test_a_built_in_system_has_the_key_that_it_had() -> None:
-    config = SystemConfig(name="naive_rag")
-    assert load_system(config).identity is config
+def test_the_words_of_a_built_in_system_are_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version with other words resumes no run of this one."""
+    first = key_of("naive_rag")
+    prompt = naive_rag.PROMPTS["answerer.system"]
+    changed = naive_rag.PROMPTS | {"answerer.system": replace(prompt, text=f"Please. {prompt.text}")}
+    monkeypatch.setattr(naive_rag, "PROMPTS", changed)
+    assert key_of("naive_rag") != first
 
 
 async def test_it_answers_under_its_own_short_name(mine: Path) -> None:

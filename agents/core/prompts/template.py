@@ -148,10 +148,9 @@ def _marked(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
-def prompts_digest(prompts: Prompts, own: Prompts) -> str:
-    """16 hexadecimal digits of the texts that differ from the system's own; empty where none does."""
-    changed = {slot: prompt.text for slot, prompt in prompts.items() if prompt.text != own[slot].text}
-    return content_key("prompts", changed)[:16] if changed else ""
+def prompts_digest(prompts: Prompts) -> str:
+    """16 hexadecimal digits of all texts, by slot."""
+    return content_key("prompts", {slot: prompt.text for slot, prompt in prompts.items()})[:16]
 
 
 def write_prompts(prompts: Prompts, folder: Path) -> Iterator[Path]:

@@ -55,7 +55,7 @@ def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finish
     for cell in others:
         first, second = (np.array([v["f1"] for v in one.arm.values.values()]) for one in (base, cell))
         exact = permutation_test(
-            (second, first), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf
+            (second, first), lambda a, b: np.round(np.mean(a - b), 12), permutation_type="samples", n_resamples=np.inf
         )
         assert cell.difference is not None and cell.difference.p is not None
         assert cell.difference.mean == pytest.approx(float(np.mean(second - first)))
@@ -74,7 +74,7 @@ def test_a_tested_choice_is_compared_with_the_best_untrained_system(
 ) -> None:
     path = make_sweep(tmp_path, systems=SYSTEMS)
     assert run(monkeypatch, path) == 0
-    results = results_of(path)
+    results, printed = results_of(path), capsys.readouterr().out.replace("\n", " ")
     untrained = {
         c.system: c.arm.measures["f1"].mean for c in results.cells if (c.stage, c.checkpoint) == ("test", "base")
     }
@@ -86,9 +86,7 @@ def test_a_tested_choice_is_compared_with_the_best_untrained_system(
         assert best is not None and best.candidates == 2 and best.costs["calls"].ratio == 1.0
         assert best.difference.before == max(untrained.values(), key=lambda mean: mean or 0.0)
         sentence = f"test, {cell.system}, {cell.checkpoint}: Untrained {best.name} -> trained: F1 "
-        assert sentence in capsys.readouterr().out.replace("\n", " ") and sentence.replace(">", "&gt;") in render(
-            results
-        )
+        assert sentence in printed and sentence.replace(">", "&gt;") in render(results)
     assert not any(cell.best_untrained for cell in results.cells if not cell.tested)
 
 
