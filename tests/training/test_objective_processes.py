@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ratchet.runfolder import RoundFolder
-from tests.helpers.attempts import make_attempts
-from tests.training.test_objectives import OBJECTIVES
+from tests.helpers.attempts import OBJECTIVES, make_attempts
 from tests.training.test_processes import REPO, assert_same, finish, launch
 from training import recipe
 
@@ -23,7 +22,7 @@ SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 12, 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES.values(), ids=OBJECTIVES.keys())
+@pytest.fixture(scope="module", params=list(OBJECTIVES.values()), ids=list(OBJECTIVES))
 def alone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[RoundFolder, dict[str, Any]]:
