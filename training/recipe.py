@@ -97,6 +97,13 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         from training.objective_trainer import with_numbers
 
         table = with_numbers(table)
+        sampled, first = sampling_policies(config, folder), inputs["starting adapter"] or "base"
+        if others := sorted(sampled - {first}):
+            say(
+                state,
+                f"the trajectories were sampled by {' and '.join(others)}, and training starts from {first}: it is the "
+                "reference model",
+            )
     train_rows, dev_rows = split_rows(table, questions, config.training.dev_fraction, config.seed)
     packing = packing_of(train_rows, config.training)
     plan = schedule(packing.slots if packing else len(train_rows), config.training, state.num_processes)
@@ -105,6 +112,15 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     if state.is_main_process:
         _publish(config, run, folder, inputs, rows, train_rows, dev_rows, plan, dev_loss_before)
     state.wait_for_everyone()
+
+
+def sampling_policies(config: Config, folder: RoundFolder) -> set[str]:
+    """'base' or digests of adapters: what sampled the round's trajectories."""
+    from sampling.store import TrajectoryStore
+    from training.rows import read_kept
+
+    stores = [TrajectoryStore(kept.folder.trajectories) for kept in read_kept(config, folder)]
+    return {policy for store in stores if (policy := store.system_and_policy()[1])}
 
 
 def _start_processes(model: ModelConfig) -> PartialState:

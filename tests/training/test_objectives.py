@@ -154,13 +154,17 @@ def test_a_trained_round_takes_another_objective_once_its_training_is_moved(mode
 # The reference, and how rows make up steps
 
 
-def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(model: Path, tmp_path: Path) -> None:
+def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, config, first = start(tmp_path, model, objective="kto", learning_rate=0.05)
     recipe.train(config, 1)
     second = RunFolder(config.folder).round(2)
     shutil.copytree(first.trajectories, second.trajectories)
     shutil.copy(first.selection, second.selection)
+    assert "sampled by" not in capsys.readouterr().err
     recipe.train(config, 2, first.adapter)
+    assert "were sampled by base, and training starts from " in capsys.readouterr().err
     losses = [
         [line["dev_loss"] for line in read_log(one.training / "log.jsonl") if "dev_loss" in line]
         for one in (first, second)
