@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ class TrainedRow:
     """1 for a token with loss, by position in its conversation."""
     held_out: bool
     """Its question was held out for the dev loss: it was not trained on."""
+
+    def learns(self, start: int, end: int) -> bool:
+        """Whether all tokens start:end have loss. A row of a single action ends with it."""
+        return end <= len(self.mask) and all(self.mask[start:end])
+
+    def merged(self, other: TrainedRow) -> TrainedRow:
+        """Both rows of one conversation, where its actions have rows of their own."""
+        pairs = zip_longest(self.mask, other.mask, fillvalue=0)
+        return TrainedRow(bytes(one | two for one, two in pairs), self.held_out)
 
 
 TrainedRows = dict[tuple[str, int], TrainedRow]
@@ -72,7 +82,8 @@ def read_trained(
             for i, key in enumerate(key_of.to_pylist()):
                 if key in shown:
                     row = TrainedRow(bytes(masks[i].as_py()), key in held_out)
-                    found[key, conversation_of[i].as_py()] = row
+                    place = key, conversation_of[i].as_py()
+                    found[place] = found[place].merged(row) if place in found else row
     except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
         raise UserError(
             f"{path}: cannot read the rows ({error}); delete the file, and the next training rebuilds it"

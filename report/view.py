@@ -219,7 +219,7 @@ def _event(
         shown["hits"] = [[_passage(passage, passages), passage.score] for passage in event.passages]
     elif isinstance(event, ModelCall):
         row = rows.get(event.conversation)
-        learnt = row is not None and event.end > event.start and all(row.mask[event.start : event.end])
+        learnt = row is not None and event.end > event.start and row.learns(event.start, event.end)
         trainable = event.conversation < len(conversations) and conversations[event.conversation].trainable
         shown["trained"] = ("held out" if row.held_out else "trained") if learnt and row is not None else ""
         shown["frozen"] = not trainable
@@ -267,7 +267,7 @@ def _span_kind(span: Span, row: TrainedRow | None) -> str:
         return span.author
     if not span.parsed:
         return "malformed"
-    learnt = row is not None and all(row.mask[span.start : span.end])
+    learnt = row is not None and row.learns(span.start, span.end)
     return ("held" if row.held_out else "trained") if learnt and row is not None else "sampled"
 
 

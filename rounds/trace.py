@@ -49,10 +49,12 @@ def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:
         for choice in selection.questions:
             if choice.question_id == question:
                 rewards, kept, reason = choice.rewards, choice.kept, choice.reason
-    rows = _rows_per_trajectory(folder.rows) if kept else Counter()
+    rows = _rows_per_trajectory(folder.rows) if kept else Counter[str]()
     for trajectory in sorted(sampled, key=lambda t: t.sample):
         reward = rewards.get(trajectory.key)
-        fate = f"kept, {rows[trajectory.key]} rows" if trajectory.key in kept else "not kept"
+        fate = "kept" if trajectory.key in kept else "not kept"
+        # Objectives other than sft learn from trajectories that were not kept as well.
+        fate += f", {rows[trajectory.key]} rows" if trajectory.key in kept or rows[trajectory.key] else ""
         value = "no reward" if reward is None else f"reward {reward:.3f}"
         yield f"{_format_trajectory(trajectory)}  {value}, {fate}"
     if sampled:

@@ -74,37 +74,49 @@ def compares_actions(training: TrainingConfig) -> bool:
     return training.objective in ("dpo", "kto") and training.preference.level == "action"
 
 
-def check_lessons(training: TrainingConfig, selections: Iterable[Selection]) -> None:
+def needs_both_sides(training: TrainingConfig) -> bool:
+    """Whether the objective learns nothing from good trajectories alone."""
+    weighted = training.weighted
+    has_negatives = weighted.baseline == "question_mean" and weighted.negative_weight > 0
+    return {"sft": False, "weighted": has_negatives, "dpo": True, "kto": True}[training.objective]
+
+
+def check_lessons(training: TrainingConfig, selections: Sequence[Selection]) -> None:
     """Raises UserError, in one line, for selections that the objective learns nothing from. Of actions, it notices only
     that no question has different rewards."""
-    name = training.objective
-    if name == "sft":
-        return
     questions = [choice for selection in selections for choice in selection.questions if choice.kept]
-    if questions and not compares_actions(training) and not any(choice.candidates for choice in questions):
+    if questions and all(choice.weight <= EQUAL for choice in questions):
         raise UserError(
-            f"training.objective={name}: the selection names no candidates, since an earlier version made it: run "
-            "`python -m rewards` again"
+            f"rewards.select.difficulty={selections[0].rule.get('difficulty')} gives the weight 0 to all "
+            f"{len(questions)} kept questions, since every attempt at them succeeded: set it to none, or raise "
+            "rewards.select.success"
+        )
+    if training.objective == "sft":
+        return
+    if not compares_actions(training) and not any(choice.candidates for choice in questions):
+        raise UserError(
+            f"training.objective={training.objective}: the selection names no candidates, since it is of an earlier "
+            "version: run `python -m rewards` again"
         )
     if compares_actions(training):
         is_enough = any(max(_known(choice)) - min(_known(choice)) > EQUAL for choice in questions)
     else:
         sides = {one.chosen for choice in questions for one in trajectory_lessons(choice, training).values()}
-        weighted = training.weighted
-        needs_both = name != "weighted" or (weighted.baseline == "question_mean" and weighted.negative_weight > 0)
-        is_enough = len(sides) == 2 or (bool(sides) and not needs_both)
+        is_enough = len(sides) > needs_both_sides(training)
     if not is_enough:
-        raise UserError(no_lessons_message(training, len(questions)))
+        raise UserError(no_lessons_message(training, selections, {}))
 
 
-def no_lessons_message(training: TrainingConfig, questions: int) -> str:
-    """The message where the objective finds nothing to compare."""
-    what = "actions that follow the same tokens and" if compares_actions(training) else "trajectories that"
-    margin = training.preference.min_margin if training.objective != "weighted" else 0
+def no_lessons_message(training: TrainingConfig, selections: Sequence[Selection], skipped: Mapping[str, int]) -> str:
+    """The message where the objective finds nothing to compare; `skipped` conversations by reason."""
+    what = "actions after the same tokens that" if compares_actions(training) else "trajectories that"
+    margin = training.preference.min_margin if training.objective in ("dpo", "kto") else 0
+    count = sum(bool(choice.kept) for selection in selections for choice in selection.questions)
+    left_out = f" (skipped: {dict(skipped)})" if skipped else ""
     return (
         f"training.objective={training.objective} learns from better and worse {what} differ in reward"
-        f"{f' by more than {margin:g}' if margin else ''}, and none of the {questions} kept questions has both: sample "
-        "more or hotter (sampling.samples, sampling.temperature), or set training.objective=sft"
+        f"{f' by more than {margin:g}' if margin else ''}, and none of the {count} kept questions has both{left_out}: "
+        "sample more or hotter (sampling.samples, sampling.temperature), or set training.objective=sft"
     )
 
 

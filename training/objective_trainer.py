@@ -208,7 +208,7 @@ class ObjectiveTrainer(RowTrainer):
         tokens, weights = sums[present, 3], self.example_weights.to(sums.device)[present]
         preference = self.training_config.preference
         if self.training_config.objective == "dpo":
-            losses = dpo_losses(*values.unbind(1), tokens, preference)
+            losses = dpo_losses(values[:, 0], values[:, 1], values[:, 2], tokens, preference)
         else:
             losses = kto_losses(values[:, :2].sum(1), tokens > 0, preference)
         losses = losses * weights / len(losses)

@@ -111,6 +111,13 @@ def _train(config: Config, number: int, start: Path | None) -> None:
         from training.objective_trainer import with_numbers
 
         table = with_numbers(table)
+        sampled, first = sampling_policies(config, folder), inputs["starting adapter"] or "base"
+        if others := sorted(sampled - {first}):
+            say(
+                state,
+                f"the trajectories were sampled by {' and '.join(others)}, and training starts from {first}: it is the "
+                "reference model",
+            )
     train_rows, dev_rows = split_rows(table, questions, config.training.dev_fraction, config.seed)
     packing = packing_of(train_rows, config.training)
     plan = schedule(packing.slots if packing else len(train_rows), config.training, state.num_processes)
@@ -124,6 +131,15 @@ def _train(config: Config, number: int, start: Path | None) -> None:
 def published_folder(config: Config, folder: RoundFolder) -> Path:
     """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
     return folder.adapter if config.training.choose_by == "held_out_loss" else folder.candidate
+
+
+def sampling_policies(config: Config, folder: RoundFolder) -> set[str]:
+    """'base' or digests of adapters: what sampled the round's trajectories."""
+    from sampling.store import TrajectoryStore
+    from training.rows import read_kept
+
+    stores = [TrajectoryStore(kept.folder.trajectories) for kept in read_kept(config, folder)]
+    return {policy for store in stores if (policy := store.system_and_policy()[1])}
 
 
 def _start_processes(model: ModelConfig) -> PartialState:

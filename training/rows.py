@@ -41,6 +41,7 @@ from training.examples import (
     check_lessons,
     compares_actions,
     learns_from_kept_alone,
+    needs_both_sides,
     no_lessons_message,
     trajectory_lessons,
     with_lessons,
@@ -323,8 +324,7 @@ def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping
     source = content_key("rows", ROWS_VERSION, keys, training.max_length)
     is_plain = all(learns_from_kept_alone(training, selection) for selection in selections)
     if not is_plain:
-        of_objective = {key: training.settings()[key] for key in ("objective", "weighted", "preference")
-                        if key in training.settings()}  # fmt: skip
+        of_objective = training.model_dump(mode="json", include={"objective", "weighted", "preference"})
         source = content_key(source, of_objective, [choice for one in selections for choice in one.questions])
     if rows_source(folder.rows) != source:
         if is_plain:
@@ -336,11 +336,9 @@ def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(folder.rows, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = read_rows(folder.rows)
+    if needs_both_sides(training) and len(set(rows.table["chosen"].to_pylist())) < 2:
+        raise UserError(no_lessons_message(training, selections, rows.skipped))
     if not len(rows.table):
-        if compares_actions(training):
-            raise UserError(
-                no_lessons_message(training, sum(bool(c.kept) for one in selections for c in one.questions))
-            )
         raise UserError(
             f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ratchet.records import Conversation, TokenRow
 from ratchet.text import plain_text
-from training.rows import loss_tokens, row_lengths
+from training.rows import has_lessons, loss_tokens, row_lengths
 
 AUTHOR = {"template": "\x1b[2m", "system": "\x1b[36m", "user": "\x1b[34m", "assistant": "\x1b[31m"}
 LEARNT = "\x1b[1;30;42m"
@@ -24,8 +24,10 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
     such. The mask is the row's own, not recomputed: this is what training sees.
     """
     parts = [f"row {row.trajectory} conversation {row.conversation}, role {row.role}: {len(row.ids)} tokens, "
-             f"{sum(row.loss_mask)} learnt" + (", re-tokenised" if row.retokenised else "")]  # fmt: skip
+             f"{sum(row.loss_mask)} learnt" + (", re-tokenised" if row.retokenised else "") + _lesson(row)]  # fmt: skip
     for span in conversation.spans:
+        if span.start >= len(row.ids):  # a row of a single action ends with it
+            break
         name = span.author + ("" if span.parsed else ", malformed")
         text = ""
         for learnt, places in groupby(range(span.start, span.end), lambda at: bool(row.loss_mask[at])):
@@ -37,6 +39,16 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
                 text += f">>>{piece}<<<" if learnt else piece
         parts.append(f"[{name}] {text}")
     return "\n".join(parts)
+
+
+def _lesson(row: TokenRow) -> str:
+    """What an objective other than sft learns from the row."""
+    if row.reward is None:
+        return ""
+    side = "more likely" if row.chosen else "less likely"
+    return f"; made {side}, reward {row.reward:.3f}, weight {row.weight:.3f}" + (
+        f", example {row.example}" if row.example else ""
+    )
 
 
 def summary(table: pa.Table, skipped: dict[str, int]) -> str:
@@ -52,6 +64,11 @@ def summary(table: pa.Table, skipped: dict[str, int]) -> str:
     lines.append(f"{'all':<{width}}  {len(table):>7}  {sum(lengths):>10}  {learnt.total():>9}")
     lengths.sort()
     lines.append(f"tokens a row: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
+    if has_lessons(table):
+        better = table["chosen"].to_pylist().count(True)
+        lines.append(f"rows made more likely: {better}, less likely: {len(table) - better}")
+        if examples := set(table["example"].to_pylist()) - {""}:
+            lines.append(f"examples: {len(examples)}")
     lines += [f"skipped, {reason}: {count}" for reason, count in sorted(skipped.items())]
     retokenised = sum(table["retokenised"].to_pylist())
     if retokenised:

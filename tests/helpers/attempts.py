@@ -5,13 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ratchet.config import Config
-from ratchet.files import write_json, write_jsonl
-from ratchet.records import Question, Score, Trajectory
+from ratchet.files import write_json
+from ratchet.records import Question, Score, TokenRow, Trajectory
 from ratchet.runfolder import RoundFolder
 from rewards.selection import select
+from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, trajectory
+from training.rows import prepare_rows, table_rows
 
+ACTION: dict[str, Any] = {"preference": {"level": "action"}}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "weighted": {"objective": "weighted"},
+    "dpo": {"objective": "dpo"},
+    "dpo of actions": {"objective": "dpo", **ACTION},
+    "kto": {"objective": "kto"},
+    "kto of actions": {"objective": "kto", **ACTION},
+}
+every_objective = pytest.mark.parametrize("settings", OBJECTIVES.values(), ids=OBJECTIVES.keys())
 GOOD, BAD = '{"agent": "searcher"}', '{"agent": "finisher"}'
 REWARDS = (1.0, 0.0, 0.25, 0.75)
 """By sample."""
@@ -36,8 +49,21 @@ def make_attempts(
     path, config, rounds = make_run(folder, questions, **training)
     made = [attempt(n, sample) for n in range(questions) for sample in range(len(rewards))]
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(questions)]
-    write_jsonl(rounds.trajectories / "a.jsonl", made)
+    (rounds.trajectories / "a.jsonl").unlink()
+    store(rounds.trajectories, made, asked)
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=rewards[t.sample]) for t in made}
     selection = select(asked, made, scores, {"f1": 1.0}, config.rewards.select)
     write_json(rounds.selection, selection.model_dump(mode="json"))
     return path, config, rounds
+
+
+def start_attempts(folder: Path, model: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
+    """`make_attempts` in a new folder with this model, in steps of eight rows."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model").symlink_to(model)
+    return make_attempts(folder, **{"batch_size": 8, **training})
+
+
+def rows_of(config: Config, folder: RoundFolder) -> list[TokenRow]:
+    """The round's rows, built or read."""
+    return list(table_rows(prepare_rows(config, folder)[0].table))

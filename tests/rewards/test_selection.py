@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -209,7 +210,7 @@ def test_selection_properties(
 
 
 def selected(
-    rewards: dict[str, tuple[float, ...]], questions: list[Question] | None = None, **rule: object
+    rewards: Mapping[str, tuple[float, ...]], questions: list[Question] | None = None, **rule: object
 ) -> Selection:
     """A selection of questions with these rewards by sample."""
     asked = questions or [Question(id=name, text="?") for name in rewards]

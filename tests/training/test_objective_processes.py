@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from ratchet.runfolder import RoundFolder
-from tests.helpers.attempts import make_attempts
-from tests.training.test_objectives import OBJECTIVES
-from tests.training.test_processes import REPO, assert_same, finish, launch
+from tests.helpers.attempts import OBJECTIVES, make_attempts
+from tests.helpers.world import tiny_model
+from tests.training.test_processes import IN_BF16, REPO, assert_same, finish, launch, start
 from training import recipe
 
 SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES.values(), ids=OBJECTIVES.keys())
+@pytest.fixture(scope="module", params=list(OBJECTIVES.values()), ids=list(OBJECTIVES))
 def alone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[RoundFolder, dict[str, Any]]:
@@ -69,3 +69,17 @@ def test_two_processes_learn_as_one_does(
         status, said = finish(launch(processes, path))
         assert status == 0 and "of 12 were done before; resuming" in said, said
         assert_same(folder, whole)
+
+
+def test_sharded_in_bf16_pairs_give_what_one_process_gives(tmp_path: Path) -> None:
+    folders = []
+    for place in ("one", "two"):
+        tiny_model(tmp_path / place / "model", tied=False)
+        path, _, folder = make_attempts(
+            tmp_path / place, objective="dpo", **SETTINGS | {"batch_size": 12, "gradient_checkpointing": True}
+        )
+        one = start([sys.executable, str(IN_BF16)], path) if place == "one" else None
+        status, said = finish(one or launch("cpu_fsdp.yaml", path, program=IN_BF16))
+        assert status == 0, said
+        folders.append(folder)
+    assert_same(folders[1], folders[0])

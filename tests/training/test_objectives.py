@@ -1,11 +1,10 @@
-"""Every objective: its rows and labels, its loss by its definition, what it makes more likely, its refusals."""
+"""The training of every objective: its loss by its definition, its gradient, its reference, its steps."""
 
 from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,11 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from inference.chat import load_tokenizer
-from ratchet.config import Config, SelectConfig, TrainingConfig
+from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
-from ratchet.records import TokenRow
-from ratchet.runfolder import RoundFolder
-from sampling.store import TrajectoryStore
-from tests.helpers.attempts import BAD, GOOD, make_attempts
-from tests.helpers.tiny import tiny_format
+from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.attempts import every_objective
+from tests.helpers.attempts import start_attempts as start
 from tests.helpers.world import tiny_model
 from training import recipe
 from training.callback import TrainingCallback, read_log
@@ -34,187 +31,13 @@ from training.lora import add_lora, load_model
 from training.objective_trainer import ObjectiveTrainer, with_numbers
 from training.packing import pack, packing_of
 from training.reference import ReferenceCache
-from training.rows import SCHEMA, check_rows, prepare_rows, split_rows, table_rows
+from training.rows import prepare_rows, split_rows
 from training.trainer import trainer_config
-
-REPO = Path(__file__).parents[2]
-ACTION = {"preference": {"level": "action"}}
-OBJECTIVES: dict[str, dict[str, Any]] = {
-    "weighted": {"objective": "weighted"},
-    "dpo": {"objective": "dpo"},
-    "dpo of actions": {"objective": "dpo", **ACTION},
-    "kto": {"objective": "kto"},
-    "kto of actions": {"objective": "kto", **ACTION},
-}
-every_objective = pytest.mark.parametrize("settings", OBJECTIVES.values(), ids=OBJECTIVES.keys())
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
-def start(folder: Path, model: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
-    folder.mkdir(exist_ok=True)
-    (folder / "model").symlink_to(model)
-    return make_attempts(folder, **{"batch_size": 8, **training})
-
-
-def rows_of(config: Config, folder: RoundFolder) -> list[TokenRow]:
-    return list(table_rows(prepare_rows(config, folder)[0].table))
-
-
-def said(row: TokenRow) -> str:
-    return tiny_format().decode([i for i, learnt in zip(row.ids, row.loss_mask, strict=True) if learnt])
-
-
-# Rows
-
-
-@every_objective
-def test_the_labels_are_the_sampled_ids(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    _, config, folder = start(tmp_path, model, **settings)
-    stored = {
-        one.key: one
-        for one in TrajectoryStore(folder.trajectories).read([f"t{n}-{s}" for n in range(12) for s in range(4)])
-    }
-    rows = rows_of(config, folder)
-    assert len(rows) > 12 and check_rows(rows, stored) >= len(rows)
-    for row in rows:
-        calls = [call for call in stored[row.trajectory].model_calls if call.conversation == row.conversation]
-        ids = stored[row.trajectory].conversations[row.conversation].ids
-        sampled = {at: ids[at] for call in calls for at in range(call.start, call.end)}
-        labels = {at: row.ids[at] for at, learnt in enumerate(row.loss_mask) if learnt}
-        if row.action is None:
-            assert labels == sampled
-        else:
-            [call] = [call for call in calls if call.start == row.action]
-            assert labels == {at: sampled[at] for at in range(call.start, call.end)} and len(row.ids) == call.end
-    one = rows[0]
-    cut = one.model_copy(update={"ids": one.ids[:-1], "loss_mask": one.loss_mask[:-1]})
-    with pytest.raises(ValueError, match=r"cut|differ"):
-        check_rows([cut], stored)
-
-
-def test_the_rows_and_settings_of_sft_are_as_they_were(model: Path, tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, model)
-    rows = prepare_rows(config, folder)[0]
-    assert rows.table.schema.equals(SCHEMA) and set(rows.table["trajectory"].to_pylist()) == {
-        f"t{n}-0" for n in range(12)
-    }
-    assert not {"objective", "weighted", "preference"} & config.training.settings().keys()
-    assert TrainingConfig(objective="dpo").settings().keys() - config.training.settings().keys() == {
-        "objective",
-        "preference",
-    }
-    assert SelectConfig().model_dump(mode="json").keys() == {"ties", "min_reward", "drop_all_equal", "keep_status"}
-
-
-def test_a_weight_is_the_reward_less_the_mean_of_the_question(model: Path, tmp_path: Path) -> None:
-    def weights(folder: str, **weighted: Any) -> dict[str, float]:
-        _, config, rounds = start(tmp_path / folder, model, objective="weighted", weighted=weighted)
-        return {row.trajectory: row.weight for row in rows_of(config, rounds) if row.question == "q3"}
-
-    assert weights("a") == pytest.approx({"t3-0": 0.5, "t3-1": -0.05, "t3-2": -0.025, "t3-3": 0.25})
-    assert weights("b", negative_weight=0) == pytest.approx({"t3-0": 0.5, "t3-3": 0.25})
-    assert weights("c", baseline="none") == pytest.approx({"t3-0": 1.0, "t3-2": 0.25, "t3-3": 0.75})
-
-
-def test_sides_of_trajectories(model: Path, tmp_path: Path) -> None:
-    def sides(folder: str, **training: Any) -> set[tuple[str, str, bool]]:
-        _, config, rounds = start(tmp_path / folder, model, **training)
-        return {(row.example, row.trajectory, row.chosen) for row in rows_of(config, rounds) if row.question == "q3"}
-
-    assert sides("a", objective="dpo") == {("q3#0", "t3-0", True), ("q3#0", "t3-1", False)}
-    expected = {("t3-0", "t3-0", True), ("t3-1", "t3-1", False), ("t3-2", "t3-2", False), ("t3-3", "t3-3", True)}
-    assert sides("b", objective="kto") == expected
-    assert sides("c", objective="kto", preference={"min_margin": 0.3}) == {
-        one for one in expected if one[0] in ("t3-0", "t3-1")
-    }
-
-
-def test_actions_after_the_same_tokens_are_compared_by_the_mean_reward_of_what_followed(
-    model: Path, tmp_path: Path
-) -> None:
-    _, config, folder = start(tmp_path, model, objective="dpo", **ACTION)
-    pairs: dict[str, dict[bool, TokenRow]] = defaultdict(dict)
-    for row in rows_of(config, folder):
-        pairs[row.example][row.chosen] = row
-    first = [pair for pair in pairs.values() if said(pair[True]).startswith(GOOD)]
-    assert len(first) == 12
-    for pair in first:
-        assert said(pair[False]).startswith(BAD)
-        assert (pair[True].reward, pair[False].reward) == (0.875, 0.125)
-    for pair in pairs.values():
-        good, bad = pair[True], pair[False]
-        assert good.action == bad.action and good.action is not None
-        assert good.ids[: good.action] == bad.ids[: bad.action] and good.ids != bad.ids
-
-
-def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, model, objective="dpo")
-    lengths = {
-        row.chosen: max(len(r.ids) for r in rows_of(config, folder) if r.chosen == row.chosen)
-        for row in rows_of(config, folder)
-    }
-    limit = max(lengths[False] - 1, 1)
-    limited = config.model_copy(update={"training": config.training.model_copy(update={"max_length": limit})})
-    rows = prepare_rows(limited, folder)[0]
-    examples = {row.example: set[bool]() for row in table_rows(rows.table)}
-    for row in table_rows(rows.table):
-        examples[row.example].add(row.chosen)
-    assert all(sides == {True, False} for sides in examples.values()) and len(examples) < 12
-    assert rows.skipped["the pair's other side has no row"] > 0
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("rewards", "training", "text"),
-    [
-        ((0.5, 0.5), {"objective": "weighted"}, "none of the 4 kept questions has both"),
-        ((0.5, 0.5), {"objective": "dpo"}, "better and worse trajectories"),
-        ((0.5, 0.5), {"objective": "kto"}, "better and worse trajectories"),
-        ((1.0, 0.75), {"objective": "dpo", "preference": {"min_margin": 0.5}}, "by more than 0.5"),
-        ((0.5, 0.5), {"objective": "dpo", **ACTION}, "better and worse actions"),
-        ((1.0, 1.0, 1.0, 0.75), {"objective": "dpo", "preference": {"level": "action", "min_margin": 0.4}}, "actions"),
-    ],
-)
-def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
-    model: Path, tmp_path: Path, rewards: tuple[float, ...], training: dict[str, Any], text: str
-) -> None:
-    path, _, _ = start(tmp_path, model, questions=4, rewards=rewards, **training)
-    script = f"""
-import sys
-from ratchet.config import load_config
-from ratchet.errors import UserError
-from training import recipe
-try:
-    recipe.train(load_config({str(path)!r}), 1)
-except UserError as error:
-    print(error)
-print("torch" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
-    message, loaded = done.stdout.splitlines()
-    assert text in message and "set training.objective=sft" in message and loaded == "False", done.stderr
-
-
-def test_a_selection_from_before_there_were_objectives_is_named(model: Path, tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, model, objective="kto")
-    selection = json.loads(folder.selection.read_text())
-    for choice in selection["questions"]:
-        del choice["candidates"]
-    folder.selection.write_text(json.dumps(selection))
-    with pytest.raises(UserError, match="run `python -m rewards` again"):
-        recipe.train(config, 1)
-
-
-def test_an_example_with_more_rows_than_a_step_names_the_batch_size(model: Path, tmp_path: Path) -> None:
-    _, config, _ = start(tmp_path, model, objective="dpo", batch_size=2)
-    with pytest.raises(UserError, match=r"has 3 rows.*training.batch_size to 3 or more, or .*level=action"):
-        recipe.train(config, 1)
 
 
 # Losses
@@ -315,7 +138,38 @@ def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: 
     assert not (folder.training / "reference").exists()
 
 
+def test_a_trained_round_takes_another_objective_once_its_training_is_moved(model: Path, tmp_path: Path) -> None:
+    path, config, folder = start(tmp_path, model, max_steps=1)
+    recipe.train(config, 1)
+    path.write_text(path.read_text().replace("training:\n", "training:\n  objective: dpo\n"))
+    other = load_config(path)
+    with pytest.raises(UserError, match=r"training\.objective: 'sft' there, 'dpo' now"):
+        recipe.train(other, 1)
+    folder.training.rename(tmp_path / "training of sft")
+    folder.adapter.rename(tmp_path / "adapter of sft")
+    recipe.train(other, 1)
+    assert json.loads((folder.adapter / "training.json").read_text())["training"]["objective"] == "dpo"
+
+
 # The reference, and how rows make up steps
+
+
+def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, config, first = start(tmp_path, model, objective="kto", learning_rate=0.05)
+    recipe.train(config, 1)
+    second = RunFolder(config.folder).round(2)
+    shutil.copytree(first.trajectories, second.trajectories)
+    shutil.copy(first.selection, second.selection)
+    assert "sampled by" not in capsys.readouterr().err
+    recipe.train(config, 2, first.adapter)
+    assert "were sampled by base, and training starts from " in capsys.readouterr().err
+    losses = [
+        [line["dev_loss"] for line in read_log(one.training / "log.jsonl") if "dev_loss" in line]
+        for one in (first, second)
+    ]
+    assert losses[0][0] == losses[1][0] == pytest.approx(0.5, abs=1e-5) and min(losses[0]) < 0.499
 
 
 def trainer_of(config: Config, folder: RoundFolder, out: Path, resumed: bool) -> ObjectiveTrainer:
