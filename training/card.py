@@ -127,6 +127,13 @@ def _table_rows(found: Mapping[str, str]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in found.items())
 
 
+def _describe_lessons(objective: str) -> str:
+    """What the training learnt from."""
+    if objective == "sft":
+        return "system's own best trajectories: sampled, rewarded, and the best ones kept."
+    return f"system's own trajectories, better and worse ones by reward, with the objective `{objective}`."
+
+
 def _describe_start(facts: dict[str, Any]) -> str:
     """What the training started from."""
     start = facts["made_of"].get("starting adapter")
@@ -170,7 +177,7 @@ def model_card(facts: dict[str, Any]) -> str:
 # {facts["run"]}: LoRA adapter for {", ".join(f"`{name}`" for name in facts["systems"])}
 
 One LoRA adapter for all trainable roles of a multi-agent system, trained by Ratchet on the
-system's own best trajectories: sampled, rewarded, and the best ones kept. The loss is on tokens that the model itself
+{_describe_lessons(training.get("objective", "sft"))} The loss is on tokens that the model itself
 sampled in parsed actions, and on nothing else.
 
 Base model: {_describe_base(facts)}
