@@ -93,7 +93,8 @@ def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(
     _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     before = AutoModelForCausalLM.from_pretrained(model).eval()
     facts = json.loads((folder.adapter / "training.json").read_text())
-    assert f"| objective | {config.training.objective} |" in (folder.adapter / "README.md").read_text()
+    card = (folder.adapter / "README.md").read_text()
+    assert f"| objective | {config.training.objective} |" in card and "better and worse ones by reward" in card
     assert log[0] == pytest.approx(defined_loss(config.training, dev.to_pylist(), before, before), rel=1e-4)
     now = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
     assert log[facts["step"]] == pytest.approx(defined_loss(config.training, dev.to_pylist(), now, before), rel=1e-4)
