@@ -59,6 +59,8 @@ def train(config: Config, number: int, start: Path | None = None, at_random: boo
 
         import_unsloth()
     check_model_is_open(config)
+    if at_random and (problem := config.why_no_random_control()):
+        raise UserError(f"--control random is not possible here: {problem}")
     from training.examples import check_lessons
     from training.rows import check_token_ids, read_kept
 
@@ -80,13 +82,11 @@ def train(config: Config, number: int, start: Path | None = None, at_random: boo
 
 
 def _select_at_random(config: Config, folder: RoundFolder) -> None:
-    """Write the selection of the round's control. Raises UserError where the settings allow none."""
+    """Write the selection of the round's control."""
     from rewards.selection import select_at_random
     from sampling.store import TrajectoryStore
     from training.rows import read_kept_selection
 
-    if problem := config.why_no_random_control():
-        raise UserError(f"--control random is not possible here: {problem}")
     selection = read_kept_selection(folder)
     sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
     chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)

@@ -219,6 +219,16 @@ def test_a_chain_chooses_the_adapter_by_reward_before_it_is_evaluated(slurm: Slu
     assert command_of(calls["choose"])[-6:-4] == ["rounds", "choose"]
 
 
+def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment: Path) -> None:
+    evaluation = yaml.safe_load(experiment.read_text())["evaluation"] | {"controls": ["random"]}
+    config = changed(experiment, slurm.folder / "config.yaml", evaluation=evaluation)
+    calls = submitted(slurm, "chain", "--config", config)
+    names = list(calls)
+    assert names[names.index("train") :] == ["train", "train-random", "evaluate", "report"]
+    control = command_of(calls["train-random"])
+    assert control[-2:] == ["--control", "random"] and control[:-2] == command_of(calls["train"])
+
+
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
     """Right down to the call of apptainer, through slurm/job.sh."""
     image = slurm.folder / "my image.sif"
