@@ -22,7 +22,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_log, write_json, write_record
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
-from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from ratchet.runfolder import ControlFolder, RoundFolder, RunFolder, open_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -300,6 +300,8 @@ def _publish(
             "retokenised": sum(train_rows["retokenised"].to_pylist()),
         },
     }
+    if isinstance(folder, ControlFolder):
+        facts["control"] = "random"
     target = published_folder(config, folder)
     publish(best[0], target, facts, training_question_digests(config))
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""

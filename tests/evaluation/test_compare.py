@@ -35,6 +35,7 @@ from ratchet.errors import UserError
 from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
+from rounds.promotion import promote
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
@@ -343,6 +344,19 @@ def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance
     monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
     main()
     assert line in capsys.readouterr().out, "the table shows the arms that were run"
+
+
+def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_random_selection(
+    config_path: Path,
+) -> None:
+    config = load_config(config_path, [CONTROLS, "rounds.count=2"])
+    run = open_run(config)
+    promote(config, run, 1)
+    save_adapter(run.round(2).adapter, 2.0)
+    promote(config, run, 2)
+    arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
+    assert [list(one) for one in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
+    assert arms[0]["base again"] == arms[1]["base again"]
 
 
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:

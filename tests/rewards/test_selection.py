@@ -79,7 +79,7 @@ def test_a_dropped_question_says_why(values: tuple[float | None, ...], rule: dic
 
 
 def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward() -> None:
-    endings: list[Status] = ["finished"] * 6 + ["unparsed", "failed", "out_of_budget"]
+    endings: tuple[Status, ...] = (*("finished",) * 6, "unparsed", "failed", "out_of_budget")
     questions = [Question(id=f"q{n}", text="?") for n in range(40)]
     every = [
         trajectory(i, question=question.id, status=status, sampled=(4, i))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -28,7 +29,7 @@ from training.rows import check_rows, read_rows, table_rows
 SAMPLES = 4
 
 
-def start(folder: Path, **training: object) -> tuple[Path, Config, RoundFolder]:
+def start(folder: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
     """A round with four trajectories a question: the first is kept, and one is not well-formed."""
     path, config, round_folder = make_run(folder, **training)
     selection = round_folder.read_selection()
@@ -70,6 +71,10 @@ def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_set
     assert check_rows(table_rows(rows.table), stored) == 3 * len(chosen.kept), "labels are the sampled ids"
     ours, theirs = (json.loads((one.adapter / "training.json").read_bytes()) for one in (control, folder))
     assert {key for key in ours["made_of"] if ours["made_of"][key] != theirs["made_of"][key]} == {"rows"}
+    cards = [(one.adapter / "README.md").read_text() for one in (control, folder)]
+    assert ["chosen at random" in card for card in cards] == [True, False]
+    assert ["control" in facts for facts in (ours, theirs)] == [True, False]
+    assert ["best ones kept" in card for card in cards] == [False, True]
     assert (ours["round"], ours["steps"], ours["batch"]) == (theirs["round"], theirs["steps"], theirs["batch"])
     weights = [load_file(one.adapter / "adapter_model.safetensors") for one in (control, folder)]
     assert any((weights[0][name] != weights[1][name]).any() for name in weights[0])
