@@ -289,3 +289,9 @@ def _check_inputs(job: str, request: JobRequest) -> None:
             raise UserError(f"{folder.selection}: it keeps no trajectory, so there is nothing to train on")
     if job == "evaluate" and not (folder.adapter / "adapter_config.json").exists():
         raise UserError(f"{folder.adapter}: there is no adapter; `{shell.format('train')}` trains it")
+    control = folder.random_control.adapter
+    if job == "evaluate" and "random" in request.config.evaluation.controls and not control.exists():
+        raise UserError(
+            f"{control}: there is no adapter of the random selection (evaluation.controls); `{shell.format('chain')}` "
+            "trains it before it evaluates"
+        )

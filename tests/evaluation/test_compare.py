@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from evaluation import arms as comparing
 from evaluation.__main__ import main
 from evaluation.arms import plan, read_arms, results_path, scores_path
-from evaluation.headline import changes_sentence, verdict, verdict_parts
-from evaluation.measures.gain import QuestionChanges, question_changes
+from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import (
@@ -24,56 +21,16 @@ from evaluation.results import (
     make_arm,
     primary_measure,
     read_results,
-    selection_gain,
 )
 from evaluation.sweep.cells import plan_sweep
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
-from questions.leakage import training_question_digests
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
-from rounds.promotion import promote
 from tests.helpers.adapter_folders import save_adapter
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
-
-PEOPLE = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
-
-
-@pytest.fixture
-def config_path(tmp_path: Path) -> Path:
-    """A baseline system on a scripted engine that knows half of the answers, and an adapter folder."""
-    save_tiny_tokenizer(tmp_path / "model")
-    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept."}])
-    questions = [
-        {"id": f"q{i}", "text": f"Who keeps light {i}?", "answers": [name], "kind": "ab"[i % 2]}
-        for i, name in enumerate(PEOPLE)
-    ]
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
-    script = [{"match": f"light {i}?", "reply": PEOPLE[i]} for i in range(3)] + [{"default": "nobody"}]
-    (tmp_path / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in script))
-    model = {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
-    split = {"path": str(tmp_path / "questions.jsonl")}
-    config = {
-        "run": str(tmp_path / "run"),
-        "models": {"agent": model},
-        "index": {"path": str(tmp_path / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "system": {"name": "no_retrieval"},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {
-            "scores": ["em", "f1"],
-            "baselines": {"plain": {"name": "no_retrieval", "settings": {"style": "brief"}}},
-            "resamples": 200,
-        },
-    }
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    save_adapter(tmp_path / "run" / "round-1" / "adapter")
-    return path
 
 
 def evaluate(config: Config, folder: RoundFolder, number: int, split: str, adapter: Path | None) -> Results:
@@ -283,82 +240,6 @@ def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
             plan(load_config(config_path, [baselines]), ["test"], None)
 
 
-CONTROLS = "evaluation.controls=[base-again, random]"
-
-
-def with_controls(config_path: Path) -> tuple[Config, RoundFolder]:
-    config = load_config(config_path, [CONTROLS])
-    folder = open_run(config).round(1)
-    save_adapter(folder.random_control.adapter, 3.0)
-    return config, folder
-
-
-def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config_path: Path) -> None:
-    config, folder = opened(config_path)
-    evaluate(config, folder, 1, "test", folder.adapter)
-    before = {name: store.keys() for name, store in read_arms(folder, "test").items()}
-    config, folder = with_controls(config_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
-    assert [arm.name for arm in results.arms] == ["base", "adapter", "random selection", "base again", "plain"]
-    stores = read_arms(folder, "test")
-    assert {name: stores[name].keys() for name in before} == before, "what was sampled before is the same"
-    assert stores["base again"].folder == stores["base"].folder.with_name("base-seed+1")
-    seeds = {name: {t.seed for t in stores[name].read()} for name in ("base", "base again")}
-    assert not seeds["base"] & seeds["base again"] and not set(before["base"]) & set(stores["base again"].keys())
-    assert {t.policy for t in stores["base again"].read()} == {"base"}
-    assert results.best_baseline is not None and results.best_baseline.name == "plain", "a control is no baseline"
-    again = results.comparison("base again")
-    assert again is not None and again.changes is not None
-    assert (again.changes.gained, again.changes.broken, again.changes.questions) == (0, 0, 6)
-    assert results.selection is not None and results.selection.n == 6
-    assert "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1" in results.verdict
-
-
-def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(config_path: Path) -> None:
-    config = load_config(config_path, [CONTROLS])
-    folder = open_run(config).round(1)
-    with pytest.raises(UserError, match=r"control-random/adapter: there is no adapter here.*--control random"):
-        evaluate(config, folder, 1, "test", folder.adapter)
-    assert [arm.name for arm in evaluate(config, folder, 1, "test", None).arms] == ["base", "base again", "plain"]
-    other = evaluate(config, folder, 1, "test", save_adapter(config_path.parent / "other", 2.0))
-    assert other.arm("random selection") is None, "it is the control of the round's own adapter"
-
-
-def test_the_control_may_not_be_asked_its_training_questions_either(config_path: Path) -> None:
-    config, folder = with_controls(config_path)
-    evaluate(config, folder, 1, "dev", folder.adapter)
-    asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
-    (folder.random_control.adapter / "training_questions.json").write_text(json.dumps(asked))
-    with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
-        evaluate(config, folder, 1, "test", folder.adapter)
-
-
-def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with_controls(config_path)
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--set", CONTROLS])
-    main()
-    line = "questions gained 0, broken 0; base again against base: gained 0, broken 0"
-    assert line in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
-    main()
-    assert line in capsys.readouterr().out, "the table shows the arms that were run"
-
-
-def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_random_selection(
-    config_path: Path,
-) -> None:
-    config = load_config(config_path, [CONTROLS, "rounds.count=2"])
-    run = open_run(config)
-    promote(config, run, 1)
-    save_adapter(run.round(2).adapter, 2.0)
-    promote(config, run, 2)
-    arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
-    assert [list(one) for one in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
-    assert arms[0]["base again"] == arms[1]["base again"]
-
-
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:
     questions = [Question(id=str(i), text="?", answers=("yes",)) for i in range(len(right))]
     made = [
@@ -444,33 +325,6 @@ def test_the_headline_names_base_and_baseline(base: int, baseline: int, expected
     comparison, best = compare(arms[0], arms[1], questions, "f1", 500, 0), best_baseline(arms, "f1", 500, 0)
     words, numbers = verdict_parts(comparison, "f1", best)
     assert words == expected and "which favours it" not in numbers
-
-
-@pytest.mark.parametrize(
-    ("random", "expected"),
-    [
-        (10, "Selection is worth +0.28 ["),
-        (24, "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1 on 50 questions."),
-        (40, "Selection is worth -0.32 ["),
-    ],
-)
-def test_the_headline_says_what_selection_is_worth_over_random_trajectories(random: int, expected: str) -> None:
-    questions, arms = invented_arms(base=right(4), adapter=right(24), random=right(random))
-    control = arms[2].model_copy(update={"name": "random selection"})
-    worth = selection_gain([arms[0], arms[1], control], "f1", 500, 0)
-    numbers = verdict_parts(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", selection=worth)[1]
-    assert expected in numbers and ("in F1 over random trajectories, on 50 questions." in numbers) == (random != 24)
-    assert selection_gain(arms[:2], "f1", 500, 0) is None
-
-
-def test_questions_are_gained_and_broken_one_by_one() -> None:
-    questions, arms = invented_arms(base=[True] * 4 + [False] * 6, adapter=[False] * 3 + [True] * 6 + [False])
-    changes = compare(arms[0], arms[1], questions, "f1", 500, 0).changes
-    assert changes == QuestionChanges(gained=5, broken=3, questions=10)
-    assert changes_sentence(changes, None) == "questions gained 5, broken 3"
-    assert question_changes({"a": 0.2, "b": 0.9, "c": None}, {"a": 0.7, "b": 0.41, "c": 1.0}) == QuestionChanges(
-        gained=1, broken=0, questions=2
-    )
 
 
 def test_equal_baselines_are_told_apart_by_their_calls_and_without_any_there_is_none() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.fake_slurm import ROOT, Slurm, changed
 
 sys.path.insert(0, str(ROOT / "tests" / "system"))  # where it lives
@@ -227,6 +228,12 @@ def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment
     assert names[names.index("train") :] == ["train", "train-random", "evaluate", "report"]
     control = command_of(calls["train-random"])
     assert control[-2:] == ["--control", "random"] and control[:-2] == command_of(calls["train"])
+    save_adapter(slurm.folder / "run" / "round-1" / "adapter")
+    alone = ["evaluate", "--config", str(config), "--set", f"run={slurm.folder / 'run'}"]
+    refused = slurm.command(*alone)
+    assert refused.returncode == 2 and "no adapter of the random selection" in refused.stderr
+    save_adapter(slurm.folder / "run" / "round-1" / "control-random" / "adapter")
+    assert "evaluate" in submitted(slurm, *alone)
 
 
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
