@@ -128,8 +128,8 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
     assert trained is not None and again is not None and trained.gained > again.gained > 0
     shown = " ".join(Page(render(config, gather(config, folder, 1))).text.split())
     assert (
-        f"Changed questions: gained {trained.gained}, broken {trained.broken}; base again against base: gained {again.gained}, "
-        f"broken {again.broken}." in shown
+        f"Changed questions: gained {trained.gained}, broken {trained.broken}; "
+        f"base again against base: gained {again.gained}, broken {again.broken}." in shown
     )
     assert "Selection is worth +" in shown and "over random trajectories" in shown
 
