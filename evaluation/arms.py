@@ -7,7 +7,8 @@
 
 An arm's folder follows from what the arm is, so evaluations, promotions and sweeps that ask for the same arm find the
 same trajectories and scores. The digest is of the system's settings and of how it is sampled; the policy is 'base', or
-the adapter's digest. Any number of processes may work on different arms at once.
+the adapter's digest, followed by '-seed+1' where the seeds are others (evaluation.controls). Any number of processes
+may work on different arms at once.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
 from evaluation.results import (
     BASE,
+    BASE_AGAIN,
     PARENT,
+    RANDOM,
+    RESERVED,
     TRAINED,
     Results,
     best_baseline,
     compare,
     make_arm,
     primary_measure,
+    selection_gain,
 )
 from questions.leakage import check_adapter_leakage
 from questions.load import load_split
@@ -79,6 +84,8 @@ class ArmPlan:
     check."""
     group: int = 0
     """Arms of a lower group are sampled first: those of one adapter together, where a server holds only a few."""
+    seed_offset: int = 0
+    """Added to the config's seed."""
 
     @property
     def scores(self) -> Path:
@@ -112,11 +119,12 @@ def question_set(config: Config, split: str, asked_by: str = "--split") -> Quest
     return QuestionSet(split, title, loaded.questions, loaded.digest)
 
 
-def arm_store(config: Config, split: str, system: SystemConfig, policy: str) -> TrajectoryStore:
-    """Where the arm is kept, whoever asks for it."""
+def arm_store(config: Config, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
+    """Where the arm is kept, whoever asks for it. `seed_offset`: added to the config's seed."""
     identity = load_system(system).identity
     digest = content_key(identity, config.evaluation.temperature, config.evaluation.top_p)
-    return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / policy)
+    name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
+    return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def scores_path(store: TrajectoryStore) -> Path:
@@ -167,6 +175,7 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
             config.evaluation.samples,
             folder,
             group=arm.group,
+            seed_offset=arm.seed_offset,
         )
         for folder, arm in by_folder.items()
     ]
@@ -222,16 +231,28 @@ def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfi
     return splits[name]
 
 
-def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Path | None = None) -> list[ArmPlan]:
-    """The arms of a round on every split: base, `parent` and `adapter` where they are given, and the config's baselines
-    on the base model. `parent` is the adapter that `adapter` has to improve on."""
+def plan(
+    config: Config,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
+    random: Path | None = None,
+) -> list[ArmPlan]:
+    """The arms of a round on every split: base, `parent`, `adapter` and `random` where they are given, base again where
+    the config asks for it, and the config's baselines on the base model.
+
+    `parent` is the adapter that `adapter` has to improve on, and `random` the one of a random selection.
+    """
     for name in config.evaluation.baselines:
-        if name in (BASE, PARENT, TRAINED) or name.startswith((".", "scores-")) or "/" in name:
+        if name in RESERVED or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
-    runs = [(BASE, config.system, None), (PARENT, config.system, parent), (TRAINED, config.system, adapter)]
-    runs = [run for run in runs if run[2] is not None or run[0] == BASE]
+    adapters = {PARENT: parent, TRAINED: adapter, RANDOM: random}
+    runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
+    runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
+    runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
     runs += [(name, system, None) for name, system in config.evaluation.baselines.items()]
     policies = {folder: policy_name(folder) for _, _, folder in runs}
+    offsets = {BASE_AGAIN: 1}
     return [
         ArmPlan(
             name,
@@ -239,8 +260,9 @@ def plan(config: Config, splits: Sequence[str], adapter: Path | None, parent: Pa
             asked,
             folder,
             policies[folder],
-            arm_store(config, asked.name, system, policies[folder]),
-            trained_on=folder if name == TRAINED else None,
+            arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
+            trained_on=folder if name in (TRAINED, RANDOM) else None,
+            seed_offset=offsets.get(name, 0),
         )
         for asked in [question_set(config, split) for split in splits]
         for name, system, folder in runs
@@ -260,7 +282,7 @@ def run_arms(
 
     `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
     """
-    arms = plan(config, splits, adapter, parent)
+    arms = plan(config, splits, adapter, parent, _random_control(config, folder, adapter))
     if not sampled:
         check_leaks(config, arms)
         keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
@@ -277,6 +299,19 @@ def run_arms(
     if not sampled:
         sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
     return arms
+
+
+def _random_control(config: Config, folder: RoundFolder, adapter: Path | None) -> Path | None:
+    """The adapter of the round's random selection, where the config asks for it and `adapter` is the round's own."""
+    if "random" not in config.evaluation.controls or adapter is None or adapter.resolve() != folder.adapter.resolve():
+        return None
+    control = folder.random_control.adapter
+    if not (control / "adapter_config.json").exists():
+        raise UserError(
+            f"{control}: there is no adapter here, and evaluation.controls asks for that of a random selection; train "
+            "it first (accelerate launch train.py --control random), or remove random from evaluation.controls"
+        )
+    return control
 
 
 def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
@@ -336,7 +371,7 @@ def build_results(
     `fresh`: the scores of this run, with the unfinished ones, which are not stored.
     """
     results = []
-    named = {BASE, PARENT, TRAINED, *config.evaluation.baselines}
+    named = {*RESERVED, *config.evaluation.baselines}
     for split in splits:
         stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
         if BASE not in stores:
@@ -383,6 +418,7 @@ def _compared(
     ]
     comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
     best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
+    selection = selection_gain(arms, primary, resamples, config.seed)
     return Results(
         round=number,
         split=split,
@@ -401,5 +437,6 @@ def _compared(
         },
         label_floor=floor,
         best_baseline=best,
-        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor),
+        selection=selection,
+        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor, selection),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluation.measures.gain import Gain, LabelFloor
+from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference
 from ratchet.records import Record
@@ -45,9 +45,10 @@ def verdict(
     primary: str,
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
+    selection: Difference | None = None,
 ) -> str:
     """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
-    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor)))
+    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection)))
 
 
 def verdict_parts(
@@ -55,6 +56,7 @@ def verdict_parts(
     primary: str,
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
+    selection: Difference | None = None,
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 
@@ -75,6 +77,8 @@ def verdict_parts(
         sentences.append(gain_sentence(comparison.gain, primary))
     if floor is not None and primary == "accuracy" and difference.after is not None:
         sentences.append(_floor_sentence(floor, difference.after))
+    if selection is not None and selection.mean is not None:
+        sentences.append(selection_sentence(selection, primary))
     if best is None or best.difference.mean is None:
         return words + form_only, " ".join(sentences)
     sentences.append(baseline_sentence(best, primary))
@@ -88,6 +92,23 @@ def gain_sentence(gain: Gain, primary: str) -> str:
         return f"{form}; no question was answered by both, so their substance cannot be compared."
     answered = f"on {gain.substance.n} question{'' if gain.substance.n == 1 else 's'} that both answered"
     return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
+
+
+def selection_sentence(selection: Difference, primary: str) -> str:
+    """What selection is worth, by the difference between the trained model and that of a random selection."""
+    worth = f"{selection.mean:+.2f}{_interval(selection)}"
+    title, questions = BY_NAME[primary].short, f"{selection.n} question{'' if selection.n == 1 else 's'}"
+    if selection.clear:
+        return f"Selection is worth {worth} in {title} over random trajectories, on {questions}."
+    return f"Selection shows no clear difference from random trajectories: {worth} in {title} on {questions}."
+
+
+def changes_sentence(changes: QuestionChanges | None, again: QuestionChanges | None) -> str:
+    """The questions that training gained and broke (`changes`), and beside them those of the base model sampled again,
+    which are noise; empty where neither was counted."""
+    trained = f"questions gained {changes.gained}, broken {changes.broken}" if changes else ""
+    noise = f"base again against base: gained {again.gained}, broken {again.broken}" if again else ""
+    return "; ".join(filter(None, (trained, noise)))
 
 
 def _floor_sentence(floor: LabelFloor, accuracy: float) -> str:
@@ -147,5 +168,9 @@ def _numbers(difference: Difference, primary: str) -> str:
 
 def _change(difference: Difference) -> str:
     """'0.08 -> 0.48: +0.40 [0.31, 0.49]', without the interval where there is none."""
-    text = f"{difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}"
-    return text if difference.low is None else f"{text} [{difference.low:.2f}, {difference.high:.2f}]"
+    return f"{difference.before:.2f} -> {difference.after:.2f}: {difference.mean:+.2f}{_interval(difference)}"
+
+
+def _interval(difference: Difference) -> str:
+    """' [0.31, 0.49]', empty where there is none."""
+    return "" if difference.low is None else f" [{difference.low:.2f}, {difference.high:.2f}]"

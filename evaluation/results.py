@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from evaluation.headline import COSTS, BaselineComparison, CostPair
 from evaluation.measures.complementarity import Complementarity
-from evaluation.measures.gain import Gain, LabelFloor, gain
+from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, question_changes
 from evaluation.measures.measures import (
     BY_NAME,
     LENIENT,
@@ -32,6 +32,10 @@ from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
+RANDOM, BASE_AGAIN = "random selection", "base again"
+"""The arms of `evaluation.controls`."""
+RESERVED = (BASE, PARENT, TRAINED, RANDOM, BASE_AGAIN)
+"""Names that no baseline may have."""
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole, with whether they are lenient."""
 
@@ -47,7 +51,8 @@ class Arm(Record):
     """One system under one policy, on the split's questions."""
 
     name: str
-    """'base', 'parent' (the adapter that a round sampled with), 'adapter', or a baseline's name in the config."""
+    """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'base again', or a
+    baseline's name in the config."""
     system: str
     policy: str
     """'base', or the adapter's digest."""
@@ -73,6 +78,8 @@ class Comparison(Record):
     """The difference in the primary measure, by question kind."""
     gain: Gain
     """The difference in form, and in substance."""
+    changes: QuestionChanges | None = None
+    """The questions that the arm gained and broke; None in results from before they were counted."""
 
 
 class Results(Record):
@@ -98,13 +105,21 @@ class Results(Record):
     """What no skill at all would score; None where no question has a label."""
     best_baseline: BaselineComparison | None = None
     """The trained arm against the best of the baselines; None where one of the two was not run."""
+    selection: Difference | None = None
+    """What selection is worth: the trained arm less the one of a random selection, in the primary measure, paired by
+    question; None where one of the two was not run."""
     verdict: str
 
     def arm(self, name: str) -> Arm | None:
-        return next((arm for arm in self.arms if arm.name == name), None)
+        return _named(self.arms, name)
 
     def comparison(self, arm: str) -> Comparison | None:
         return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
+
+    def changes(self, arm: str) -> QuestionChanges | None:
+        """The questions that an arm gained and broke against base."""
+        found = self.comparison(arm)
+        return found.changes if found else None
 
     def shown(self, *groups: str) -> list[str]:
         """The measures of these groups to show, in display order: those of any arm, optional ones if not empty."""
@@ -201,13 +216,14 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
         arm=arm.name,
         measures=measures,
         kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
-        gain=gain(base.answered, arm.answered, _share(base), _share(arm), resamples, seed),
+        gain=gain(base.answered, arm.answered, _by_id(base, "answered"), _by_id(arm, "answered"), resamples, seed),
+        changes=question_changes(_by_id(base, primary), _by_id(arm, primary)),
     )
 
 
-def _share(arm: Arm) -> dict[str, float | None]:
-    """By question id, the share of samples that finished with an answer."""
-    return {i: values["answered"] for i, values in arm.values.items()}
+def _by_id(arm: Arm, measure: str) -> dict[str, float | None]:
+    """A measure by question id."""
+    return {i: values.get(measure) for i, values in arm.values.items()}
 
 
 def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
@@ -228,9 +244,21 @@ def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], re
 def best_baseline(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> BaselineComparison | None:
     """The trained arm against the baseline with the best mean (of equal ones, that with the fewest model calls) on the
     same questions; None without a trained arm or a baseline that can be compared with it."""
-    trained = next((arm for arm in arms if arm.name == TRAINED), None)
-    baselines = [arm for arm in arms if arm.name not in (BASE, PARENT, TRAINED)]
+    trained = _named(arms, TRAINED)
+    baselines = [arm for arm in arms if arm.name not in RESERVED]
     return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
+
+
+def selection_gain(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> Difference | None:
+    """The trained arm less that of a random selection, on the same questions; None where one of the two is missing."""
+    trained, random = _named(arms, TRAINED), _named(arms, RANDOM)
+    if trained is None or random is None:
+        return None
+    return measure_difference(random, trained, primary, list(trained.values), resamples, seed)
+
+
+def _named(arms: Sequence[Arm], name: str) -> Arm | None:
+    return next((arm for arm in arms if arm.name == name), None)
 
 
 def compare_with_best(

@@ -67,9 +67,31 @@ class RoundFolder:
     def number(self) -> int:
         return int(self.path.name.removeprefix(ROUND))
 
+    @property
+    def random_control(self) -> ControlFolder:
+        """What is trained on as many randomly chosen trajectories as were selected (evaluation.controls)."""
+        return ControlFolder(self.path / "control-random")
+
     def read_selection(self) -> Selection | None:
         """None before trajectories were selected. Raises UserError for a damaged file."""
         return read_record(self.selection, Selection, "make it again with `python -m rewards`")
+
+
+class _Beside(_Below):
+    """The path of a name beside the folder that an object stands for."""
+
+    def __get__(self, folder: RoundFolder | RunFolder, kind: type) -> Path:
+        return folder.path.parent / self.name
+
+
+class ControlFolder(RoundFolder):
+    """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
+
+    trajectories = _Beside("trajectories")
+
+    @property
+    def number(self) -> int:
+        return RoundFolder(self.path.parent).number
 
 
 @dataclass(frozen=True)

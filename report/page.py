@@ -16,11 +16,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluation.headline import verdict_parts
+from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference
 from evaluation.measures.verdicts import APART, Verdicts, label_scores
-from evaluation.results import BASE, SECTIONS, TRAINED, Arm, Results, format_p_value
+from evaluation.results import BASE, BASE_AGAIN, SECTIONS, TRAINED, Arm, Results, format_p_value
 from ratchet.config import Config
 from ratchet.plugins import short_name
 from report.gather import Gathered, Tally
@@ -54,6 +54,7 @@ def render(config: Config, gathered: Gathered) -> str:
         round=gathered.round,
         headline=headline,
         particulars=particulars,
+        changes=changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)) if results else "",
         difference=_primary(results),
         tone=tone_of(_primary(results), results.primary) if results else "",
         primary_term=measure_term(results.primary, BY_NAME[results.primary].short) if results else "",
@@ -111,7 +112,9 @@ def _verdict(results: Results | None) -> tuple[str, str]:
     if results is None:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
-    headline, particulars = verdict_parts(comparison, results.primary, results.best_baseline, results.label_floor)
+    headline, particulars = verdict_parts(
+        comparison, results.primary, results.best_baseline, results.label_floor, results.selection
+    )
     return headline or ("No verdict" if comparison else "The base model alone"), particulars
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from evaluation.arms import results_path
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference, Estimate
-from evaluation.results import BASE, TRAINED, Results, format_p_value, read_results
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, format_p_value, read_results
 from ratchet.config import Config
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -106,9 +106,17 @@ def _row(found: RoundNumbers) -> dict[str, Any]:
         "digits": BY_NAME[promotion.measure].digits if promotion else 3,
         "difference": difference,
         "p": format_p_value(difference) if difference else "",
+        "changes": _changes(found.results, TRAINED),
+        "noise": _changes(found.results, BASE_AGAIN),
         "tone": tone_of(difference, promotion.measure) if promotion else "",
         "final": found.final,
     }
+
+
+def _changes(results: Results | None, arm: str) -> str:
+    """'31 / 4': the questions that an arm gained and broke against base; empty where they were not counted."""
+    found = results.changes(arm) if results else None
+    return f"{found.gained} / {found.broken}" if found else ""
 
 
 def _selected(selection: Selection | None) -> dict[str, Any]:

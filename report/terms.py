@@ -16,6 +16,8 @@ TERMS = {
     "questions). Below 0.05 is usually called significant.",
     "difference": "Trained minus base, paired by question. Green is better and red is worse, where the interval "
     "excludes 0 and p is below 0.05; without a colour the difference may be chance.",
+    "changes": "Questions whose main measure rose (gained) or fell (broken) against base by 0.5 or more: with labels, "
+    "those that became right or wrong. Sampling the base model again shows how many change by chance.",
     "base": "The model without an adapter.",
     "trained": "The model with the adapter of this round.",
     "adapter": "The LoRA weights that training produces: a small set of numbers on top of the base model.",

@@ -17,12 +17,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory
+from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory, content_key
 from rewards.reward import has_answer, load_reward, strict_value
 
 TIE = 1e-9
@@ -57,6 +57,28 @@ def select(
         rule=rule.model_dump(mode="json"),
         questions=tuple(_balance(questions, choices, rule) if rule.balance else choices),
     )
+
+
+def select_at_random(selection: Selection, trajectories: Iterable[Trajectory], seed: int) -> Selection:
+    """A control for a selection: of every question as many trajectories as it kept, chosen at random, whatever their
+    reward, from those that ended as its rule asks for and have an answer. The choice depends on the seed and not on the
+    order of `trajectories`."""
+    keep_status = SelectConfig.model_validate(selection.rule).keep_status
+    pool: dict[str, set[str]] = {}
+    for trajectory in trajectories:
+        if trajectory.status in keep_status and has_answer(trajectory):
+            pool.setdefault(trajectory.question_id, set()).add(trajectory.key)
+
+    def chosen(choice: QuestionChoice) -> QuestionChoice:
+        if not choice.kept:
+            return choice
+        found = sorted(pool.get(choice.question_id, ()), key=lambda key: content_key("control", seed, key))
+        kept = tuple(found[: len(choice.kept)])
+        reason = f"kept: {len(kept)} of {len(found)} well-formed trajectories, chosen at random"
+        return choice.model_copy(update={"kept": kept, "candidates": (), "reason": reason})
+
+    rule = {"control": "random", "seed": seed, "keep_status": list(keep_status)}
+    return selection.model_copy(update={"rule": rule, "questions": tuple(map(chosen, selection.questions))})
 
 
 def check_weights(weights: Weights) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evaluation.results import BASE, PARENT, TRAINED, read_results
+from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.files import Segment, count_lines, read_segment
 from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
@@ -160,5 +160,11 @@ def _promotion_facts(path: Path) -> dict[str, Any]:
 def _result_facts(path: Path) -> dict[str, Any]:
     results = read_results(path)
     assert results is not None
-    means = {name: arm.measures[results.primary].mean for name in (BASE, PARENT, TRAINED) if (arm := results.arm(name))}
-    return {"measure": results.primary, **means, "verdict": results.verdict}
+    means = {name: arm.measures[results.primary].mean for name in RESERVED if (arm := results.arm(name))}
+    changes = {
+        f"{prefix}{what}": count
+        for name, prefix in ((TRAINED, ""), (BASE_AGAIN, "base_again_"))
+        if (found := results.changes(name)) is not None
+        for what, count in (("gained", found.gained), ("broken", found.broken))
+    }
+    return {"measure": results.primary, **means, **changes, "verdict": results.verdict}

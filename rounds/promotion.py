@@ -114,8 +114,10 @@ def sample_arms(config: Config, run: RunFolder, number: int) -> None:
 
 
 def _without_baselines(config: Config) -> Config:
-    """The config without baselines, which take no part in choosing."""
-    evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}})
+    """The config without baselines and the random selection, which take no part in choosing. The base model sampled
+    again stays: it shows how many questions change by chance, and all rounds share it."""
+    controls = tuple(name for name in config.evaluation.controls if name != "random")
+    evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
     return config.model_copy(update={"evaluation": evaluation})
 
 

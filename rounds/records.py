@@ -12,6 +12,7 @@ StageId = Literal[
     "sample",
     "score",
     "train",
+    "train.random",
     "choose.sample",
     "choose",
     "promote.sample",
@@ -26,6 +27,7 @@ StageId = Literal[
 """What a stage does. The first half of an evaluation in two stages has an id of its own."""
 TITLES: dict[StageId, str] = {
     "score": "score and select",
+    "train.random": "train: random selection",
     "choose.sample": "choose: sample",
     "promote.sample": "promote: sample",
     "evaluate.sample": "evaluate: sample",
@@ -54,9 +56,9 @@ class Entry(Record):
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
     questions: "questions", "index", "trajectories", "scores", "selection", "rows", "candidates", "choice",
-    "adapter", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was evaluated,
-    "parent" the one that it is compared with; "config" is what of the config the stage depends on and may change on a
-    run.
+    "adapter", "control", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was
+    evaluated, "parent" the one that it is compared with, "control" the one of a random selection; "config" is what of
+    the config the stage depends on and may change on a run.
     """
 
     round: int

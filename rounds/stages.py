@@ -124,6 +124,7 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
         yield from stages_before_training(experiment, 1, None)
         yield training_stage(experiment, 1, None)
         yield from choice_stages(experiment, 1)
+        yield from control_stages(experiment, 1, None)
         yield from evaluation_stages(experiment, 1, with_adapter=True)
         yield report_stage(experiment, 1)
         return
@@ -136,6 +137,8 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
             yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
     best = last_promoted(run, before=count + 1)
+    if best is not None:
+        yield from control_stages(experiment, best, last_promoted(run, before=best))
     yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
     yield report_stage(experiment, count)
 
@@ -185,18 +188,45 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
 def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -> Stage:
     """`origin`: the round whose adapter is trained on, if any is."""
     config, folder = experiment.config, experiment.run.round(number)
-    start = experiment.run.round(origin).adapter if origin and config.rounds.start == "promoted" else None
-    command = (*_trainer(experiment), *experiment.arguments, "--round", str(number))
+    command, started_from = _training_command(experiment, number, origin)
     reads: dict[str, Artefact] = {}
     for name, member in load_members(config).items():
         one = RoundFolder(member.folder / folder.path.name) if name else folder
         reads |= {f"{name} selection".strip(): File(one.selection)}
         reads |= {f"{name} trajectories".strip(): JsonlFiles(one.trajectories)}
-    if start:
-        command, reads = (*command, "--from", str(start)), {**reads, "adapter": Adapter(start)}
     writes: dict[str, Artefact] = {"rows": File(folder.rows)}
     writes |= {"candidates": Candidates(folder)} if _chooses(config) else {"adapter": Adapter(folder.adapter)}
-    return experiment.stage(number, "train", command, reads, writes)
+    return experiment.stage(number, "train", command, reads | started_from, writes)
+
+
+def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
+    """The training on a random selection of the round's trajectories; none where the config does not ask for it. Only
+    of the round whose adapter is tested."""
+    if "random" not in experiment.config.evaluation.controls:
+        return []
+    folder = experiment.run.round(number)
+    control = folder.random_control
+    command, started_from = _training_command(experiment, number, origin)
+    reads: dict[str, Artefact] = {
+        "selection": File(folder.selection),
+        "trajectories": JsonlFiles(folder.trajectories),
+        **started_from,
+    }
+    writes: dict[str, Artefact] = {
+        "selection": File(control.selection),
+        "rows": File(control.rows),
+        "adapter": Adapter(control.adapter),
+    }
+    return [experiment.stage(number, "train.random", (*command, "--control", "random"), reads, writes)]
+
+
+def _training_command(
+    experiment: ExperimentRun, number: int, origin: int | None
+) -> tuple[Command, dict[str, Artefact]]:
+    """(the command that trains a round, what it reads of the adapter that it starts from)."""
+    start = experiment.run.round(origin).adapter if origin and experiment.config.rounds.start == "promoted" else None
+    command = (*_trainer(experiment), *experiment.arguments, "--round", str(number))
+    return ((*command, "--from", str(start)), {"adapter": Adapter(start)}) if start else (command, {})
 
 
 def _chooses(config: Config) -> bool:
@@ -253,6 +283,8 @@ def evaluation_stages(
         "config": _settings(config, "rewards", "evaluation"),
     }
     reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
+    if with_adapter and "random" in config.evaluation.controls:
+        reads |= {"control": Adapter(folder.random_control.adapter)}
     systems = [config.system, *config.evaluation.baselines.values()]
     reads |= _outside_code(config, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)

@@ -90,7 +90,7 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     """How far a stage is that was not finished; empty where it has not started."""
     folder = experiment.run.round(stage.round)
     if "adapter" in stage.writes:
-        return _training(folder)
+        return _training(folder.random_control if stage.id == "train.random" else folder)
     lines = next((a for name, a in stage.writes.items() if isinstance(a, JsonlFiles | Arms)), None)
     if lines is None and "evaluation" in stage.writes:
         lines = Arms(folder, tuple(evaluated_splits(folder)))

@@ -53,6 +53,8 @@ class Pass:
     """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
     part: tuple[int, int] = (0, 1)
     """(K, N): only every N-th of the questions, from the K-th on. All parts share one evidence memory."""
+    seed_offset: int = 0
+    """Added to the config's seed: the same pass with another offset has other seeds and keys."""
     first: int | None = None
     """Sample only so many of the questions now; all are planned."""
 
@@ -215,9 +217,10 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
             asked = questions_digest(one_pass.questions)
-            context = with_memory_scope(one_pass, system.identity, asked, config.seed, models, sources_digest)
+            seed = config.seed + one_pass.seed_offset
+            context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             jobs = plan_jobs(
-                one_pass.questions, one_pass.samples, config.seed, system.identity, context, models, sources_digest
+                one_pass.questions, one_pass.samples, seed, system.identity, context, models, sources_digest
             )
             store = TrajectoryStore(one_pass.folder)
             store.plan(
@@ -227,7 +230,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                     models=models,
                     index=retriever.digest,
                     sources={name: source.digest for name, source in resources.sources.items()},
-                    seed=config.seed,
+                    seed=seed,
                     questions=asked,
                     samples=one_pass.samples,
                     keys=tuple(job.key for job in jobs),

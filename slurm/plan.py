@@ -28,6 +28,7 @@ from rounds.stages import (
     ExperimentRun,
     Stage,
     choice_stages,
+    control_stages,
     evaluation_stages,
     judge_runs_apart,
     promotion_stages,
@@ -143,10 +144,13 @@ def _rewards_job(request: JobRequest) -> Job:
 
 
 def _train_job(request: JobRequest) -> Job:
-    stage = training_stage(request.experiment, request.round, request.origin)
+    return _training_job(request, "train", training_stage(request.experiment, request.round, request.origin))
+
+
+def _training_job(request: JobRequest, name: str, stage: Stage) -> Job:
     script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
     gpus = training_gpus(request)
-    return Job("train", "train", (*accelerate_launch(request, gpus), *script), gpus)
+    return Job(name, "train", (*accelerate_launch(request, gpus), *script), gpus)
 
 
 def _evaluation_jobs(request: JobRequest, stages: Iterable[Stage], after: str = "") -> list[Job]:
@@ -175,6 +179,8 @@ def _chain_jobs(request: JobRequest) -> list[Job]:
             request, promotion_stages(experiment, number, request.origin, has_candidate=True), jobs[-1].name
         )
     else:
+        for stage in control_stages(experiment, number, request.origin):
+            jobs.append(replace(_training_job(request, "train-random", stage), after=jobs[-1].name))
         jobs += _evaluation_jobs(request, evaluation_stages(experiment, number, with_adapter=True), jobs[-1].name)
     report = report_stage(experiment, number)
     return [*jobs, Job("report", "merge", report.command, after=jobs[-1].name)]
@@ -283,3 +289,9 @@ def _check_inputs(job: str, request: JobRequest) -> None:
             raise UserError(f"{folder.selection}: it keeps no trajectory, so there is nothing to train on")
     if job == "evaluate" and not (folder.adapter / "adapter_config.json").exists():
         raise UserError(f"{folder.adapter}: there is no adapter; `{shell.format('train')}` trains it")
+    control = folder.random_control.adapter
+    if job == "evaluate" and "random" in request.config.evaluation.controls and not control.exists():
+        raise UserError(
+            f"{control}: there is no adapter of the random selection (evaluation.controls); `{shell.format('chain')}` "
+            "trains it before it evaluates"
+        )

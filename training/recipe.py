@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from questions.leakage import check_leakage, training_question_digests
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
-from ratchet.files import read_log, write_json
+from ratchet.files import read_log, write_json, write_record
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
-from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from ratchet.runfolder import ControlFolder, RoundFolder, RunFolder, open_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,37 +51,57 @@ def check_model_is_open(config: Config) -> None:
         )
 
 
-def train(config: Config, number: int, start: Path | None = None) -> None:
-    """Train round `number`, from the adapter in folder `start` if there is one."""
+def train(config: Config, number: int, start: Path | None = None, at_random: bool = False) -> None:
+    """Train round `number`, from the adapter in folder `start` if there is one. `at_random`: the control, trained on as
+    many randomly chosen trajectories as were kept."""
     if config.training.backend == "unsloth":  # before anything imports transformers, which it patches
         from training.unsloth import import_unsloth
 
         import_unsloth()
     check_model_is_open(config)
+    if at_random and (problem := config.why_no_random_control()):
+        raise UserError(f"--control random is not possible here: {problem}")
     from training.examples import check_lessons
     from training.rows import check_token_ids, read_kept
 
-    folder = RunFolder(config.folder).round(number)
+    round_folder = RunFolder(config.folder).round(number)
     # Says what is missing before torch is loaded.
-    kept = read_kept(config, folder)
+    kept = read_kept(config, round_folder)
     check_lessons(config.training, [one.selection for one in kept])
     check_token_ids(kept)
     # One process of several writes; it takes the lease before it looks for earlier work.
     is_writer = os.environ.get("RANK", "0") == "0"
+    folder = round_folder.random_control if at_random else round_folder
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
-        _train(config, number, start)
+        if at_random and is_writer:
+            _select_at_random(config, round_folder)
+        _train(config, folder, start)
     from training.processes import leave_process_group  # late: it imports torch
 
     leave_process_group()
 
 
-def _train(config: Config, number: int, start: Path | None) -> None:
+def _select_at_random(config: Config, folder: RoundFolder) -> None:
+    """Write the selection of the round's control."""
+    from rewards.selection import select_at_random
+    from sampling.store import TrajectoryStore
+    from training.rows import read_kept_selection
+
+    selection = read_kept_selection(folder)
+    sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
+    chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)
+    if folder.random_control.read_selection() != chosen:
+        write_record(folder.random_control.selection, chosen)
+
+
+def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
     from training.examples import compares_actions
     from training.rows import has_lessons, prepare_rows, split_rows
 
     warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
     if compares_actions(config.training) and os.environ.get("RANK", "0") == "0":
-        prepare_rows(config, open_run(config).round(number))  # says that no actions differ before torch is loaded
+        open_run(config)
+        prepare_rows(config, folder)  # says that no actions differ before torch is loaded
     state = _start_processes(config.models[config.training.model])
 
     from training.adapter import is_made_of
@@ -96,7 +116,6 @@ def _train(config: Config, number: int, start: Path | None) -> None:
     # The main process builds the rows and looks for earlier work; the others then read the same.
     with state.main_process_first():
         run = open_run(config)
-        folder = run.round(number)
         rows, questions = prepare_rows(config, folder)
         inputs = _training_inputs(config, rows, start)
         target = published_folder(config, folder)
@@ -297,6 +316,8 @@ def _publish(
             "retokenised": sum(train_rows["retokenised"].to_pylist()),
         },
     }
+    if isinstance(folder, ControlFolder):
+        facts["control"] = "random"
     target = published_folder(config, folder)
     publish(best[0], target, facts, training_question_digests(config))
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""

@@ -4,6 +4,7 @@
   rises by form alone where a model learns to end its answers as it was told.
 - Substance: the primary measure among the trajectories that finished with an answer, paired over the questions on which
   both arms have such a trajectory.
+- Changed questions: how many the arm gained and how many it broke. Sampling the base model again changes some as well.
 - Label floor: what chance, and always giving the commonest label, would score.
 """
 
@@ -19,6 +20,12 @@ from ratchet.records import Question, Record
 MIN_ANSWERED = 10
 """With fewer questions that both arms answered, nothing can be said about substance."""
 
+CHANGE = 0.5
+"""A question is gained or broken where its value changes by this much: a wrong label or exact match became right, or
+the reverse. With several samples the value is their mean."""
+ROUNDING = 1e-9
+"""Means over samples differ from CHANGE by less than this only by rounding."""
+
 
 class Gain(Record):
     """The two parts of an arm's gain over the base."""
@@ -32,6 +39,16 @@ class Gain(Record):
     def is_form_only(self) -> bool:
         """Whether form clearly rose and substance did not; False where too few questions tell."""
         return _rose(self.form) and self.substance.n >= MIN_ANSWERED and not _rose(self.substance)
+
+
+class QuestionChanges(Record):
+    """How many questions changed from one arm to another, of those with a value of the primary measure in both."""
+
+    gained: int
+    """Questions whose value rose by at least CHANGE."""
+    broken: int
+    """Questions whose value fell by at least CHANGE."""
+    questions: int
 
 
 class LabelFloor(Record):
@@ -59,6 +76,16 @@ def gain(
     return Gain(
         form=_paired(known(answered_before), known(answered_after), resamples, seed),
         substance=_paired(before, after, resamples, seed),
+    )
+
+
+def question_changes(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> QuestionChanges:
+    """The questions gained and broken, from values of the primary measure by question id, where higher is better."""
+    changes = [b - a for i, a in before.items() if a is not None and (b := after.get(i)) is not None]
+    return QuestionChanges(
+        gained=sum(change >= CHANGE - ROUNDING for change in changes),
+        broken=sum(change <= ROUNDING - CHANGE for change in changes),
+        questions=len(changes),
     )
 
 

@@ -8,10 +8,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.headline import changes_sentence
 from evaluation.measures.complementarity import complementarity_table
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import (
     BASE,
+    BASE_AGAIN,
     SECTIONS,
     TRAINED,
     Arm,
@@ -43,6 +45,8 @@ def print_results(results: Results, out: TextIO | None = None) -> None:
     if results.arms[0].kinds:
         print_table(_kind_table(results, trained), out)
     console.print(f"\n{escape(results.verdict)}", style="bold")
+    if line := changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)):
+        console.print(line)
 
 
 def print_candidates(results: Results, out: TextIO | None = None) -> None:

@@ -1,7 +1,8 @@
 """Methods side by side: one row per method, for one question set and for all of them together.
 
 Scores are in percent, as in the papers' tables. The average over question sets weighs each set alike, and its interval
-resamples questions within their sets. p values are Holm's over all comparisons with the base arm that a table shows.
+resamples questions within their sets. p values are Holm's over all comparisons with the base arm that a table shows,
+except that of base again, which is the base model itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import Difference, Estimate, holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, TRAINED, Arm, Results, format_mean
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 
 COSTS = {
@@ -53,8 +54,13 @@ def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
 
 def _raw(results: Results) -> list[float]:
     """p values of the primary measure, of the arms that have one, in the arms' order."""
-    differences = [_against_base(results, arm) for arm in results.arms]
-    return [found.p for found in differences if found is not None and found.p is not None]
+    return [p for arm in results.arms if (p := _p(results, arm)) is not None]
+
+
+def _p(results: Results, arm: Arm) -> float | None:
+    """The p value of an arm's difference from base; None for base itself and for base again."""
+    found = _against_base(results, arm)
+    return found.p if found is not None and arm.name != BASE_AGAIN else None
 
 
 def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
@@ -78,7 +84,7 @@ def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     left = iter(adjusted)
     for arm in results.arms:
         found = _against_base(results, arm)
-        p = next(left) if found is not None and found.p is not None else None
+        p = next(left) if _p(results, arm) is not None else None
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),

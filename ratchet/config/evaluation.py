@@ -10,6 +10,8 @@ from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
 
+Control = Literal["base-again", "random"]
+
 
 class EvaluationConfig(Section):
     """What the adapter is measured on and against."""
@@ -26,6 +28,11 @@ class EvaluationConfig(Section):
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
+    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
+    """Further arms, which show how much changes by chance and what selection is worth. `base-again`: the base model,
+    sampled once more with other seeds. `random`: an adapter trained with the same settings on as many randomly chosen
+    well-formed trajectories of each question as were selected (`train.py --control random`, a stage of
+    `selftrain.py`)."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})

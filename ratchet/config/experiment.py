@@ -123,6 +123,7 @@ class Config(Section):
         self._check_question_sets()
         self._check_sweep_systems()
         self._check_rounds()
+        self._check_controls()
         return self
 
     def _check_models(self) -> None:
@@ -185,6 +186,20 @@ class Config(Section):
             raise ValueError(
                 "evaluation.split: dev is what rounds are chosen by, so it cannot say how good the choice is; set test"
             )
+
+    def _check_controls(self) -> None:
+        if "random" in self.evaluation.controls and (problem := self.why_no_random_control()):
+            raise ValueError(f"evaluation.controls: random is not possible here: {problem}; remove it")
+
+    def why_no_random_control(self) -> str:
+        """Why no adapter of a random selection can be compared with the round's; empty where one can."""
+        if self.members:
+            return "the members of a shared adapter select by themselves"
+        if self.training.objective != "sft":
+            return f"training.objective={self.training.objective} learns from rewards, which the control ignores"
+        if self.training.choose_by == "reward":
+            return "training.choose_by=reward chooses an adapter on dev, which the control does not"
+        return ""
 
     def why_no_model(self, key: str, model: str) -> str:
         """The error for a key that names a model which is not under `models`; empty where it is there."""

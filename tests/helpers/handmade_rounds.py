@@ -43,7 +43,12 @@ def make_rounds(folder: Path, dev: int = 40, train: int = 8) -> tuple[Config, Ru
         add_selection(config, here, add_sampling(config, here, samples=4, skill=0.1 * n))
         add_training(here, steps=20)
         trained = digest("adapter", n)
-        arms = (("base", "base", 0.12), ("adapter", trained, skill), ("no retrieval", "base", 0.05))
+        arms = (
+            ("base", "base", 0.12),
+            ("adapter", trained, skill),
+            ("base again", "base-seed+1", 0.12),
+            ("no retrieval", "base", 0.05),
+        )
         results = add_evaluation(config, here, "dev", arms)
         candidate = results.arm("adapter")
         assert candidate is not None

@@ -27,7 +27,7 @@ from report.gather import gather
 from report.page import json_for_script, render
 from report.rounds import interval, number
 from report.view import View, make_view
-from tests.helpers.handmade_run import HOSTILE, add_sampling, add_training, make_config, make_run
+from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
 from training.rows import read_rows, table_rows
 
 Run = tuple[Config, RoundFolder, str]
@@ -113,6 +113,25 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run) -> None:
         assert f"{number(f1['mean'], 3)} [{number(f1['low'], 3)}, {number(f1['high'], 3)}]" in visible
     assert "no retrieval" in visible
     assert "one hop" in visible
+
+
+def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chance(tmp_path: Path) -> None:
+    config, folder = make_run(tmp_path, train=4, test=30)
+    arms = (
+        ("base", "base", 0.3),
+        ("adapter", "0f3a91c4", 0.9),
+        ("random selection", "1c2d3e4f", 0.2),
+        ("base again", "base-seed+1", 0.3),
+    )
+    results = add_evaluation(config, folder, "test", arms)
+    trained, again = results.changes("adapter"), results.changes("base again")
+    assert trained is not None and again is not None and trained.gained > again.gained > 0
+    shown = " ".join(Page(render(config, gather(config, folder, 1))).text.split())
+    assert (
+        f"Changed questions: gained {trained.gained}, broken {trained.broken}; "
+        f"base again against base: gained {again.gained}, broken {again.broken}." in shown
+    )
+    assert "Selection is worth +" in shown and "over random trajectories" in shown
 
 
 def test_the_plots_are_drawn_in_place(run: Run) -> None:

@@ -66,6 +66,16 @@ def test_what_a_round_sampled_kept_and_learnt(rounds: Rounds) -> None:
         assert f"{kept} of 8 {n.losses[0]:.2f} → {n.losses[1]:.2f} {n.parse_rate:.2f}" in words_of(rounds[3])
 
 
+def test_questions_gained_and_broken_stand_beside_what_changes_by_chance(rounds: Rounds) -> None:
+    words = words_of(rounds[3])
+    assert "gained / broken" in words
+    for n in rounds[2].rounds:
+        assert n.results is not None
+        trained, again = n.results.changes("adapter"), n.results.changes("base again")
+        assert trained is not None and again is not None and trained.questions == again.questions == 40
+        assert f"{trained.gained} / {trained.broken} base again {again.gained} / {again.broken}" in words
+
+
 def test_losses_are_means_of_a_tenth_of_the_steps() -> None:
     log = [LogLine(step=i, loss=float(i)) for i in range(20)]
     assert losses([*log, LogLine(step=20, dev_loss=9.0)]) == (0.5, 18.5)

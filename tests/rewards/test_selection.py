@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Score, Selection, Status, Trajectory
-from rewards.selection import cause_text, reward, select
+from rewards.selection import cause_text, reward, select, select_at_random
 from tests.helpers.reward_cases import trajectory
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}
@@ -77,6 +77,33 @@ def test_a_tied_trajectory_with_the_same_sampled_tokens_is_passed_over() -> None
 )
 def test_a_dropped_question_says_why(values: tuple[float | None, ...], rule: dict[str, Any], reason: str) -> None:
     assert choose(*values, **rule) == ([], reason)
+
+
+def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward() -> None:
+    endings: tuple[Status, ...] = (*("finished",) * 6, "unparsed", "failed", "out_of_budget")
+    questions = [Question(id=f"q{n}", text="?") for n in range(40)]
+    every = [
+        trajectory(i, question=question.id, status=status, sampled=(4, i))
+        for question in questions
+        for i, status in enumerate(endings)
+    ]
+    every += [trajectory(9, question=question.id, answer=" ") for question in questions]
+    values = {t.key: 1.0 if t.sample < 2 and t.question_id != "q0" else 0.0 for t in every}
+    scores = {(key, "f1"): Score(trajectory=key, name="f1", value=value) for key, value in values.items()}
+    selection = select(questions, every, scores, {"f1": 1.0}, SelectConfig())
+    chosen = select_at_random(selection, every, seed=1)
+    assert [len(choice.kept) for choice in chosen.questions] == [0] + [2] * 39
+    assert chosen.questions[0] == selection.questions[0], "what was dropped stays dropped"
+    samples = Counter(t.sample for t in every if t.key in chosen.kept)
+    assert set(samples) == set(range(6)) and max(samples.values()) < 30, "of those that finished with an answer"
+    assert all(t.question_id == c.question_id for c in chosen.questions for t in every if t.key in c.kept)
+    random.Random(3).shuffle(every)
+    assert select_at_random(selection, every, seed=1) == chosen != select_at_random(selection, every, seed=2)
+    assert chosen.questions[1].reason == "kept: 2 of 6 well-formed trajectories, chosen at random"
+    late = select_at_random(
+        select(questions, every, scores, {"f1": 1.0}, SelectConfig(keep_status=("finished", "out_of_budget"))), every, 1
+    )
+    assert {t.status for t in every if t.key in late.kept} == {"finished", "out_of_budget"}
 
 
 def test_every_question_has_a_cause_of_a_closed_set() -> None:

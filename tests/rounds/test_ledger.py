@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,18 @@ import rounds.artefacts
 from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
-from rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run, record_stage
+from rounds.ledger import (
+    collect_facts,
+    digests_of,
+    earlier_test_rounds,
+    latest_entries,
+    read_ledger,
+    reason_to_run,
+    record_stage,
+)
 from rounds.records import StageId
 from rounds.stages import Stage
+from tests.helpers.handmade_run import add_evaluation, make_run
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -69,6 +79,27 @@ def test_a_second_look_at_the_test_questions_is_noticed(run: RunFolder) -> None:
     done(run, test(1, "q", "promote"))
     assert looks(test(3, "q")) == looks(test(3, "q", "test.sample")) == [1]
     assert looks(test(1, "q")) == looks(test(3, "fresh")) == looks(test(3, "q", "promote")) == []
+
+
+def test_an_evaluation_records_the_questions_that_it_gained_and_broke(tmp_path: Path) -> None:
+    config, folder = make_run(tmp_path, train=4, test=30)
+
+    def facts() -> dict[str, Any]:
+        return collect_facts({"evaluation": File(folder.evaluation / "results.json")})
+
+    assert (found := facts())["gained"] > found["broken"] >= 0 and "base_again_gained" not in found
+    arms = (("base", "base", 0.3), ("adapter", "0f3a91c4", 0.9), ("base again", "base-seed+1", 0.3))
+    results = add_evaluation(config, folder, "test", arms)
+    again = results.changes("base again")
+    assert again is not None and (again.gained, again.broken) != (0, 0)
+    assert (facts()["base_again_gained"], facts()["base_again_broken"]) == (again.gained, again.broken)
+    assert facts()["base again"] == results.arms[2].measures["f1"].mean
+    path = folder.evaluation / "results.json"
+    older = json.loads(path.read_bytes())
+    for comparison in older["comparisons"]:
+        del comparison["changes"]
+    path.write_text(json.dumps(older))
+    assert "gained" not in facts(), "results from before changes were counted can be read"
 
 
 def test_changed_inputs_and_outputs_are_named(run: RunFolder) -> None:

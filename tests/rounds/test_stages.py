@@ -13,6 +13,7 @@ from evaluation.measures.statistics import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
+from rounds.artefacts import Adapter, File
 from rounds.records import Promotion
 from rounds.stages import ExperimentRun, Stage, stages_of
 from tests.helpers.planned_run import experiment, plan
@@ -238,3 +239,56 @@ def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(t
     assert code(READ_IN_FORM.text) == {
         stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **own)) if "code" in stage.reads
     }, "these are the system's own words"
+
+
+CONTROLS = {"scores": ["f1"], "controls": ["base-again", "random"]}
+
+
+def test_the_control_of_a_random_selection_is_trained_after_the_round_and_read_by_the_evaluation(
+    tmp_path: Path,
+) -> None:
+    one = experiment(tmp_path, evaluation=CONTROLS)
+    stages = {s.id: s for s in plan(one)}
+    assert list(stages) == ["index", "sample", "score", "train", "train.random", "evaluate", "report"]
+    control, folder = stages["train.random"], one.run.round(1).path / "control-random"
+    assert control.command == (*stages["train"].command, "--control", "random")
+    assert control.title == "train: random selection" and control.reads == stages["train"].reads
+    assert control.writes["adapter"] == Adapter(folder / "adapter") == stages["evaluate"].reads["control"]
+    assert control.writes["rows"] == File(folder / "rows.parquet")
+    assert control.writes["selection"] == File(folder / "selection.json")
+    again = plan(experiment(tmp_path, evaluation=CONTROLS | {"controls": ["base-again"]}))
+    assert "train.random" not in [s.id for s in again] and not any("control" in s.reads for s in again)
+
+
+def test_of_several_rounds_only_the_tested_one_has_a_control_which_starts_where_its_adapter_did(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 2}, evaluation=CONTROLS)
+    assert "train.random" not in [id for _, id in shown(one)], "nothing is promoted yet: the base would be tested alone"
+    for number in (1, 2):
+        promote(one.run, number, True)
+    stages = list(stages_of(one))
+    assert [(s.round, s.id) for s in stages][-3:] == [(2, "train.random"), (2, "test"), (2, "report")]
+    assert stages[-3].command[-4:] == ("--from", str(one.run.round(1).adapter), "--control", "random")
+    [train] = [s for s in stages if (s.round, s.id) == (2, "train")]
+    assert train.reads["adapter"] == stages[-3].reads["adapter"]
+
+
+def test_without_controls_a_stage_depends_on_the_settings_that_it_always_did(tmp_path: Path) -> None:
+    settings = experiment(tmp_path).config.model_dump(mode="json")["evaluation"]
+    assert "controls" not in settings
+    asked = experiment(tmp_path, evaluation=CONTROLS).config.model_dump(mode="json")["evaluation"]
+    assert asked["controls"] == ["base-again", "random"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"training": {"objective": "dpo"}}, "learns from rewards"),
+        ({"training": {"choose_by": "reward"}}, "chooses an adapter on dev"),
+        ({"members": {"a": "a.yaml"}}, "members of a shared adapter"),
+    ],
+)
+def test_a_random_control_that_would_not_be_comparable_is_refused(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=rf"evaluation\.controls: random is not possible here: .*{problem}"):
+        experiment(tmp_path, evaluation=CONTROLS, **changes)

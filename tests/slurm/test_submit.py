@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.fake_slurm import ROOT, Slurm, changed
 
 sys.path.insert(0, str(ROOT / "tests" / "system"))  # where it lives
@@ -217,6 +218,22 @@ def test_a_chain_chooses_the_adapter_by_reward_before_it_is_evaluated(slurm: Slu
     names = list(calls)
     assert names[names.index("train") :] == ["train", "choose", "evaluate", "report"]
     assert command_of(calls["choose"])[-6:-4] == ["rounds", "choose"]
+
+
+def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment: Path) -> None:
+    evaluation = yaml.safe_load(experiment.read_text())["evaluation"] | {"controls": ["random"]}
+    config = changed(experiment, slurm.folder / "config.yaml", evaluation=evaluation)
+    calls = submitted(slurm, "chain", "--config", config)
+    names = list(calls)
+    assert names[names.index("train") :] == ["train", "train-random", "evaluate", "report"]
+    control = command_of(calls["train-random"])
+    assert control[-2:] == ["--control", "random"] and control[:-2] == command_of(calls["train"])
+    save_adapter(slurm.folder / "run" / "round-1" / "adapter")
+    alone = ["evaluate", "--config", str(config), "--set", f"run={slurm.folder / 'run'}"]
+    refused = slurm.command(*alone)
+    assert refused.returncode == 2 and "no adapter of the random selection" in refused.stderr
+    save_adapter(slurm.folder / "run" / "round-1" / "control-random" / "adapter")
+    assert "evaluate" in submitted(slurm, *alone)
 
 
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:

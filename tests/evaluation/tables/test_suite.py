@@ -196,6 +196,15 @@ def test_p_values_are_corrected_over_everything_that_is_shown() -> None:
     assert " .031 " in alone and " .062 " in both
 
 
+def test_sampling_the_base_again_is_no_comparison_that_p_values_are_corrected_for() -> None:
+    one = results_of("one", [False] * 10, [True] * 6 + [False] * 4)
+    again = one.arms[1].model_copy(update={"name": "base again"})
+    noise = one.comparisons[0].model_copy(update={"arm": "base again"})
+    both = one.model_copy(update={"arms": (*one.arms, again), "comparisons": (*one.comparisons, noise)})
+    lines = [line for line in printed(both).splitlines() if line.strip().startswith(("other", "base again"))]
+    assert " .031 " in lines[0] and " .031 " not in lines[1] and "+60.0" in lines[1]
+
+
 def test_long_answers_show_what_the_judge_says() -> None:
     one = results_of("one", [True] * 3, [True] * 3)
     measures = {

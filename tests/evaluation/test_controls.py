@@ -1,0 +1,126 @@
+"""The base model sampled again, and an adapter of a random selection, as arms beside base and trained."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaluation.__main__ import main
+from evaluation.arms import read_arms
+from evaluation.headline import changes_sentence, verdict_parts
+from evaluation.measures.gain import QuestionChanges, question_changes
+from evaluation.results import compare, selection_gain
+from questions.leakage import training_question_digests
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder, open_run
+from rounds.promotion import promote
+from tests.evaluation.test_compare import evaluate, invented_arms, opened, right
+from tests.helpers.adapter_folders import save_adapter
+
+CONTROLS = "evaluation.controls=[base-again, random]"
+
+
+def with_controls(config_path: Path) -> tuple[Config, RoundFolder]:
+    config = load_config(config_path, [CONTROLS])
+    folder = open_run(config).round(1)
+    save_adapter(folder.random_control.adapter, 3.0)
+    return config, folder
+
+
+def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    evaluate(config, folder, 1, "test", folder.adapter)
+    before = {name: store.keys() for name, store in read_arms(folder, "test").items()}
+    config, folder = with_controls(config_path)
+    results = evaluate(config, folder, 1, "test", folder.adapter)
+    assert [arm.name for arm in results.arms] == ["base", "adapter", "random selection", "base again", "plain"]
+    stores = read_arms(folder, "test")
+    assert {name: stores[name].keys() for name in before} == before, "what was sampled before is the same"
+    assert stores["base again"].folder == stores["base"].folder.with_name("base-seed+1")
+    seeds = {name: {t.seed for t in stores[name].read()} for name in ("base", "base again")}
+    assert not seeds["base"] & seeds["base again"] and not set(before["base"]) & set(stores["base again"].keys())
+    assert {t.policy for t in stores["base again"].read()} == {"base"}
+    assert results.best_baseline is not None and results.best_baseline.name == "plain", "a control is no baseline"
+    again = results.comparison("base again")
+    assert again is not None and again.changes is not None
+    assert (again.changes.gained, again.changes.broken, again.changes.questions) == (0, 0, 6)
+    assert results.selection is not None and results.selection.n == 6
+    assert "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1" in results.verdict
+
+
+def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(config_path: Path) -> None:
+    config = load_config(config_path, [CONTROLS])
+    folder = open_run(config).round(1)
+    with pytest.raises(UserError, match=r"control-random/adapter: there is no adapter here.*--control random"):
+        evaluate(config, folder, 1, "test", folder.adapter)
+    assert [arm.name for arm in evaluate(config, folder, 1, "test", None).arms] == ["base", "base again", "plain"]
+    other = evaluate(config, folder, 1, "test", save_adapter(config_path.parent / "other", 2.0))
+    assert other.arm("random selection") is None, "it is the control of the round's own adapter"
+
+
+def test_the_control_may_not_be_asked_its_training_questions_either(config_path: Path) -> None:
+    config, folder = with_controls(config_path)
+    evaluate(config, folder, 1, "dev", folder.adapter)
+    asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
+    (folder.random_control.adapter / "training_questions.json").write_text(json.dumps(asked))
+    with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
+        evaluate(config, folder, 1, "test", folder.adapter)
+
+
+def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_controls(config_path)
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--set", CONTROLS])
+    main()
+    line = "questions gained 0, broken 0; base again against base: gained 0, broken 0"
+    assert line in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
+    main()
+    assert line in capsys.readouterr().out, "the table shows the arms that were run"
+
+
+def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_random_selection(
+    config_path: Path,
+) -> None:
+    config = load_config(config_path, [CONTROLS, "rounds.count=2"])
+    run = open_run(config)
+    promote(config, run, 1)
+    save_adapter(run.round(2).adapter, 2.0)
+    promote(config, run, 2)
+    arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
+    assert [list(one) for one in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
+    assert arms[0]["base again"] == arms[1]["base again"]
+
+
+@pytest.mark.parametrize(
+    ("random", "expected"),
+    [
+        (10, "Selection is worth +0.28 ["),
+        (24, "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1 on 50 questions."),
+        (40, "Selection is worth -0.32 ["),
+    ],
+)
+def test_the_headline_says_what_selection_is_worth_over_random_trajectories(random: int, expected: str) -> None:
+    questions, arms = invented_arms(base=right(4), adapter=right(24), random=right(random))
+    control = arms[2].model_copy(update={"name": "random selection"})
+    worth = selection_gain([arms[0], arms[1], control], "f1", 500, 0)
+    numbers = verdict_parts(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", selection=worth)[1]
+    assert expected in numbers and ("in F1 over random trajectories, on 50 questions." in numbers) == (random != 24)
+    assert selection_gain(arms[:2], "f1", 500, 0) is None
+
+
+def test_questions_are_gained_and_broken_one_by_one() -> None:
+    questions, arms = invented_arms(base=[True] * 4 + [False] * 6, adapter=[False] * 3 + [True] * 6 + [False])
+    changes = compare(arms[0], arms[1], questions, "f1", 500, 0).changes
+    assert changes == QuestionChanges(gained=5, broken=3, questions=10)
+    assert changes_sentence(changes, None) == "questions gained 5, broken 3"
+    assert changes_sentence(None, changes) == "base again against base: gained 5, broken 3", "without an adapter"
+    assert changes_sentence(None, None) == ""
+    assert question_changes({"a": 0.2, "b": 0.9, "c": None}, {"a": 0.7, "b": 0.41, "c": 1.0}) == QuestionChanges(
+        gained=1, broken=0, questions=2
+    )

@@ -1,0 +1,136 @@
+"""The control of a random selection: what it is trained on, and that it resumes like the round's own training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import train
+from questions.leakage import check_adapter_leakage
+from questions.load import load_questions
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.files import read_log, write_json, write_jsonl
+from ratchet.records import Selection
+from ratchet.runfolder import RoundFolder, RunFolder
+from rounds.ledger import read_ledger
+from rounds.stages import ExperimentRun, control_stages
+from rounds.status import stage_progress
+from sampling.store import TrajectoryStore
+from tests.helpers.world import make_run, sample_trajectory
+from training import recipe
+from training.rows import check_rows, read_rows, table_rows
+
+SAMPLES = 4
+
+
+def start(folder: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
+    """A round with four trajectories a question: the first is kept, and one is not well-formed."""
+    path, config, round_folder = make_run(folder, **training)
+    selection = round_folder.read_selection()
+    assert selection is not None
+    choices = []
+    for number, choice in enumerate(selection.questions):
+        others = [sample_trajectory(100 * sample + number, number) for sample in range(1, SAMPLES)]
+        others[-1] = others[-1].model_copy(update={"status": "unparsed"})
+        write_jsonl(round_folder.trajectories / f"more-{number}.jsonl", others)
+        rewards = choice.rewards | {trajectory.key: 0.0 for trajectory in others}
+        choices.append(choice.model_copy(update={"rewards": rewards}))
+    changed = selection.model_copy(update={"questions": tuple(choices)})
+    write_json(round_folder.selection, changed.model_dump(mode="json"))
+    return path, config, round_folder
+
+
+def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, config, folder = start(tmp_path)
+    control = folder.random_control
+    for arguments in ([], ["--control", "random"]):
+        asked = ["--config", str(path), "--set", "evaluation.controls=[random]"]
+        monkeypatch.setattr(sys, "argv", ["train.py", *asked, *arguments])
+        train.main()
+    chosen, selection = control.read_selection(), folder.read_selection()
+    assert chosen is not None and selection is not None
+    assert [len(choice.kept) for choice in chosen.questions] == [len(choice.kept) for choice in selection.questions]
+    stored = {
+        trajectory.key: trajectory for trajectory in TrajectoryStore(folder.trajectories).read(sampled(selection))
+    }
+    assert all(stored[key].question_id == c.question_id for c in chosen.questions for key in c.kept)
+    assert {stored[key].status for key in chosen.kept} == {"finished"}
+    assert set(chosen.kept) - set(selection.kept), "whatever their reward"
+    assert set(chosen.kept) & set(selection.kept), "the kept ones may be chosen too"
+
+    rows = read_rows(control.rows)
+    assert set(rows.table["trajectory"].to_pylist()) == set(chosen.kept)
+    assert check_rows(table_rows(rows.table), stored) == 3 * len(chosen.kept), "labels are the sampled ids"
+    ours, theirs = (json.loads((one.adapter / "training.json").read_bytes()) for one in (control, folder))
+    assert {key for key in ours["made_of"] if ours["made_of"][key] != theirs["made_of"][key]} == {"rows"}
+    cards = [(one.adapter / "README.md").read_text() for one in (control, folder)]
+    assert ["chosen at random" in card for card in cards] == [True, False]
+    assert ["control" in facts for facts in (ours, theirs)] == [True, False]
+    assert ["best ones kept" in card for card in cards] == [False, True]
+    assert (ours["round"], ours["steps"], ours["batch"]) == (theirs["round"], theirs["steps"], theirs["batch"])
+    weights = [load_file(one.adapter / "adapter_model.safetensors") for one in (control, folder)]
+    assert any((weights[0][name] != weights[1][name]).any() for name in weights[0])
+    assert [entry.stage for entry in read_ledger(RunFolder(config.folder))] == ["train", "train.random"]
+
+
+def sampled(selection: Selection) -> list[str]:
+    return [key for choice in selection.questions for key in choice.rewards]
+
+
+def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_questions(tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, max_steps=1)
+    recipe.train(config, 1, at_random=True)
+    questions = load_questions(config.questions.train, config.seed)
+    with pytest.raises(UserError, match=r"control-random/adapter was trained on 12 of the 12 questions"):
+        check_adapter_leakage(folder.random_control.adapter, questions, config.questions.leakage)
+
+
+def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "stopped").mkdir()
+    _, config, whole = start(tmp_path / "whole", max_steps=6, eval_steps=2)
+    recipe.train(config, 1, at_random=True)
+    recipe.train(config, 1, at_random=True)
+    assert f"{whole.random_control.adapter} is complete" in capsys.readouterr().err
+
+    _, config, folder = start(tmp_path / "stopped", max_steps=6, eval_steps=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "_publish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            recipe.train(config, 1, at_random=True)
+    [stage] = control_stages(ExperimentRun(with_control(config), ()), 1, None)
+    assert stage_progress(ExperimentRun(config, ()), stage) == "step 6 of 6" and not folder.training.exists()
+    recipe.train(config, 1, at_random=True)
+    found = [(one.random_control.training / "log.jsonl") for one in (whole, folder)]
+    assert losses(found[0]) == pytest.approx(losses(found[1]))
+    assert folder.random_control.read_selection() == whole.random_control.read_selection()
+
+
+def interrupt(*unused: object) -> None:
+    raise KeyboardInterrupt
+
+
+def with_control(config: Config) -> Config:
+    evaluation = config.evaluation.model_copy(update={"controls": ("random",)})
+    return config.model_copy(update={"evaluation": evaluation})
+
+
+def losses(log: Path) -> list[float]:
+    return [line["loss"] for line in read_log(log) if "loss" in line]
+
+
+def test_objectives_that_learn_from_rewards_have_no_such_control(tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, objective="weighted")
+    with pytest.raises(UserError, match=r"--control random is not possible here: training\.objective=weighted"):
+        recipe.train(config, 1, at_random=True)
+    assert not folder.random_control.selection.exists()
