@@ -55,7 +55,8 @@ def _run(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.arms import evaluate, run_arms, splits_of
+    from evaluation.arms import evaluate, run_arms
+    from evaluation.question_sets import splits_of
 
     splits = [arguments.split] if arguments.split else splits_of(config)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
@@ -82,8 +83,9 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.arms import build_results, splits_of
+    from evaluation.arms import build_results
     from evaluation.measures.power import power_table
+    from evaluation.question_sets import splits_of
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
@@ -131,8 +133,9 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif config is None:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arms import build_results, read_arms, splits_of, stored_arm_scores
+        from evaluation.arms import build_results, read_arms, stored_arm_scores
         from evaluation.measures.agreement import agreement_table
+        from evaluation.question_sets import splits_of
 
         folder = _folder(config, arguments)
         splits = [arguments.split] if arguments.split else splits_of(config)
@@ -286,8 +289,9 @@ def _recorded(
 
 def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
-    from evaluation.arms import results_path, splits_of
+    from evaluation.arms import results_path
     from evaluation.card import complete_card
+    from evaluation.question_sets import splits_of
     from evaluation.results import read_results
     from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite

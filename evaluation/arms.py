@@ -26,6 +26,7 @@ from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
+from evaluation.question_sets import QuestionSet, question_set
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
@@ -41,12 +42,11 @@ from evaluation.results import (
     selection_gain,
 )
 from questions.leakage import check_adapter_leakage
-from questions.load import load_split
-from ratchet.config import Config, SplitConfig, SystemConfig
-from ratchet.errors import UserError, did_you_mean
+from ratchet.config import Config, SystemConfig
+from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.plugins import short_name
-from ratchet.records import Question, Record, Score, Trajectory, content_key
+from ratchet.records import Record, Score, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
 from rewards.check import check_corpus
 from rewards.reward import judge_of
@@ -55,16 +55,6 @@ from sampling.pool import Pass, policy_name, sample
 from sampling.store import Manifest, TrajectoryStore
 
 State = Literal["done", "part", "missing"]
-
-
-@dataclass(frozen=True)
-class QuestionSet:
-    """The questions of a split or benchmark, with their digest and the title that tables show."""
-
-    name: str
-    title: str
-    questions: Sequence[Question]
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -109,14 +99,6 @@ class RoundArms(Record):
 
     arms: dict[str, str]
     """By arm name, its folder below the run folder, in the order of the table."""
-
-
-def question_set(config: Config, split: str, asked_by: str = "--split") -> QuestionSet:
-    """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
-    given = split_of(config, split, asked_by)
-    loaded = load_split(given, config.seed)
-    title = (short_name(given.benchmark) or split) + (", shuffled" if given.order == "shuffled" else "")
-    return QuestionSet(split, title, loaded.questions, loaded.digest)
 
 
 def arm_store(config: Config, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
@@ -212,23 +194,6 @@ def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Traject
 def results_path(folder: RoundFolder, config: Config, split: str) -> Path:
     """The file that holds a round's results on a split."""
     return folder.evaluation / ("results.json" if split == config.evaluation.split else f"results-{split}.json")
-
-
-def splits_of(config: Config) -> list[str]:
-    """The question sets that are evaluated by default: the config's split and its benchmarks."""
-    return [config.evaluation.split, *config.evaluation.benchmarks]
-
-
-def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
-    """The split or benchmark of this name. Raises UserError, which starts with `asked_by`."""
-    splits = {"train": config.questions.train, "dev": config.questions.dev, "test": config.questions.test}
-    for taken in config.evaluation.benchmarks:
-        if taken in splits or taken.startswith(".") or "/" in taken:
-            raise UserError(f"evaluation.benchmarks.{taken}: this name cannot be used for a benchmark; choose another")
-    splits |= config.evaluation.benchmarks
-    if name not in splits:
-        raise UserError(f"{asked_by} {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
-    return splits[name]
 
 
 def plan(

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from evaluation.arms import ArmPlan, QuestionSet, arm_store, arm_trajectories, check_leaks, question_set
+from evaluation.arms import ArmPlan, arm_store, arm_trajectories, check_leaks
 from evaluation.arms import sample_arms as sample_missing
+from evaluation.question_sets import QuestionSet, question_set
 from questions.leakage import training_question_digests
 from ratchet.config import Config
 from ratchet.errors import UserError

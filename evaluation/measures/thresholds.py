@@ -22,7 +22,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.system import load_system
-from evaluation.arms import arm_trajectories, read_arms, split_of
+from evaluation.arms import arm_trajectories, read_arms
+from evaluation.question_sets import split_of
 from questions.load import load_questions
 from ratchet.command import wide_console
 from ratchet.config import Config

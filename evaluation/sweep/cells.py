@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arms import ArmPlan, ArmStatus, QuestionSet, arm_status, arm_store, question_set, splits_of
+from evaluation.arms import ArmPlan, ArmStatus, arm_status, arm_store
+from evaluation.question_sets import QuestionSet, question_set, splits_of
 from evaluation.results import primary_measure
 from evaluation.sweep.checkpoints import Checkpoint, check_name, find_checkpoints
 from questions.leakage import normalise_words

@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.claims import one_line
-from evaluation.arms import arm_trajectories, question_set, read_arms
+from evaluation.arms import arm_trajectories, read_arms
 from evaluation.measures.adjudication import (
     ERRORS,
     OUTCOMES,
@@ -34,6 +34,7 @@ from evaluation.measures.adjudication import (
     pair_agreements,
     wrong_part_shares,
 )
+from evaluation.question_sets import question_set
 from ratchet.command import config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean

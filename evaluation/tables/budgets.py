@@ -21,8 +21,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arms import arm_trajectories, read_arms, split_of, splits_of
+from evaluation.arms import arm_trajectories, read_arms
 from evaluation.measures.statistics import Estimate, bootstrap_interval
+from evaluation.question_sets import split_of, splits_of
 from evaluation.tables.suite import percent
 from questions.load import load_questions
 from ratchet.command import config_of, config_parser

@@ -8,9 +8,10 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.arms import results_path, splits_of
+from evaluation.arms import results_path
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import Difference, holm
+from evaluation.question_sets import splits_of
 from evaluation.results import TRAINED, Results, format_difference, format_number, read_results
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError

@@ -11,7 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store, build_results, question_set, record_arms
+from evaluation.arms import ArmPlan, arm_store, build_results, record_arms
+from evaluation.question_sets import question_set
 from evaluation.results import Results
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
