@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT
-from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import TRAINED, Results, format_interval, format_number
 from inference.adapters import adapter_digest
 from ratchet.files import write_atomic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference
 from ratchet.records import Record
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from evaluation.headline import COSTS, BaselineComparison, CostPair
 from evaluation.measures.complementarity import Complementarity
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, question_changes
 from evaluation.measures.measures import (
     BY_NAME,
@@ -26,7 +27,7 @@ from evaluation.measures.measures import (
     is_answered,
     values_by_question,
 )
-from evaluation.measures.statistics import Difference, Estimate, bootstrap_interval, paired_difference
+from evaluation.measures.statistics import bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory

@@ -17,8 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluation.headline import changes_sentence, verdict_parts
+from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference
 from evaluation.measures.verdicts import APART, Verdicts, label_scores
 from evaluation.results import BASE, BASE_AGAIN, SECTIONS, TRAINED, Arm, Results, format_p_value
 from ratchet.config import Config

@@ -7,8 +7,8 @@ from math import comb
 
 import numpy as np
 
+from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference
 from evaluation.results import BASE, TRAINED, Results
 from ratchet.plotting import (
     BASE_COLOUR,

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from evaluation.arms import results_path
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, format_p_value, read_results
 from ratchet.config import Config
 from ratchet.records import Selection

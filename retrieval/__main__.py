@@ -17,7 +17,6 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Passage
 from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line
-from retrieval.loader import open_index
 from retrieval.sources.source import SourceError
 
 ABOUT = "Search the index of a config, or one of its sources."
@@ -46,6 +45,8 @@ def search(arguments: Sequence[str], prog: str) -> None:
     if given.k < 1 or given.offset < 0:
         raise UserError("-k must be at least 1 and --offset at least 0")
     config = config_of(given)
+    from retrieval.loader import open_index  # late: it loads Numba
+
     if given.source is None:
         passages = open_index(config.index).search(given.query, given.k, given.offset)
     else:
@@ -57,6 +58,7 @@ def search(arguments: Sequence[str], prog: str) -> None:
 
 
 async def _search_source(config: Config, name: str, query: str, k: int, offset: int) -> list[Passage]:
+    from retrieval.loader import open_index
     from retrieval.sources.registry import open_sources
 
     if name not in config.sources:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from evaluation.arms import evaluate, results_path, run_arms
+from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference
 from evaluation.results import BASE, PARENT, TRAINED, Results, compare
 from inference.adapters import adapter_digest
 from questions.load import load_questions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from evaluation.measures.statistics import Difference
+from evaluation.measures.estimates import Difference
 from ratchet.records import Record
 
 StageId = Literal[

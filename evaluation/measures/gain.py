@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from evaluation.measures.statistics import Difference, paired_difference
+from evaluation.measures.estimates import Difference
+from evaluation.measures.statistics import paired_difference
 from ratchet.records import Question, Record
 
 MIN_ANSWERED = 10

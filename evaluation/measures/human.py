@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
-from evaluation.measures.statistics import Difference, Estimate, Rows, paired_statistic, statistic_interval
+from evaluation.measures.estimates import Difference, Estimate
+from evaluation.measures.statistics import Rows, paired_statistic, statistic_interval
 from questions.load import read_rows
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory, content_key

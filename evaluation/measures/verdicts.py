@@ -27,14 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.measures.statistics import (
-    Difference,
-    Estimate,
-    Rows,
-    averaged_interval,
-    paired_statistic,
-    statistic_interval,
-)
+from evaluation.measures.estimates import Difference, Estimate
+from evaluation.measures.statistics import Rows, averaged_interval, paired_statistic, statistic_interval
 from ratchet.records import Question, Record, Status, Trajectory
 
 UNCERTAIN = "UNCERTAIN"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation.headline import BaselineComparison
-from evaluation.measures.statistics import Difference, Estimate
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.results import Arm
 from ratchet.records import Record
 

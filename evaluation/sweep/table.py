@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.headline import baseline_sentence
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import format_interval, format_mean, format_number, format_p
 from evaluation.sweep.records import CellResult, SweepResults
 from ratchet.command import wide_console

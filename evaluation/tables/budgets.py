@@ -22,7 +22,8 @@ from rich.table import Table
 
 from agents.mad import majority
 from evaluation.arms import arm_trajectories, read_arms
-from evaluation.measures.statistics import Estimate, bootstrap_interval
+from evaluation.measures.estimates import Estimate
+from evaluation.measures.statistics import bootstrap_interval
 from evaluation.question_sets import split_of, splits_of
 from evaluation.tables.suite import percent
 from questions.load import load_questions

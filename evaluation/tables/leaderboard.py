@@ -18,8 +18,8 @@ from typing import Any, TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Estimate
 from evaluation.results import (
     BASE,
     TRAINED,

@@ -9,8 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.arms import results_path
+from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference, holm
+from evaluation.measures.statistics import holm
 from evaluation.question_sets import splits_of
 from evaluation.results import TRAINED, Results, format_difference, format_number, read_results
 from ratchet.config import Config, load_members

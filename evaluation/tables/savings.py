@@ -17,7 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.system import load_system
-from evaluation.measures.statistics import Estimate, Rows, statistic_interval
+from evaluation.measures.estimates import Estimate
+from evaluation.measures.statistics import Rows, statistic_interval
 from evaluation.question_sets import split_of
 from evaluation.results import BASE, Arm, Results
 from evaluation.tables.suite import percent

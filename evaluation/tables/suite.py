@@ -13,9 +13,10 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
-from evaluation.measures.statistics import Difference, Estimate, holm, stratified_interval
+from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table

@@ -11,8 +11,8 @@ from evaluation import arms as comparing
 from evaluation.__main__ import main
 from evaluation.arms import plan, read_arms, results_path, scores_path
 from evaluation.headline import verdict, verdict_parts
+from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import Difference, Estimate
 from evaluation.results import (
     Arm,
     Results,

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from evaluation.measures.statistics import Difference
+from evaluation.measures.estimates import Difference
 from inference.chat import Dialogue
 from inference.engine import Completion
 from ratchet.config import Config

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.measures.statistics import Difference
+from evaluation.measures.estimates import Difference
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from evaluation.measures.statistics import Difference, paired_difference
+from evaluation.measures.estimates import Difference
+from evaluation.measures.statistics import paired_difference
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json

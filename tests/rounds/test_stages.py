@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from agents.core.prompts.documents import READ_IN_FORM
-from evaluation.measures.statistics import Difference
+from evaluation.measures.estimates import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from evaluation.__main__ import main
-from evaluation.measures.statistics import Estimate
+from evaluation.measures.estimates import Estimate
 from evaluation.results import Results, compare, make_arm
 from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
+from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.power import power_table
-from evaluation.measures.statistics import Estimate
 from evaluation.results import Arm, Results, best_baseline, compare, make_arm
 from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep
