@@ -24,8 +24,9 @@ from evaluation.measures.measures import (
     MEASURES,
     Scores,
     Values,
-    is_answered,
+    mean_of_answered,
     values_by_question,
+    values_of_samples,
 )
 from evaluation.measures.statistics import bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
@@ -160,7 +161,8 @@ def make_arm(
     seed: int,
 ) -> Arm:
     """Compute an arm's measures and verdicts from its trajectories and scores."""
-    values, nulls = values_by_question(questions, trajectories, scores, names, weights)
+    samples = values_of_samples(questions, trajectories, scores, names, weights)
+    values, nulls = values_by_question(samples)
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
         found = {}
@@ -174,8 +176,6 @@ def make_arm(
         kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in _by_kind(questions).items()
     }
     measures = estimates(list(values), with_nulls=True)
-    answered, _ = values_by_question(questions, filter(is_answered, trajectories), scores, names, weights)
-    primary = primary_measure(questions, names)
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
         for measure, lenient in MACRO_F1.items():
@@ -189,7 +189,7 @@ def make_arm(
         measures=measures,
         kinds=kinds,
         values=values,
-        answered={i: value for i, row in answered.items() if (value := row[primary]) is not None},
+        answered=mean_of_answered(samples, primary_measure(questions, names)),
         verdicts=verdicts,
     )
 

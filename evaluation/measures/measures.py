@@ -263,14 +263,14 @@ def unattributed(faithfulness: Score | None) -> float | None:
     return fmean(shares) if shares else None
 
 
-def values_by_question(
+def values_of_samples(
     questions: Iterable[Question],
     trajectories: Iterable[Trajectory],
     scores: Scores,
     names: Sequence[str],
     weights: Mapping[str, float],
-) -> tuple[dict[str, Values], dict[str, int]]:
-    """(question id -> its values, each the mean over its samples without nulls; measure -> null trajectories).
+) -> dict[str, list[Values]]:
+    """By question id, the values of each of its samples.
 
     Questions without a trajectory are skipped. The trajectories are one arm's.
     """
@@ -278,9 +278,7 @@ def values_by_question(
     known = {question.id: question for question in questions}
     trajectories = list(trajectories)
     # An arm without an answer at all may have failed before its first search.
-    retrieves = any(t.passages or lookups(t) for t in trajectories) or not any(
-        t.status == "finished" and has_answer(t) for t in trajectories
-    )
+    retrieves = any(t.passages or lookups(t) for t in trajectories) or not any(map(is_answered, trajectories))
     answered = [t for t in trajectories if has_answer(t)]
     undefined = {
         name
@@ -292,13 +290,27 @@ def values_by_question(
         if question is not None:
             row = measure(question, trajectory, scores, names, weights, retrieves, undefined)
             samples.setdefault(question.id, []).append(row)
-    values = {question_id: _mean_of(samples[question_id]) for question_id in known if question_id in samples}
+    return {question_id: samples[question_id] for question_id in known if question_id in samples}
+
+
+def values_by_question(samples: Mapping[str, Sequence[Values]]) -> tuple[dict[str, Values], dict[str, int]]:
+    """(question id -> its values, each the mean over its samples without nulls; measure -> null trajectories)."""
     nulls: dict[str, int] = {}
     for rows in samples.values():
         for row in rows:
             for name, value in row.items():
                 nulls[name] = nulls.get(name, 0) + (value is None)
-    return values, nulls
+    return {question_id: _mean_of(rows) for question_id, rows in samples.items()}, nulls
+
+
+def mean_of_answered(samples: Mapping[str, Sequence[Values]], name: str) -> dict[str, float]:
+    """By question id, the mean of one measure over the samples that finished with an answer, where one has a value."""
+    found = {}
+    for question_id, rows in samples.items():
+        known = [value for row in rows if row["answered"] and (value := row[name]) is not None]
+        if known:
+            found[question_id] = sum(known) / len(known)
+    return found
 
 
 def _mean_of(rows: Sequence[Values]) -> Values:

@@ -9,7 +9,7 @@ from statistics import fmean
 from evaluation.arms import ArmStatus
 from evaluation.headline import BaselineComparison
 from evaluation.measures.estimates import Difference
-from evaluation.measures.measures import Values, values_by_question
+from evaluation.measures.measures import Values, values_by_question, values_of_samples
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.results import Arm, compare_with_best, make_arm, measure_difference
 from evaluation.sweep.cells import Cell, Stage, Sweep, SweepQuestionSet
@@ -98,7 +98,8 @@ def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
     for cell in sweep.cells():
         status = sweep.status(cell)
         if status.state == "done":
-            values, _ = values_by_question(cell.asked.questions, status.trajectories, status.scores, names, weights)
+            samples = values_of_samples(cell.asked.questions, status.trajectories, status.scores, names, weights)
+            values, _ = values_by_question(samples)
             known[cell.name] = _values(values, cell.asked.measure)
     return _choices(sweep, known)
 

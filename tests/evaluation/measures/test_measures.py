@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.measures import BY_NAME, harmonic_mean, measure, unattributed, values_by_question
+from evaluation.measures.measures import (
+    BY_NAME,
+    harmonic_mean,
+    measure,
+    unattributed,
+    values_by_question,
+    values_of_samples,
+)
 from evaluation.results import MACRO_F1, make_arm
 from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory
 from rewards.reward import known_rewards
@@ -107,7 +114,7 @@ def test_a_question_counts_once_and_nulls_are_skipped_and_counted() -> None:
             score("c1", "lexical_support", 0.2),
         ]
     )
-    values, nulls = values_by_question(questions, made, given, NAMES, {"lexical_support": 1.0})
+    values, nulls = values_by_question(values_of_samples(questions, made, given, NAMES, {"lexical_support": 1.0}))
     assert [values[i]["em"] for i in "abc"] == [0.5, 1.0, 0.0]
     assert [values[i]["lexical_support"] for i in "abc"] == [0.4, None, pytest.approx(0.1)]
     assert (nulls["lexical_support"], nulls["em"]) == (3, 0)
@@ -204,5 +211,7 @@ def test_an_arm_without_retrieval_has_the_faithfulness_that_its_answers_were_giv
 ) -> None:
     """0 as the paper's algorithm 4 has it, or none (rewards.faithfulness.without_documents)."""
     given = dict([score("t", "faithfulness", value)])
-    values, _ = values_by_question([QUESTION], [trajectory(answer="Pell")], given, ("faithfulness",), {})
+    values, _ = values_by_question(
+        values_of_samples([QUESTION], [trajectory(answer="Pell")], given, ("faithfulness",), {})
+    )
     assert values["q"]["faithfulness"] == measured
