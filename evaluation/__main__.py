@@ -58,7 +58,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     from evaluation.arms import evaluate, run_arms
     from evaluation.question_sets import splits_of
 
-    splits = [arguments.split] if arguments.split else splits_of(config)
+    splits = _splits(config, arguments)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not (adapter / "adapter_config.json").exists():
         raise UserError(
@@ -85,11 +85,10 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     folder = _folder(config, arguments)
     from evaluation.arms import build_results
     from evaluation.measures.power import power_table
-    from evaluation.question_sets import splits_of
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
-    splits = [arguments.split] if arguments.split else splits_of(config)
+    splits = _splits(config, arguments)
     found = build_results(config, folder, arguments.round, splits)
     if action == "table":
         return _show(found, config, folder)
@@ -135,10 +134,9 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     else:
         from evaluation.arms import build_results, read_arms, stored_arm_scores
         from evaluation.measures.agreement import agreement_table
-        from evaluation.question_sets import splits_of
 
         folder = _folder(config, arguments)
-        splits = [arguments.split] if arguments.split else splits_of(config)
+        splits = _splits(config, arguments)
         for results in build_results(config, folder, arguments.round, splits):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
@@ -236,6 +234,12 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
     )
+
+
+def _splits(config: Config, arguments: argparse.Namespace) -> list[str]:
+    from evaluation.question_sets import splits_of
+
+    return [arguments.split] if arguments.split else splits_of(config)
 
 
 def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:

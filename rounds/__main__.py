@@ -10,7 +10,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ratchet.command import add_phase_argument, config_of, config_parser, positive_integer, recorded_stages, run_command
+from ratchet.command import (
+    add_phase_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    positive_integer,
+    recorded_stages,
+    run_command,
+)
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import open_run
@@ -26,7 +34,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> 
 def choose(words: Sequence[str], prog: str) -> None:
     """Choose the round's adapter among those that its training evaluated."""
     parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
-    parser.add_argument("--round", type=int, default=1, help="the round whose adapter is chosen (default 1)")
+    add_round_argument(parser, "the round whose adapter is chosen")
     add_phase_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)

@@ -35,7 +35,7 @@ from evaluation.measures.adjudication import (
     wrong_part_shares,
 )
 from evaluation.question_sets import question_set
-from ratchet.command import config_of, config_parser
+from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import write_atomic
@@ -108,7 +108,7 @@ def adjudicated(words: Sequence[str], prog: str) -> None:
 
 def _parser(prog: str, about: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, about)
-    parser.add_argument("--round", type=int, default=1, help="the round that was evaluated (default 1)")
+    add_round_argument(parser, "the round that was evaluated")
     parser.add_argument("--split", help="the question set (default: evaluation.split)")
     return parser
 

@@ -27,7 +27,7 @@ from evaluation.measures.statistics import bootstrap_interval
 from evaluation.question_sets import split_of, splits_of
 from evaluation.tables.suite import percent
 from questions.load import load_questions
-from ratchet.command import config_of, config_parser
+from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
@@ -60,7 +60,7 @@ class Budgeted:
 def budgets(words: Sequence[str], prog: str) -> None:
     """Print the methods' accuracy with equal numbers of tokens."""
     parser = config_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
-    parser.add_argument("--round", type=int, default=1, help="the round that was evaluated (default 1)")
+    add_round_argument(parser, "the round that was evaluated")
     parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
     parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")
     arguments = parser.parse_args(words)

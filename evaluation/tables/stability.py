@@ -28,7 +28,7 @@ from evaluation.arms import arm_trajectories, evaluated_splits, read_arms
 from evaluation.measures.thresholds import TurnScore, turn_scores
 from evaluation.question_sets import split_of
 from questions.load import load_questions
-from ratchet.command import config_of, config_parser
+from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
@@ -47,7 +47,7 @@ BINS = 5
 def stability(words: Sequence[str], prog: str) -> None:
     """Print the scores of right and wrong turns, and draw them."""
     parser = config_parser(prog, "Scores of a debate's turns by agent, round, and right and wrong. It needs no model.")
-    parser.add_argument("--round", type=int, default=1, help="the round that was evaluated (default 1)")
+    add_round_argument(parser, "the round that was evaluated")
     parser.add_argument("--split", action="append", help="a question set; may be repeated (default: all evaluated)")
     parser.add_argument("--out", type=Path, help="the figures' folder (default: evaluation/stability of the round)")
     parser.add_argument("--format", choices=FORMATS, default="svg", help="of the figures (default svg)")
