@@ -1,0 +1,228 @@
+"""Chat messages of a program, tools included, in the words of a model's own chat template.
+
+A system of ours speaks in turns of system, user and assistant, for which `ChatFormat` has wrappers. A program sends
+messages in any order, with tools, their calls and their results. Here the template itself writes what is between them,
+around sentinels, as it does for the wrappers; what users, documents and tools say is encoded with control tokens split.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inference.chat import SENTINEL, ChatFormat
+from inference.engine import Message
+from inference.rendering import render_messages
+from inference.text_format import LINE_BREAK
+from ratchet.errors import UserError
+from ratchet.records import Author
+from ratchet.text import read_json
+
+CALL_ID = "call{:05d}"
+"""Nine letters and digits: some templates take no other ids."""
+AUTHORS: dict[str, Author] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+Part = tuple[Author, tuple[int, ...]]
+"""Token ids in a row that one author wrote."""
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A tool that the model wants called. Equal calls have equal arguments, however their JSON is written."""
+
+    name: str
+    arguments: str
+    """JSON with sorted keys; as it was sent, where it is no JSON."""
+    id: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, name: str, arguments: Any, id: str = "") -> FunctionCall:
+        """`arguments`: a value, or JSON of it."""
+        if isinstance(arguments, str):
+            try:
+                arguments = read_json(arguments)
+            except ValueError:
+                return cls(name, arguments, id)
+        return cls(name, json.dumps(arguments, sort_keys=True, ensure_ascii=False), id)
+
+    @property
+    def value(self) -> Any:
+        """The arguments as a value."""
+        try:
+            return json.loads(self.arguments)
+        except ValueError:
+            return self.arguments
+
+
+@dataclass(frozen=True)
+class ChatTurn:
+    """One message of a program's dialogue with its model."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    calls: tuple[FunctionCall, ...] = ()
+    answers: str = field(default="", compare=False)
+    """Of a tool's result: the id of its call."""
+
+    @property
+    def message(self) -> Message:
+        """For engines over text."""
+        return {"role": "user" if self.role == "tool" else self.role, "content": self.text}
+
+
+def format_turns(
+    chat: ChatFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
+) -> list[Part]:
+    """The messages as the template writes them, up to where the assistant's turn begins.
+
+    `continues`: they follow an assistant's turn that has ended, whose ids are there; else they open a dialogue, for
+    which the template names the `tools`. UserError where the template refuses such messages.
+    """
+    if chat.is_text:
+        if tools or any(turn.role == "tool" for turn in turns):
+            raise UserError("models that are reached as text (engine: chat-api) take no tools here")
+        return [part for turn in turns for part in _as_text(chat, turn)]
+    marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
+    messages = [_template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
+    if continues:
+        text = _after_assistant(chat, messages)
+    else:
+        text = render_messages(chat.tokenizer, messages, True, tools=_harmless(chat, tools))
+    parts: list[Part] = []
+    for turn, mark, following in zip(turns, marks, [*marks[1:], ""], strict=True):
+        if not mark:
+            continue
+        before, found, text = text.partition(mark)
+        if not found:
+            raise UserError(f"the model's chat template does not show the {turn.role} message as it is")
+        parts.append(("template", _template_ids(chat, before)))
+        # Ordinary text right behind a message is encoded together with it, as in the template's own text.
+        until = text.partition(following)[0] if following else text
+        control = chat.control_pattern.search(until)
+        tail = until[: control.start()] if control else ""
+        parts.append((AUTHORS[turn.role], chat.encode(turn.text + tail)))
+        text = text[len(tail) :]
+    return [*parts, ("template", _template_ids(chat, text))]
+
+
+def _as_text(chat: ChatFormat, turn: ChatTurn) -> list[Part]:
+    return [(AUTHORS[turn.role], chat.encode(turn.text)), ("template", (LINE_BREAK,))]
+
+
+def _template_ids(chat: ChatFormat, text: str) -> tuple[int, ...]:
+    return tuple(chat.tokenizer.encode(text, add_special_tokens=False))
+
+
+def _harmless(chat: ChatFormat, value: Any) -> Any:
+    """JSON without control tokens in its texts, since the template writes them among its own."""
+    return json.loads(chat.escape_control_tokens(json.dumps(value, ensure_ascii=False)))
+
+
+def _template_message(chat: ChatFormat, turn: ChatTurn, text: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": turn.role, "content": text}
+    if turn.calls:
+        message["tool_calls"] = [_template_call(*_harmless(chat, [c.name, c.value, c.id])) for c in turn.calls]
+    if turn.role == "tool":
+        message["tool_call_id"] = _harmless(chat, turn.answers)
+    return message
+
+
+def _template_call(name: str, arguments: Any, id: str) -> dict[str, Any]:
+    return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
+
+
+def _after_assistant(chat: ChatFormat, messages: Sequence[dict[str, Any]]) -> str:
+    """What the template writes behind the end-of-turn token of an assistant's turn that these messages follow."""
+    mark = SENTINEL.format("a")
+    said: dict[str, Any] = {"role": "assistant", "content": mark}
+    ids = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    if ids:
+        said = {"role": "assistant", "content": "", "tool_calls": [_template_call(mark, {}, id) for id in ids]}
+    text = render_messages(
+        chat.tokenizer, [{"role": "user", "content": SENTINEL.format("u")}, said, *messages], generation=True
+    )
+    _, found, text = text.rpartition(mark)
+    _, ended, text = text.partition(chat.decode([chat.end_of_turn]))
+    if not found or not ended:
+        raise UserError("the model's chat template does not end an assistant's turn before these messages")
+    return text
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model's chat template writes a tool's call: a mark, a JSON object with name and arguments, a closing mark.
+
+    Hermes, Qwen and SmolLM3: <tool_call>{"name", "arguments"}</tool_call>. Llama 3: {"name", "parameters"} alone.
+    Mistral: [TOOL_CALLS] and a list of them.
+    """
+
+    mark: str
+    """Empty where the object is all of the turn."""
+    closing: str
+    key: str
+    """Of the arguments."""
+
+    @classmethod
+    def of(cls, chat: ChatFormat) -> CallForm | None:
+        """The form of a model's template; None where it takes no tools, or calls are no JSON."""
+        if chat.is_text:
+            return None
+        name, asked = SENTINEL.format("n"), {"role": "user", "content": SENTINEL.format("u")}
+        offered = {"type": "function", "function": {"name": name, "description": "", "parameters": {}}}
+        call = {"role": "assistant", "content": "", "tool_calls": [_template_call(name, {"a": 1}, CALL_ID.format(0))]}
+        try:
+            if name not in render_messages(chat.tokenizer, [asked], tools=[offered]):
+                return None
+            opening = render_messages(chat.tokenizer, [asked], generation=True)
+            text = render_messages(chat.tokenizer, [asked, call])
+        except UserError:
+            return None
+        text = text[len(opening) :] if text.startswith(opening) else text.partition(SENTINEL.format("u"))[2]
+        found, end = _object_with(text, name)
+        key = next((key for key, value in found.items() if value in ({"a": 1}, '{"a": 1}')), None)
+        if key is None:
+            return None
+        mark = text[: text.index(name)].rpartition("{")[0].strip().rstrip("[").strip()
+        closing = text[end:].partition(chat.decode([chat.end_of_turn]))[0].strip().lstrip("]").strip()
+        return cls(mark, closing, key)
+
+    def read(self, text: str) -> tuple[str, tuple[FunctionCall, ...]]:
+        """(what is said before the calls, the calls) of a model's turn. ValueError where a call cannot be read."""
+        before, found, rest = text.partition(self.mark) if self.mark else ("", "", text)
+        if self.mark and not found:
+            return text, ()
+        calls = list[FunctionCall]()
+        while rest := rest.strip():
+            try:
+                value, end = json.JSONDecoder().raw_decode(rest)
+                calls += [self._call(one, len(calls)) for one in (value if isinstance(value, list) else [value])]
+            except (ValueError, RecursionError) as error:
+                if not self.mark and not calls:
+                    return text, ()
+                raise ValueError(f"a tool's call cannot be read ({error})") from None
+            rest = rest[end:].strip().removeprefix(self.closing).strip()
+            if rest and not (self.mark and rest.startswith(self.mark)):
+                raise ValueError(f"{rest[:50]!r} follows a tool's call")
+            rest = rest.removeprefix(self.mark)
+        if not calls:
+            raise ValueError("no tool's call follows its mark")
+        return before.strip(), tuple(calls)
+
+    def _call(self, value: Any, number: int) -> FunctionCall:
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or self.key not in value:
+            raise ValueError(f"expected an object with name and {self.key}")
+        return FunctionCall.of(value["name"], value[self.key])
+
+
+def _object_with(text: str, name: str) -> tuple[dict[str, Any], int]:
+    """(the innermost JSON object around a name, where it ends); ({}, 0) where there is none."""
+    at = text.find(name)
+    while at > 0 and (at := text.rfind("{", 0, at)) >= 0:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text[at:])
+        except ValueError:
+            continue
+        if isinstance(value, dict) and value.get("name") == name:
+            return value, at + end
+    return {}, 0

@@ -1,0 +1,94 @@
+"""The check of every request before anything of it is read: who may ask, and how large a body may be."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ratchet.http.openai import ApiError, error_response
+from ratchet.http.server import is_loopback
+
+BODY_SECONDS = 30.0
+"""Seconds within which a request's body must have arrived."""
+
+
+class Guard:
+    """ASGI middleware before everything else: who may ask, and how much of a body is read.
+
+    With a key, every path but the `public` ones wants it as a bearer token. Without one, the server is this machine's
+    alone: a page elsewhere cannot reach it by giving its own name this machine's address, nor with a form, because
+    only JSON is read. Errors have OpenAI's form.
+    """
+
+    def __init__(self, app: ASGIApp, key: str | None, max_body_bytes: int, public: Collection[str] = ()) -> None:
+        self._app, self._key, self._max_body_bytes, self._public = app, key, max_body_bytes, frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope, Headers(scope=scope))
+            except ApiError as error:
+                return await error_response(error)(scope, receive, send)
+            if scope["method"] == "POST":
+                receive = limited_body(receive, self._max_body_bytes)
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        if self._key is None:
+            for name in ("host", "origin"):
+                if not _is_own(headers.get(name, "")):
+                    raise ApiError(
+                        403, f"{name}: {headers[name][:100]!r} is not this machine; start the server with a key"
+                    )
+        elif scope["path"] not in self._public:
+            _, _, token = headers.get("authorization", "").partition(" ")
+            if not hmac.compare_digest(token.strip().encode(), self._key.encode()):
+                message = "the request has no valid key; send it as `Authorization: Bearer KEY`"
+                raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        if scope["method"] == "POST":
+            length = headers.get("content-length", "0")
+            if length.isdigit() and int(length) > self._max_body_bytes:
+                raise body_too_large(self._max_body_bytes)
+            if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise ApiError(415, "send the body as JSON, with `Content-Type: application/json`")
+
+
+def _is_own(header: str) -> bool:
+    """Whether a Host or Origin header, if there is one, names this machine."""
+    try:
+        return not header or is_loopback(urlsplit(header if "//" in header else f"//{header}").hostname or "")
+    except ValueError:
+        return False
+
+
+def limited_body(receive: Receive, max_bytes: int) -> Receive:
+    """`receive` that raises ApiError as soon as a body is too long or too slow."""
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    size, complete = 0, False
+
+    async def limited_receive() -> Message:
+        nonlocal size, complete
+        if complete:  # what follows a body is the end of the connection, whenever that comes
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise ApiError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+        size += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
+        if size > max_bytes:
+            raise body_too_large(max_bytes)
+        return message
+
+    return limited_receive
+
+
+def body_too_large(max_bytes: int) -> ApiError:
+    """The error for a body over the limit."""
+    return ApiError(413, f"the body is larger than {max_bytes} bytes, which is the limit (--body-bytes)")

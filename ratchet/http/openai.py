@@ -1,0 +1,264 @@
+"""What our servers with an OpenAI-compatible API share: its errors, chat requests, streams, and turns.
+
+Requests keep keys that are not known here: clients send many, and whoever reads a request says which it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from typing import Any, Literal, TypeVar
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException as HttpError
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+KEEP_ALIVE_SECONDS = 10.0
+"""After so long without an event a stream has a comment, so that no proxy takes it for dead."""
+
+FAILED = "the server failed; its log says why"
+ONCE = {"x-should-retry": "false"}
+"""Tells OpenAI's clients not to repeat a request that may have cost minutes."""
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+# Errors
+
+
+class ApiError(HTTPException):
+    """An error answer in OpenAI's form: {"error": {"message", "type", "param", "code"}}."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.param, self.code = param, code
+
+
+def error_body(error: HttpError) -> dict[str, Any]:
+    """The body of an error. Its type follows from the status, as OpenAI's own does."""
+    kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
+    kind = kinds.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
+    param, code = getattr(error, "param", None), getattr(error, "code", None)
+    return {"error": {"message": str(error.detail), "type": kind, "param": param, "code": code}}
+
+
+def error_response(error: HttpError) -> Response:
+    """An error as a response."""
+    body = json.dumps(error_body(error))
+    return Response(body, error.status_code, error.headers, media_type="application/json")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Let the app answer every error in OpenAI's form; what a bug raises is logged and never shown."""
+
+    @app.exception_handler(HttpError)
+    async def refused(_: Request, error: HttpError) -> Response:
+        return error_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        problems = [(".".join(map(str, p["loc"][1:])) or "body", p["msg"]) for p in error.errors()[:5]]
+        message = "; ".join(f"{where}: {what}" for where, what in problems)
+        return error_response(ApiError(400, message, param=problems[0][0]))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        # The connection is closed after a bug, and a client that does not know would send its next request there.
+        return error_response(ApiError(500, FAILED, headers={"Connection": "close"}))
+
+
+# Requests
+
+
+class ContentPart(BaseModel):
+    """One part of a message whose content is a list."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    text: str = ""
+
+
+class ChatMessage(BaseModel):
+    """One message of a chat request. Keys such as tool_calls are in `model_extra`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[ContentPart] | None = None
+
+    def text(self, param: str) -> str:
+        """The content as one text. ApiError, which names the message as `param`, where a part is no text."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        for part in self.content:
+            if part.type not in ("text", "input_text"):
+                raise ApiError(
+                    400, f"{param}: a part of type {part.type[:50]!r} cannot be read; send text", param=param
+                )
+        return "\n".join(part.text for part in self.content)
+
+
+class StreamOptions(BaseModel):
+    """The options of a stream."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """The body of POST /v1/chat/completions; the parameters of sampling are in `model_extra`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+
+
+# Streams
+
+
+class EventStream(Response):
+    """Server-sent events of JSON objects, then [DONE]. The work behind them is cancelled when the client leaves.
+
+    The answer begins with the first event: an ApiError before it is an answer with its status, and one after it is an
+    event {"error": ...}, which OpenAI's clients raise.
+    """
+
+    def __init__(self, events: AsyncGenerator[Mapping[str, Any]]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await run_until_disconnect(receive, self._send_events(scope, receive, send))
+
+    async def _send_events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def write(text: str, more: bool = True) -> None:
+            nonlocal started
+            if not started:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                started = True
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+        try:
+            async with contextlib.aclosing(_with_pauses(self._events)) as events:
+                async for event in events:
+                    await write(": keep-alive\n\n" if event is None else _data(event))
+            await write("data: [DONE]\n\n", more=False)
+        except HttpError as error:
+            if not started:
+                return await error_response(error)(scope, receive, send)
+            await write(_data(error_body(error)), more=False)
+        except Exception:
+            logger.exception("a stream failed")
+            problem = ApiError(500, FAILED)
+            if not started:
+                return await error_response(problem)(scope, receive, send)
+            await write(_data(error_body(problem)), more=False)
+
+
+def _data(event: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+async def _with_pauses(events: AsyncGenerator[T]) -> AsyncGenerator[T | None]:
+    """The events, and None whenever none came for KEEP_ALIVE_SECONDS. Closing it closes them."""
+    following: asyncio.Future[T] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(_next(events))
+            await asyncio.wait({following}, timeout=KEEP_ALIVE_SECONDS)
+            if not following.done():
+                yield None
+                continue
+            try:
+                event = following.result()
+            except _End:
+                return
+            following = None
+            yield event
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        await events.aclose()
+
+
+class _End(Exception):
+    """The events have ended: a task cannot raise StopAsyncIteration."""
+
+
+async def _next(events: AsyncIterator[T]) -> T:
+    try:
+        return await anext(events)
+    except StopAsyncIteration:
+        raise _End from None
+
+
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Run the work of a request whose body was read. It is cancelled, and ClientDisconnect raised, when the client
+    leaves before its end."""
+
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+# Turns
+
+
+class Turns:
+    """So much work at once; more waits for its turn, and beyond that a request is refused with 429."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self._free = asyncio.Semaphore(running)
+        self._taken, self._most = 0, running + waiting
+
+    @contextlib.asynccontextmanager
+    async def turn(self, seconds: float | None) -> AsyncIterator[None]:
+        """One's turn, for `seconds` with the waiting. Raises ApiError 429, and 504 where the time is over."""
+        if self._taken >= self._most:
+            message = f"the server is busy with {self._taken} requests, which is its limit; ask again later"
+            raise ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "2"})
+        self._taken += 1
+        try:
+            async with asyncio.timeout(seconds) as limit, self._free:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"no answer within {seconds:g} s, which is the server's limit"
+            raise ApiError(504, message, code="timeout", headers=ONCE) from None
+        finally:
+            self._taken -= 1

@@ -1,0 +1,99 @@
+"""What our HTTP servers share: the socket, the key that clients must send, and an orderly end."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ratchet.errors import UserError
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
+KEY_VARIABLE = "RATCHET_API_KEY"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; what stands against it is a UserError."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port {port}: a port is a number from 0 to 65535")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+        # Connections inherit it. asyncio sets it only on sockets of its own making, and without it every answer waits
+        # 40 ms for the client's acknowledgement of its headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(f"port {port} of {host} is in use; stop what uses it, or choose another --port") from error
+        raise UserError(f"cannot listen on --host {host} --port {port} ({error.strerror or error})") from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of a listening socket, without a slash at its end."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_key(host: str, file: str | None) -> str | None:
+    """The key that clients must send: of a file, or else of the environment; None where there is neither.
+
+    UserError where there is none and others than this machine can reach `host`, or where it cannot be sent.
+    """
+    key, where = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
+    if file is not None:
+        where = f"--key-file {file}"
+        try:
+            key = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{where}: cannot read the key ({error})") from error
+    if key is None:
+        if is_loopback(host):
+            return None
+        raise UserError(
+            f"--host {host}: others can reach this address, so the server needs a key that its clients send: put one "
+            f"into a file and name it with --key-file, or set {KEY_VARIABLE}; "
+            "`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
+        )
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UserError(f"{where}: a key is one line of ASCII characters without blanks")
+    return key
+
+
+def server_settings(app: ASGIApp, drain_seconds: int, keep_alive_seconds: int = 5) -> uvicorn.Config:
+    """How uvicorn serves an app of ours. Without its own logging: lines go where ours go, and no line is written for
+    every request. At the end what runs has `drain_seconds` to end."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=keep_alive_seconds,
+        timeout_graceful_shutdown=drain_seconds,
+    )
+
+
+async def serve_until_stopped(settings: uvicorn.Config, listener: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C: then no connection is accepted, and what runs may end."""
+    import uvicorn
+
+    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
+        signal.signal(number, lambda *_: None)
+    await uvicorn.Server(settings).serve([listener])

@@ -1,0 +1,101 @@
+"""The server's app.
+
+POST /v1/chat/completions   a question to a model: serve/chat.py
+GET  /v1/models, /v1/models/NAME, /health
+/mcp                        the tools of serve/mcp.py, where the MCP SDK is installed
+GET  /                      a page that asks and compares
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+
+from ratchet.http.guard import Guard
+from ratchet.http.openai import EventStream, add_error_handlers, run_until_disconnect
+from serve.answering import Answerer, ServedModel
+from serve.chat import AnswerRequest, Completion, question_of
+
+PAGE = Path(__file__).parent / "page"
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of the page: it runs its own script and talks to its own server, and to nothing else."""
+
+
+def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None = None) -> FastAPI:
+    """The app. `key`: what clients must send; `mcp`: an app with the route of the MCP tools."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if mcp is not None:
+                await stack.enter_async_context(mcp.router.lifespan_context(mcp))
+            yield
+
+    # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
+    app = FastAPI(title="Ratchet", docs_url=None, redoc_url=None, lifespan=lifespan)
+    add_error_handlers(app)
+    app.add_middleware(Guard, key=key, max_body_bytes=answerer.limits.body_bytes, public=(*FILES, "/health"))
+    started = int(time.time())
+
+    @app.post("/v1/chat/completions", response_model=None)
+    async def chat(body: AnswerRequest, request: Request) -> Response:
+        model = answerer.model(body.model)
+        completion = Completion(answerer, model, question_of(answerer, model, body))
+        if body.stream:
+            return EventStream(completion.stream(body.stream_options is not None and body.stream_options.include_usage))
+        try:
+            return JSONResponse(await run_until_disconnect(request.receive, completion.whole()))
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+
+    @app.get("/v1/models")
+    async def list_models() -> dict[str, Any]:
+        return {"object": "list", "data": [_shown(model, started) for model in answerer.models.values()]}
+
+    @app.get("/v1/models/{name:path}")
+    async def one_model(name: str) -> dict[str, Any]:
+        return _shown(answerer.model(name), started)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"ready": True, "version": version("ratchet")}
+
+    for path, (name, kind) in FILES.items():
+        text = (PAGE / name).read_bytes()
+        app.add_api_route(path, _file(text, kind), include_in_schema=False)
+    if mcp is not None:
+        app.router.routes.extend(mcp.routes)
+    return app
+
+
+def _file(text: bytes, kind: str) -> Any:
+    async def answer() -> Response:
+        return Response(text, media_type=kind, headers=SECURITY)
+
+    return answer
+
+
+def _shown(model: ServedModel, created: int) -> dict[str, Any]:
+    about = {"form": model.form, "policy": "base" if model.adapter is None else "adapter"}
+    return {"id": model.id, "object": "model", "created": created, "owned_by": "ratchet", "ratchet": about}

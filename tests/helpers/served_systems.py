@@ -1,0 +1,91 @@
+"""A real server over systems that a scripted engine plays, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from openai import OpenAI
+
+from agents.core.ask import SystemRunner
+from inference.scripted import ScriptedEngine
+from ratchet.config import Config
+from ratchet.http.server import address_of, listen
+from serve.answering import Answerer
+from serve.app import create_app
+from serve.limits import Limits
+from serve.mcp import http_app
+from tests.helpers.any_system import Library, Talker
+from tests.helpers.playing import Shelf, engine
+from tests.helpers.tiny import save_tiny_tokenizer
+
+SYSTEMS = {"verdicts": {"name": "direct"}, "no retrieval": {"name": "no_retrieval"}}
+"""The baselines beside vanilla RAG: one of them takes claims."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs, and the engine behind it."""
+
+    url: str
+    engine: ScriptedEngine
+    key: str | None
+
+    @contextlib.contextmanager
+    def client(self, **options: Any) -> Iterator[OpenAI]:
+        """The official client, which tries once."""
+        settings = {"api_key": self.key or "any", "max_retries": 0, "timeout": 20, **options}
+        with OpenAI(base_url=f"{self.url}/v1", **settings) as client:
+            yield client
+
+
+def make_answerer(
+    folder: Path,
+    agent: ScriptedEngine,
+    shelf: Shelf | None = None,
+    adapter: Path | None = None,
+    system: str = "vanilla_rag",
+    baselines: Mapping[str, Any] = SYSTEMS,
+    **limits: Any,
+) -> Answerer:
+    """What is served, over a shelf in place of an index and a scripted engine in place of a model."""
+    config = Config.model_validate(
+        {
+            "run": str(folder / "run"),
+            "models": {"agent": {"path": str(save_tiny_tokenizer(folder / "tokenizer"))}},
+            "system": {"name": system},
+            "evaluation": {"baselines": dict(baselines)},
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agents.core.ask.open_index", lambda _: shelf or Library())
+        patch.setattr("agents.core.ask.open_engines", lambda models, names: {"agent": agent})
+        runner = SystemRunner(config, baselines=True)
+    return Answerer(runner, None if adapter is None else str(adapter), Limits(**limits))
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, talker: Talker | None = None, delay: float = 0.0, key: str | None = None, **options: Any
+) -> Iterator[Served]:
+    """The address of a server that answers until the block ends. `delay`: seconds of a model call."""
+    agent = engine((talker or Talker()).reply)
+    agent.delay = delay
+    answerer = make_answerer(folder, agent, **options)
+    app = create_app(answerer, key, http_app(answerer))
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield Served(address_of(listener), agent, key)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()

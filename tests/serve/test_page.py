@@ -1,0 +1,181 @@
+"""The page at / in a real browser: asking, comparing, stopping; and that it runs nothing but its own script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.any_system import Library, Talker
+from tests.helpers.browser import CHROMIUM, needs_chromium
+from tests.helpers.served import wait_for
+from tests.helpers.served_systems import Served, serving
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytestmark = [pytest.mark.server, pytest.mark.slow, needs_chromium]
+
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("page")
+    library = Library(HOSTILE)
+    with serving(folder, Talker(HOSTILE), shelf=library, adapter=save_adapter(folder / "adapter")) as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser: Any, served: Served) -> Iterator[Any]:
+    """The page, which must not complain about anything."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(served.url)
+        page.wait_for_selector("#first option", state="attached")
+        yield page
+        assert said == []
+
+
+def ask(page: Any, text: str = "Who built the harbour?") -> None:
+    page.get_by_label("Question").fill(text)
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("#ask:enabled")
+
+
+def test_base_and_adapter_answer_side_by_side_with_steps_and_evidence(page: Any) -> None:
+    ask(page)
+    results = page.get_by_role("region").filter(has=page.locator("h2"))
+    assert results.locator("h2").all_text_contents() == ["vanilla_rag:adapter", "vanilla_rag:base"]
+    left, right = (results.nth(n).bounding_box() for n in (0, 1))
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
+    for n in (0, 1):
+        result = results.nth(n)
+        assert result.locator(".answer").inner_text() == f"harbour\n{HOSTILE}"
+        assert result.get_by_role("status").first.inner_text().startswith("finished: ")
+        steps = result.locator(".steps > ol > li")
+        assert steps.count() == 2 and "searches: Who built the harbour?" in steps.first.inner_text()
+        evidence = result.locator(".evidence li")
+        assert evidence.count() == 2 and not evidence.first.locator("p").is_visible()
+        evidence.first.locator("summary").click()
+        assert evidence.first.locator("p").inner_text() == f"1 {HOSTILE}"
+
+
+def test_what_models_and_documents_say_is_text_and_nothing_else(page: Any, served: Served) -> None:
+    ask(page, HOSTILE)
+    assert page.locator("main :is(img, script, iframe, object)").count() == 0
+    assert page.evaluate("window.hacked") is None
+    headers = page.request.get(served.url).headers
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+
+
+def test_claims_are_asked_of_systems_that_give_verdicts(page: Any) -> None:
+    page.get_by_label("Model").select_option("verdicts:adapter")
+    assert page.get_by_label("Side by side with").locator("option").all_text_contents() == ["no other", "verdicts:base"]
+    page.get_by_label("Claim").fill("Ada built the harbour.")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("#ask:enabled")
+    assert page.locator(".answer").all_text_contents() == ["SUPPORTS"]
+
+
+def test_all_of_it_works_by_the_keyboard(page: Any) -> None:
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.type("Who built it?")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".evidence summary")
+    page.wait_for_selector("#ask:enabled")
+    reached = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert reached[:3] == ["first", "second", "ask"] and reached.count("SUMMARY") >= 2 and "OL" in reached
+    page.locator(".evidence summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".evidence p").first.is_visible()
+
+
+def test_every_field_has_a_name_and_results_are_announced(page: Any) -> None:
+    ask(page)
+    unnamed = page.evaluate("""() => [...document.querySelectorAll("textarea, select, input")]
+        .filter((field) => !field.labels.length).map((field) => field.id)""")
+    assert unnamed == []
+    assert page.locator("html").get_attribute("lang") == "en" and page.get_by_role("main").count() == 1
+    assert page.locator("#problem").get_attribute("role") == "alert"
+    assert page.locator(".answer").first.get_attribute("aria-live") == "polite"
+
+
+def test_a_narrow_screen_has_one_column_and_no_sideways_scrolling(page: Any) -> None:
+    page.set_viewport_size({"width": 320, "height": 640})
+    ask(page)
+    boxes = [page.locator("#results > section").nth(n).bounding_box() for n in (0, 1)]
+    assert boxes[0]["x"] == boxes[1]["x"] and boxes[0]["y"] < boxes[1]["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    ask(page)
+    contrasts = page.evaluate("""() => {
+      const levels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((level) => level / 255);
+      const light = (colour) => levels(colour)
+        .map((level) => level <= 0.03928 ? level / 12.92 : ((level + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, level, n) => sum + level * [0.2126, 0.7152, 0.0722][n], 0);
+      const behind = (node) => {
+        const colour = getComputedStyle(node).backgroundColor;
+        return colour.endsWith(", 0)") && node.parentElement ? behind(node.parentElement) : colour;
+      };
+      return [".answer", ".status", ".role", ".said", "h3", "small", "#ask", "#text", "#stop"].map((selector) => {
+        const node = document.querySelector(selector);
+        const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
+        return [selector, (pair[0] + 0.05) / (pair[1] + 0.05)];
+      });
+    }""")
+    assert [(selector, contrast) for selector, contrast in contrasts if contrast < 4.5] == []
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark is (scheme == "dark")
+
+
+def test_stop_ends_the_work_and_keeps_the_steps(browser: Any, tmp_path: Path) -> None:
+    with serving(tmp_path, delay=60) as server, browser.new_context() as context:
+        page = context.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("#first option", state="attached")
+        page.get_by_label("Question").fill("Who?")
+        page.get_by_role("button", name="Ask").click()
+        page.wait_for_selector(".steps li")
+        assert server.engine.running == 1 and "working: steps 1" in page.locator(".status").first.inner_text()
+        page.get_by_role("button", name="Stop").click()
+        page.wait_for_selector("#ask:enabled")
+        assert page.locator(".status").first.inner_text() == "stopped" and page.locator(".steps > ol > li").count() == 1
+        wait_for(lambda: server.engine.running == 0)
+
+
+def test_a_key_is_asked_for_where_the_server_has_one(browser: Any, tmp_path: Path) -> None:
+    with serving(tmp_path, key="open-sesame") as server, browser.new_context() as context:
+        page = context.new_page()
+        page.goto(server.url)
+        field = page.get_by_label("Key of this server")
+        field.fill("wrong")
+        field.press("Enter")
+        page.wait_for_selector("#problem:not(:empty)")
+        assert "no valid key" in page.get_by_role("alert").inner_text()
+        field.fill("open-sesame")
+        page.get_by_role("button", name="Use the key").click()
+        page.wait_for_selector("#first option", state="attached")
+        ask(page)
+        assert page.locator(".answer").first.inner_text() == "harbour"
