@@ -1,0 +1,76 @@
+"""An exported folder: it appears when it is complete, and its record says what it was made of.
+
+The same command finishes an interrupted export. What is complete is not written again, and a folder that was made of
+something else is refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from ratchet.errors import UserError
+from ratchet.files import disk_error, read_record, write_atomic, write_record
+from ratchet.records import Record
+from training.checkpoints import publish_folder
+
+RECORD = "export.json"
+CARD = "README.md"
+
+
+class Export(Record):
+    """The record of an exported folder, in export.json."""
+
+    inputs: dict[str, Any]
+    """What it was made of, mostly digests."""
+
+
+def read_export(folder: Path) -> Export | None:
+    """The record of an exported folder; None where there is none. UserError for a damaged one."""
+    return read_record(folder / RECORD, Export, f"delete {folder} to export again")
+
+
+def is_exported(folder: Path, inputs: dict[str, Any]) -> bool:
+    """Whether the folder is there; UserError where it was made of something else."""
+    found = read_export(folder)
+    if found is None:
+        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise UserError(f"{folder}: exists and is no export of ours; choose another --out, or remove it")
+        return False
+    keys = dict.fromkeys([*inputs, *found.inputs])
+    if changed := [key for key in keys if found.inputs.get(key) != inputs.get(key)]:
+        raise UserError(f"{folder} was exported with other {' and '.join(changed)}; delete it to export again")
+    return True
+
+
+def export_folder(folder: Path, inputs: dict[str, Any], fill: Callable[[Path], None]) -> bool:
+    """Write the folder with `fill`, which gets an empty folder; False where it is complete already."""
+    if is_exported(folder, inputs):
+        return False
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
+    try:
+        temporary.mkdir(parents=True)
+        fill(temporary)
+    except (OSError, SafetensorError) as error:
+        raise disk_error(folder, error if isinstance(error, OSError) else OSError(str(error))) from error
+    write_record(temporary / RECORD, Export(inputs=inputs))
+    publish_folder(temporary, folder)
+    return True
+
+
+def start_export(folder: Path, inputs: dict[str, Any]) -> None:
+    """Make a folder whose files appear one by one, each when it is complete. UserError as in `is_exported`."""
+    if not is_exported(folder, inputs):
+        write_record(folder / RECORD, Export(inputs=inputs))
+
+
+def write_card(folder: Path, text: str) -> None:
+    """Write the folder's card, unless it says this already: an evaluation may have come after the export."""
+    card = folder / CARD
+    if not card.exists() or card.read_text(encoding="utf-8") != text:
+        write_atomic(card, text)

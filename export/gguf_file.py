@@ -1,0 +1,175 @@
+"""GGUF files of a merged model folder, for llama.cpp and what is built on it: the Llama and Qwen2 architectures.
+
+Names and layouts are those of llama.cpp (github.com/ggml-org/llama.cpp, gguf-py). Tensors are read, converted and
+written one at a time, so memory holds the largest one and not the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from export.gguf_vocabulary import read_vocabulary
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError, first_line
+from ratchet.files import disk_error
+from ratchet.progress import Progress
+from training.checkpoints import sync
+
+GgufType = Literal["f16", "q8_0"]
+TYPES: tuple[GgufType, ...] = ("f16", "q8_0")
+Array = np.ndarray[Any, Any]
+
+
+class _Tensor(NamedTuple):
+    """A tensor of the model folder, and what becomes of it."""
+
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+    target: str
+    """Its name in the GGUF file."""
+    kind: Any
+    """gguf.GGMLQuantizationType"""
+
+
+def check_base(model: ModelConfig) -> None:
+    """UserError where the library is not installed, or the model's architecture is not supported: before any work."""
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError("writing GGUF files needs gguf: pip install 'ratchet[gguf]'")
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{model.path}: cannot read the model's configuration: {first_line(error)}") from error
+    check_architecture(config, model.path)
+
+
+def check_architecture(config: Any, where: str) -> None:
+    """UserError for a model that is not Llama or Qwen2 as llama.cpp computes them. `config`: of transformers."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    problems = {
+        f"its architecture is {config.model_type}": config.model_type not in ("llama", "qwen2"),
+        f"its positions are scaled ({rope.get('rope_type')})": rope.get("rope_type", "default") != "default",
+        "its attention has a sliding window": getattr(config, "use_sliding_window", False),
+        "its attention has biases": config.model_type == "llama" and getattr(config, "attention_bias", False),
+        "its feed-forward layers have biases": getattr(config, "mlp_bias", False),
+        f"its activation is {getattr(config, 'hidden_act', '')}": getattr(config, "hidden_act", "") != "silu",
+    }
+    if found := [problem for problem, holds in problems.items() if holds]:
+        raise UserError(
+            f"{where}: cannot be written as GGUF, since {' and '.join(found)}; Llama (as SmolLM2) and Qwen2 are "
+            "supported. Export it with --merged, and convert the folder with llama.cpp's own script"
+        )
+
+
+def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
+    """Write the folder `model` as one GGUF file, whole or not at all; False where it is there. `name`: its title.
+
+    Matrices become `kind`, vectors float32. q8_0 is 8 bits a weight with one scale for every 32 of a row; a matrix
+    whose rows 32 does not divide becomes f16.
+    """
+    if target.exists():
+        return False
+    import gguf
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(model), trust_remote_code=False)
+    check_architecture(config, str(model))
+    arch = gguf.MODEL_ARCH.QWEN2 if config.model_type == "qwen2" else gguf.MODEL_ARCH.LLAMA
+    tensors = _tensors(model, gguf.get_tensor_name_map(arch, config.num_hidden_layers), kind)
+    temporary = target.with_name(f".{target.name}.tmp")
+    writer = gguf.GGUFWriter(temporary, gguf.MODEL_ARCH_NAMES[arch])
+    _add_settings(writer, config, kind, name)
+    read_vocabulary(model, config.vocab_size).write(writer)
+    for tensor in tensors:
+        size = int(np.prod(gguf.quants.quant_shape_to_byte_shape(tensor.shape, tensor.kind)))
+        writer.add_tensor_info(tensor.target, tensor.shape, np.dtype(np.float32), size, tensor.kind)
+    try:
+        with contextlib.closing(writer), Progress(f"writing {target.name}, tensors", len(tensors)) as progress:
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for tensor in tensors:
+                writer.write_tensor_data(_convert(tensor, config))
+                progress.advance()
+        sync(temporary)
+        temporary.replace(target)
+    except OSError as error:
+        raise disk_error(target, error) from error
+    return True
+
+
+def _add_settings(writer: Any, config: Any, kind: GgufType, name: str) -> None:
+    import gguf
+
+    heads, head_dim = config.num_attention_heads, getattr(config, "head_dim", None)
+    head_dim = head_dim or config.hidden_size // heads
+    writer.add_name(name)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if kind == "f16" else gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+
+
+def _tensors(model: Path, names: Any, kind: GgufType) -> list[_Tensor]:
+    from safetensors import safe_open
+
+    def found() -> Iterator[_Tensor]:
+        for file in sorted(model.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as opened:
+                for name in opened.keys():  # noqa: SIM118 - it is no dict
+                    shape = tuple(opened.get_slice(name).get_shape())
+                    target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+                    if target is None:
+                        raise UserError(f"{file}: the tensor {name} has no place in a GGUF file of this architecture")
+                    yield _Tensor(file, name, shape, target, _kind(shape, kind))
+
+    return list(found())
+
+
+def _kind(shape: tuple[int, ...], kind: GgufType) -> Any:
+    import gguf
+
+    types = gguf.GGMLQuantizationType
+    if len(shape) == 1:
+        return types.F32
+    return types.Q8_0 if kind == "q8_0" and shape[-1] % 32 == 0 else types.F16
+
+
+def _convert(tensor: _Tensor, config: Any) -> Array:
+    import gguf
+    import torch
+    from safetensors import safe_open
+
+    with safe_open(tensor.file, framework="pt") as opened:
+        values: Array = opened.get_tensor(tensor.name).to(torch.float32).numpy()
+    if config.model_type == "llama" and tensor.name.endswith(("q_proj.weight", "k_proj.weight")):
+        is_query = tensor.name.endswith("q_proj.weight")
+        values = _interleaved(values, config.num_attention_heads if is_query else config.num_key_value_heads)
+    if not np.isfinite(values).all() or np.abs(values).max(initial=0) > np.finfo(np.float16).max:
+        raise UserError(f"{tensor.file}: the tensor {tensor.name} has values that float16 cannot hold")
+    return np.ascontiguousarray(gguf.quants.quantize(values, tensor.kind))
+
+
+def _interleaved(weights: Array, heads: int) -> Array:
+    """The rows of each head, (first half, second half), by turns: llama.cpp rotates neighbours in the Llama
+    architecture, and transformers rotates row i with row i + half."""
+    rows, columns = weights.shape
+    return weights.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)

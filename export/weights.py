@@ -1,0 +1,125 @@
+"""The adapter as a folder for plain PEFT, and the base model with the adapter merged into its weights."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.core.prompts.template import write_prompts
+from agents.core.system import load_system
+from export.folders import CARD, export_folder, write_card
+from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
+from questions.leakage import TRAINING_QUESTIONS
+from ratchet.config import Config, ModelConfig, load_members
+from ratchet.errors import UserError, first_line
+from ratchet.files import write_atomic, write_json
+from training.adapter import read_facts
+from training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
+
+PROMPTS = "prompts"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """An adapter and the base model that it was trained for."""
+
+    folder: Path
+    """The adapter's folder."""
+    adapter: Adapter
+    base: ModelConfig
+    base_digest: str
+    name: str
+    """For files and titles, such as demo-round-1."""
+    base_id: str
+    """The base model's name in cards: its id on a hub, or its folder's name."""
+    facts: dict[str, Any] | None
+    """training.json, where the adapter was trained here; without local paths."""
+
+    def card(self, form: CardForm, place: str) -> str:
+        """The card of an exported form, with the results of the adapter's evaluation where there is one. `place`: its
+        name on the hub; empty for a folder."""
+        own = self.folder / CARD
+        written = own.read_text(encoding="utf-8") if own.exists() else ""
+        if self.facts is None:
+            title = f"# {self.name}\n\n{FORMS[form][0]}: an adapter for `{self.base_id}`.\n"
+            return written if written and form == "adapter" else title
+        return model_card(self.facts, form, place or f"path/to/{form}", results_of(written))
+
+
+def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "") -> TrainedModel:
+    """The adapter in `folder` and the model that the config trains. UserError where the adapter is damaged or was
+    trained for another model."""
+    from inference.local.model import model_fingerprint  # late: it imports torch
+    from training.recipe import check_model_is_open
+
+    check_model_is_open(config)
+    adapter, model, facts = read_adapter(folder), config.models[config.training.model], read_facts(folder)
+    digest = model_fingerprint(model)
+    if facts is not None and facts["made_of"].get("base model") != digest:
+        raise UserError(
+            f"{folder}: was trained for another base model or precision ({facts['base_model']}, digest "
+            f"{facts['made_of'].get('base model')}) than models.{config.training.model} ({model.path}, digest {digest})"
+        )
+    base = describe_base(model, digest)
+    if base_id:
+        base = {**base, "name": base_id, "note": ""}
+    if facts is not None:
+        facts = {**facts, "base": base, "base_model": base["name"], "run": Path(facts["run"]).name}
+    return TrainedModel(folder, adapter, model, digest, name, base["name"], facts)
+
+
+def export_adapter(config: Config, model: TrainedModel, out: Path, place: str = "") -> Path:
+    """The adapter's folder, without local paths, with its card and the system's prompts."""
+    target = out / "adapter"
+
+    def fill(folder: Path) -> None:
+        settings = {**model.adapter.config, "base_model_name_or_path": model.base_id}
+        write_json(folder / CONFIG, settings)
+        write_atomic(folder / WEIGHTS, model.adapter.weights)
+        if model.facts is not None:
+            write_json(folder / FACTS, model.facts)
+            shutil.copyfile(model.folder / TRAINING_QUESTIONS, folder / TRAINING_QUESTIONS)
+        for member, one in load_members(config).items():
+            list(write_prompts(load_system(one.system).prompts, folder / PROMPTS / member))
+
+    export_folder(target, {"adapter": model.adapter.digest, "base model's name": model.base_id}, fill)
+    write_card(target, model.card("adapter", place))
+    return target
+
+
+def export_merged(model: TrainedModel, out: Path, dtype: str, place: str = "") -> Path:
+    """A model folder of base + adapter, in safetensors. It is merged in float32 and rounded once, to `dtype`."""
+    target = out / "merged"
+    inputs = {"adapter": model.adapter.digest, "base model": model.base_digest, "dtype": dtype}
+    export_folder(target, inputs, lambda folder: _merge(model, folder, dtype))
+    write_card(target, model.card("merged", place))
+    return target
+
+
+def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from inference.chat import load_tokenizer
+
+    logging.disable_progress_bar()
+    base = model.base
+    try:
+        merged = AutoModelForCausalLM.from_pretrained(
+            base.path, revision=base.revision, dtype=torch.float32, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"{base.path}: cannot load the model: {first_line(error)}") from error
+    known = {name for name, _ in merged.named_modules()}
+    if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
+        raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")
+    try:
+        merged = PeftModel.from_pretrained(merged, str(model.folder)).merge_and_unload(safe_merge=True)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"{model.folder}: does not fit {base.path}: {first_line(error)}") from error
+    merged.to(getattr(torch, dtype)).save_pretrained(folder)
+    load_tokenizer(base.path, base.revision).save_pretrained(folder)

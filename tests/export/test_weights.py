@@ -1,0 +1,156 @@
+"""Exported weights do what base and adapter do together, in programs that know nothing of Ratchet."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from export import weights
+from export.__main__ import main
+from inference.chat import ChatFormat, load_tokenizer
+from ratchet.errors import UserError
+from training.card import RESULTS_BEGIN, RESULTS_END
+
+Export = Callable[..., str]
+
+
+@pytest.fixture
+def export(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Run the command into tmp_path; returns what it printed."""
+
+    def run(*words: str) -> str:
+        main(["--config", str(trained), "--out", str(tmp_path), *words])
+        return capsys.readouterr().out
+
+    return run
+
+
+def logits(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(ids).logits
+    return found
+
+
+def test_merged_weights_give_the_logits_of_base_and_adapter(
+    trained: Path, run_folder: Path, tmp_path: Path, export: Export
+) -> None:
+    assert f"written to {tmp_path / 'merged'}" in export("--merged")
+    base, merged = trained.parent / "model", tmp_path / "merged"
+    tokenizer = AutoTokenizer.from_pretrained(merged)
+    ids = tokenizer("Question: who built the harbour?", return_tensors="pt").input_ids
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    before = logits(plain, ids)
+    wanted = logits(PeftModel.from_pretrained(plain, run_folder / "round-1/adapter"), ids)
+    found = logits(AutoModelForCausalLM.from_pretrained(merged), ids)
+    assert not torch.allclose(before, wanted, atol=1e-2)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    formats = [ChatFormat.from_tokenizer(load_tokenizer(str(folder))) for folder in (base, merged)]
+    assert formats[0].digest == formats[1].digest, "the same ids for the same texts"
+    card = (merged / "README.md").read_text()
+    assert yaml.safe_load(card.split("---\n")[1])["library_name"] == "transformers" and "PeftModel" not in card
+
+
+def test_a_precision_of_ones_own_is_rounded_once(tmp_path: Path, export: Export) -> None:
+    export("--merged", "--dtype", "bfloat16")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged").dtype == torch.bfloat16
+    with pytest.raises(UserError, match="was exported with other dtype; delete it to export again"):
+        export("--merged", "--dtype", "float16")
+
+
+def test_the_adapters_card_holds_code_that_runs_and_no_local_path(
+    trained: Path, tmp_path: Path, export: Export, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = export("--adapter-only", "--base-id", "org/tiny", "--hub", "me/tiny")
+    assert "for the private model me/tiny" in said and "Nothing was uploaded; add --push to upload it." in said
+    folder = tmp_path / "adapter"
+    for file in ("adapter_config.json", "training.json", "README.md"):
+        assert str(trained.parent) not in (folder / file).read_text(), file
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/tiny"
+    card = (folder / "README.md").read_text()
+    facts = json.loads((folder / "training.json").read_text())
+    assert facts["prompt"]["chat_format"] in card and "which are in `prompts/`" in card
+    assert {path.suffix for path in (folder / "prompts").iterdir()} == {".txt"}
+    [code] = card.split("```python\n")[1:]
+    code = code.partition("```")[0].replace("org/tiny", str(trained.parent / "model")).replace("me/tiny", str(folder))
+    exec(compile(code.replace("max_new_tokens=64", "max_new_tokens=2"), "the card", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_results_of_a_later_evaluation_reach_a_card_that_was_exported_before(
+    trained: Path, run_folder: Path, tmp_path: Path, export: Export
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder / "round-1/adapter", copy)
+    export("--adapter", str(copy), "--adapter-only")
+    card = copy / "README.md"
+    card.write_text(
+        card.read_text().replace(f"{RESULTS_BEGIN}\n{RESULTS_END}", f"{RESULTS_BEGIN}\nbetter\n{RESULTS_END}")
+    )
+    export("--adapter", str(copy), "--adapter-only")
+    assert f"{RESULTS_BEGIN}\nbetter\n{RESULTS_END}" in (tmp_path / "adapter/README.md").read_text()
+
+
+def test_an_export_that_was_killed_is_made_again_and_a_complete_one_is_not(
+    tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        original = weights._merge
+
+        def killed(model: weights.TrainedModel, folder: Path, dtype: str) -> None:
+            original(model, folder, dtype)
+            raise KeyboardInterrupt
+
+        patch.setattr(weights, "_merge", killed)
+        with pytest.raises(KeyboardInterrupt):
+            export("--merged")
+    assert not (tmp_path / "merged").exists()
+    export("--merged")
+    assert not list(tmp_path.glob(".*.tmp"))
+    monkeypatch.setattr(weights, "_merge", lambda *_: pytest.fail("merged again"))
+    export("--merged")
+
+
+def test_an_adapter_of_another_model_is_refused(
+    trained: Path, run_folder: Path, tmp_path: Path, export: Export
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder / "round-1/adapter", copy)
+    facts = json.loads((copy / "training.json").read_text())
+    facts["made_of"]["base model"] = "0123"
+    (copy / "training.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="was trained for another base model or precision"):
+        export("--adapter", str(copy), "--merged")
+    (copy / "training.json").unlink()
+    config = json.loads((trained.parent / "model/config.json").read_text())
+    other = tmp_path / "other"
+    AutoModelForCausalLM.from_config(
+        AutoModelForCausalLM.from_pretrained(trained.parent / "model").config.__class__(
+            **{**config, "num_hidden_layers": 1}
+        )
+    ).save_pretrained(other)
+    with pytest.raises(UserError, match=r"has no layer base_model\.model\.model\.layers\.1\."):
+        main(["--config", str(trained), "--set", f"models.agent.path={other}", "--adapter", str(copy), "--merged"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing to export: name --adapter-only"),
+        (["--merged", "--push"], "name the repository with --hub"),
+        (["--merged", "--adapter-only", "--hub", "a/b"], "a repository holds one form"),
+        (["--dataset", "--adapter", "x"], "belongs to a round"),
+        (["--merged", "--public"], "--public: is for --push"),
+        (["--merged", "--round", "7"], "round-7/adapter/adapter_config.json: cannot read"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(export: Export, words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        export(*words)
