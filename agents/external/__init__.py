@@ -1,0 +1,149 @@
+"""A program of your own, in any framework or language: its model calls go through a gateway that records every token.
+
+The gateway is an OpenAI-compatible server on 127.0.0.1. The program gets a question, the gateway's address and that of
+a search, and prints its answer (`program.py`); it is started for every trajectory (`command`), asked over HTTP (`url`),
+or finds the open trajectories itself (neither: `app.py`). From there on it is a system like the others.
+
+Budget: the program's own, within `timeout` seconds, the roles' max_tokens and the model's context.
+
+- What the model says is recorded as the ids that it sampled, which alone are trained on. A message that the program
+  sends back is compared with what the model said, and stands for these ids. Where it differs, the history is one that
+  the program rewrote: a new conversation begins, with that text as context (`Conversation.foreign_turns`).
+- Temperature and top_p are the run's, whatever a request says. A tool's call is read from the model's text in the form
+  of its chat template; a template without tools refuses a request that has some.
+- A program that crashes or prints no answer after a model's words is unparsed: the words may be the cause, and to
+  sample until it works would be a bias. It failed, and is sampled again, where no model was asked, the engine failed,
+  or the time was up.
+
+Its files and settings are part of what identifies a trajectory; the packages that it imports are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from agents.core.label_mentions import mentioned_label
+from agents.core.labels import require_label
+from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
+from ratchet.config import Section
+from ratchet.errors import UserError
+from ratchet.records import Passage, Question, content_key
+from ratchet.runfolder import file_digest
+
+if TYPE_CHECKING:
+    from agents.external.recording import Recording
+
+ROLES = ("agent",)
+
+
+class Settings(Section):
+    """The program, and what it may use. Without `command` and `url`, programs come to the gateway by themselves."""
+
+    command: tuple[str, ...] = ()
+    """Program and arguments that are started for every trajectory, without a shell. Relative to the working
+    directory."""
+    url: str | None = None
+    """Address of a running program that answers a POST for every trajectory."""
+    timeout: float = Field(600.0, gt=0)
+    """Seconds that a trajectory may take; without `command` and `url`, seconds without a request once it has begun."""
+    env: dict[str, str] = Field(default={})
+    """Environment variables of the program, besides those of the command that runs it."""
+    files: tuple[str, ...] = ()
+    """Files that the program consists of besides those of `command`. A change of any of them samples again."""
+    roles: tuple[str, ...] = Field(ROLES, min_length=1)
+    """Roles that the program's model calls may play: a request plays the one that it names as its `model`, or else the
+    first."""
+    source: str = "index"
+    """Where the program's searches go: the index, or a name under `sources`."""
+    documents: int = Field(3, gt=0)
+    """Number of passages of a search that names none."""
+    port: int = Field(8400, ge=0, le=65535)
+    """Port of the gateway where programs come by themselves; else it takes a free one."""
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Settings:
+        if self.command and self.url:
+            raise ValueError("name a command or a url, not both")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {self.url!r} is not an address such as http://127.0.0.1:9000/answer")
+        return self
+
+
+def roles_of(settings: Settings) -> tuple[str, ...]:
+    """The roles that a config may describe."""
+    return settings.roles
+
+
+def digest_of(settings: Settings) -> str:
+    """Of the program's files: the words of its command that are files, its interpreter left out, and `files`."""
+    for name in settings.files:
+        if not Path(name).is_file():
+            raise UserError(f"system.settings.files: there is no file {name}")
+    names = [*(name for name in settings.command[1:] if Path(name).is_file()), *settings.files]
+    return content_key([(Path(name).name, file_digest(Path(name))) for name in names])[:16] if names else ""
+
+
+async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+    """Let the program answer."""
+    try:
+        from agents.external.app import open_gateway
+        from agents.external.recording import Recording
+    except ModuleNotFoundError as error:
+        raise UserError(f"the gateway needs {error.name}: pip install 'ratchet[server]'") from error
+
+    role, comes_itself = settings.roles[0], not (settings.command or settings.url)
+    async with open_gateway(settings.port if comes_itself else 0) as gateway:
+        recording = Recording(question, tools, settings)
+        async with gateway.recorded(recording, f"{question.id}:{tools.sample}" if comes_itself else None) as name:
+            task = Task.of(question, tools.sample, gateway.address, name, role)
+            if settings.command:
+                work = run_program(settings.command, settings.env, task, settings.timeout)
+            elif settings.url is not None:
+                work = ask_program(settings.url, task, settings.timeout)
+            else:
+                work = recording.wait_until_finished(settings.timeout)
+            given = await _unless_broken(work, recording.broken)
+    if given.complaint:
+        tools.note(role, f"the end of the program's standard error:\n{given.complaint}")
+    return _answer(question, tools, recording, given, role)
+
+
+async def _unless_broken(
+    work: Coroutine[Any, Any, ProgramAnswer], broken: asyncio.Future[ProgramAnswer]
+) -> ProgramAnswer:
+    """What a program answers; where its trajectory is broken first, the program ends and that error is raised."""
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({working, broken}, return_when=asyncio.FIRST_COMPLETED)
+        return broken.result() if broken.done() else working.result()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def _answer(question: Question, tools: Tools, recording: Recording, given: ProgramAnswer, role: str) -> Answer:
+    """The answer with its documents. Raises what its absence means: ProgramError, OutOfBudget, Unparsed."""
+    if given.answer is None:
+        if recording.out_of_budget:
+            raise OutOfBudget(role, f"{recording.out_of_budget}; then {given.problem}")
+        if not recording.asked:
+            raise ProgramError(f"{role}: {given.problem}, and asked no model")
+        raise Unparsed(role, given.problem)
+    passages = _documents(recording, given)
+    if not question.labels:
+        return Answer(given.answer, passages, explanation=given.explanation)
+    label = mentioned_label(given.answer, question.labels)
+    return require_label(tools, Answer(label, passages, explanation=given.explanation or given.answer), role)
+
+
+def _documents(recording: Recording, given: ProgramAnswer) -> tuple[Passage, ...]:
+    """Those that the program names, or else all that it found."""
+    if given.documents is None:
+        return tuple(recording.found.values())
+    return tuple(recording.found[id] for id in given.documents if id in recording.found)

@@ -1,0 +1,243 @@
+"""The gateway: an OpenAI-compatible server on 127.0.0.1 in front of a run's engines, which records what it answers.
+
+    POST /v1/chat/completions   one completion, streamed or not; tools, stop and response_format included
+    GET  /v1/models             the roles
+    POST /search                {"query", "k", "offset"} -> {"passages"}
+    POST /finish                {"answer", "explanation", "documents"}: ends a trajectory whose program came by itself
+    GET  /trajectories          those that are open: their question, and the addresses that they have
+
+A request says which trajectory it belongs to by the beginning of its path (/t/NAME/v1/...), by the header
+X-Ratchet-Trajectory: NAME, or by its API key. A program that a run starts has a random name; a program that comes by
+itself finds QUESTION:SAMPLE under /trajectories, each while it is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
+
+from agents.external.program import ProgramAnswer, Task
+from agents.external.recording import ProgramRequest, Recording
+from ratchet.errors import UserError
+from ratchet.http.guard import Guard
+from ratchet.http.openai import ApiError, EventStream, add_error_handlers, run_until_disconnect
+from ratchet.http.server import address_of, listen, server_settings
+from ratchet.records import Passage
+
+HOST = "127.0.0.1"
+HEADER = "x-ratchet-trajectory"
+MAX_BODY = 8 << 20
+"""Bytes of a request."""
+OWN_PATH = "/t/{name:path}"
+
+logger = logging.getLogger(__name__)
+
+
+class SearchRequest(BaseModel):
+    """A search of a program."""
+
+    query: str
+    k: int | None = Field(None, gt=0, le=1000)
+    offset: int = Field(0, ge=0, le=1000)
+
+
+class SearchAnswer(BaseModel):
+    """What a search found, the best first."""
+
+    passages: list[Passage]
+
+
+class Finish(BaseModel):
+    """The answer of a program that came by itself."""
+
+    answer: str
+    explanation: str = ""
+    documents: tuple[str, ...] | None = None
+
+
+class Gateway:
+    """The trajectories that are open, by the names that requests give them."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._open: dict[str, Recording] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._requests: dict[str, set[asyncio.Task[Any]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def recorded(self, recording: Recording, name: str | None = None) -> AsyncIterator[str]:
+        """Take requests for a trajectory, under the name that this gives. What still runs at the end is cancelled.
+
+        `name`: default, a random one. Trajectories of one name, as of base and adapter, are open one after another.
+        """
+        name = name or secrets.token_urlsafe(24)
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            self._open[name], self._requests[name] = recording, set()
+            try:
+                yield name
+            finally:
+                del self._open[name]
+                requests = self._requests.pop(name)
+                for task in requests:
+                    task.cancel()
+                await asyncio.gather(*requests, return_exceptions=True)
+
+    def find(self, request: Request) -> tuple[str, Recording]:
+        """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
+        _, _, token = request.headers.get("authorization", "").partition(" ")
+        name = request.path_params.get("name") or request.headers.get(HEADER) or token.strip()
+        if name in self._open:
+            return name, self._open[name]
+        message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
+        raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
+
+    async def run(self, request: Request, body: ProgramRequest) -> dict[str, Any]:
+        """A completion; it is cancelled with its trajectory."""
+        key, recording = self.find(request)
+        task = asyncio.ensure_future(recording.chat(body))
+        self._requests[key].add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if key in self._open and self._open[key] is recording:
+                raise
+            raise ApiError(409, "the trajectory has ended") from None
+        finally:
+            task.cancel()
+            self._requests.get(key, set()).discard(task)
+
+    def tasks(self) -> list[Task]:
+        """Of the open trajectories, what their programs are given."""
+        return [
+            Task.of(one.question, one.tools.sample, self.address, name, one.settings.roles[0])
+            for name, one in self._open.items()
+        ]
+
+
+def create_app(gateway: Gateway, lists: bool) -> FastAPI:
+    """The gateway's app. `lists`: whoever asks may see the trajectories."""
+    app = FastAPI(title="Ratchet gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard, key=None, max_body_bytes=MAX_BODY)
+    add_error_handlers(app)
+
+    async def chat(request: Request, body: ProgramRequest) -> Response:
+        gateway.find(request)
+        if body.stream:
+            return EventStream(_chunks(gateway, request, body))
+        try:
+            answer = await run_until_disconnect(request.receive, gateway.run(request, body))
+        except ClientDisconnect:
+            return Response(status_code=499)  # which nobody reads
+        return JSONResponse(answer)
+
+    async def models(request: Request) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        roles = recording.settings.roles
+        return {"object": "list", "data": [{"id": role, "object": "model", "owned_by": "ratchet"} for role in roles]}
+
+    async def search(request: Request, body: SearchRequest) -> SearchAnswer:
+        _, recording = gateway.find(request)
+        return SearchAnswer(passages=await recording.search(body.query, body.k, body.offset))
+
+    async def finish(request: Request, body: Finish) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        if not lists:
+            raise ApiError(409, "this trajectory ends with its program: print the answer instead")
+        if not recording.answer.done():
+            recording.answer.set_result(ProgramAnswer(**dict(body)))
+        return {"finished": True}
+
+    for prefix in ("", OWN_PATH):
+        app.add_api_route(f"{prefix}/v1/chat/completions", chat, methods=["POST"], response_model=None)
+        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"])
+        app.add_api_route(f"{prefix}/search", search, methods=["POST"])
+        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"])
+    if lists:
+
+        @app.get("/trajectories")
+        async def trajectories() -> dict[str, Any]:
+            return {"trajectories": [asdict(task) for task in gateway.tasks()]}
+
+    return app
+
+
+async def _chunks(gateway: Gateway, request: Request, body: ProgramRequest) -> AsyncGenerator[dict[str, Any]]:
+    """A completion as the chunks of a stream. The engine gives it as a whole, and so they come all at once."""
+    answer = await gateway.run(request, body)
+    choice, usage = answer["choices"][0], answer.pop("usage")
+    head = {**answer, "object": "chat.completion.chunk"}
+    message = choice["message"]
+    if calls := message.get("tool_calls"):
+        message["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
+    for delta, reason in ((message, None), ({}, choice["finish_reason"])):
+        yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]}
+    if body.stream_options is not None and body.stream_options.include_usage:
+        yield {**head, "choices": [], "usage": usage}
+
+
+# The server, which the trajectories of an event loop share
+
+
+class _Server(uvicorn.Server):
+    """A server beside other work of this process, whose signals are not its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class _Running:
+    """A server that runs, and how many trajectories use it."""
+
+    gateway: Gateway
+    server: _Server
+    serving: asyncio.Task[None]
+    users: int = 0
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Running]] = WeakKeyDictionary()
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(port: int) -> AsyncIterator[Gateway]:
+    """The gateway of the running event loop: opened by its first user, closed by its last. UserError where the port is
+    in use. `port`: 0 for a free one, where programs that the run starts are told of it."""
+    servers = _running.setdefault(asyncio.get_running_loop(), {})
+    if port not in servers:
+        servers[port] = _start(port)
+    running = servers[port]
+    running.users += 1
+    try:
+        yield running.gateway
+    finally:
+        running.users -= 1
+        if not running.users:
+            del servers[port]
+            running.server.should_exit = True
+            await running.serving
+
+
+def _start(port: int) -> _Running:
+    try:
+        listener = listen(HOST, port)
+    except UserError as error:
+        raise UserError(f"system.settings.port: {error}") from None
+    gateway = Gateway(address_of(listener))
+    if port:
+        logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
+    app = create_app(gateway, lists=bool(port))
+    server = _Server(server_settings(app, 1))
+    return _Running(gateway, server, asyncio.ensure_future(server.serve([listener])))

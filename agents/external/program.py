@@ -1,0 +1,211 @@
+"""Giving a program its task, and reading its answer: of a process, or over HTTP.
+
+The task is one JSON object, on the standard input or as the body of a POST, and in environment variables:
+
+    question        RATCHET_QUESTION        the text; `form`, `labels`: of a claim or a choice
+    question_id     RATCHET_QUESTION_ID
+    sample          RATCHET_SAMPLE          the number of the attempt
+    base_url        OPENAI_BASE_URL         the gateway, which counts what comes here as this trajectory's
+    api_key         OPENAI_API_KEY          names the trajectory too, for programs with an address of their own
+    model           OPENAI_MODEL            the role that is played
+    search_url      RATCHET_SEARCH_URL      POST {"query", "k"} -> {"passages": [{"id", "title", "text", ...}]}
+
+The answer is the last line of the standard output that is a JSON object, or the body of the response:
+
+    {"answer": "...", "explanation": "...", "documents": ["ids of passages that support it"]}
+
+`explanation` and `documents` may be left out. Whatever else is printed is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agents.core.labels import labels_text
+from inference.engine import EngineError
+from ratchet.errors import UserError
+from ratchet.http.responses import BadResponse, no_cookies, send_request
+from ratchet.records import Question
+from ratchet.text import plain_line, read_json
+
+MAX_OUTPUT = 1 << 20
+"""Bytes of a program's output that are read: the last ones of a process, the first ones of a response."""
+MAX_COMPLAINT = 2000
+"""Characters of its standard error that are kept."""
+GRACE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RATCHET_API_KEY")
+"""Variables of this process that a program with an environment of its own does not inherit."""
+
+
+class ProgramError(EngineError):
+    """The program failed for a reason that is not the model's: the trajectory is to be sampled again."""
+
+
+class ProgramAnswer(BaseModel):
+    """What a program answered."""
+
+    model_config = ConfigDict(frozen=True)
+
+    answer: str | None
+    """None where it gave none."""
+    explanation: str = ""
+    documents: tuple[str, ...] | None = None
+    problem: str = ""
+    """Why there is no answer, in one line."""
+    complaint: str = ""
+    """The end of its standard error, where there is no answer."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a program is given. The right answer is not in it."""
+
+    question: str
+    question_id: str
+    form: str
+    labels: str
+    """Of a choice: one a line, with its meaning."""
+    sample: int
+    base_url: str
+    api_key: str
+    model: str
+    search_url: str
+
+    @classmethod
+    def of(cls, question: Question, sample: int, address: str, key: str, role: str) -> Task:
+        """`address`: the gateway's. `key`: the trajectory's name there."""
+        own = f"{address}/t/{quote(key, safe=':')}"
+        labels = labels_text(question.labels)
+        return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")
+
+    def variables(self) -> dict[str, str]:
+        """As environment variables."""
+        return {
+            "RATCHET_QUESTION": self.question.replace("\0", " "),
+            "RATCHET_QUESTION_ID": self.question_id.replace("\0", " "),
+            "RATCHET_SAMPLE": str(self.sample),
+            "RATCHET_SEARCH_URL": self.search_url,
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_KEY": self.api_key,
+            "OPENAI_MODEL": self.model,
+        }
+
+
+async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task, seconds: float) -> ProgramAnswer:
+    """Start the program, and end it with all of its processes when it is done, cancelled, or out of time.
+
+    Raises ProgramError where the time was up, UserError where it cannot be started.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in OURS}
+    # A proxy of this machine's must not be asked for the gateway.
+    local = {
+        name: f"{inherited[name]},127.0.0.1" if inherited.get(name) else "127.0.0.1"
+        for name in ("NO_PROXY", "no_proxy")
+    }
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**inherited, **local, **task.variables(), **env},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"system.settings.command: {command[0]} cannot be started ({reason})") from error
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    output = asyncio.ensure_future(_read_end(process.stdout, MAX_OUTPUT))
+    errors = asyncio.ensure_future(_read_end(process.stderr, 4 * MAX_COMPLAINT))
+    try:
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(ConnectionError):  # it may not read its input
+                process.stdin.write(json.dumps(asdict(task)).encode())
+                await process.stdin.drain()
+                process.stdin.close()
+            status = await process.wait()
+    except TimeoutError:
+        raise ProgramError(
+            f"the program gave no answer in {seconds:g} s, which system.settings.timeout allows"
+        ) from None
+    finally:
+        await _end_group(process)
+        # What left the group may hold the pipes open.
+        await asyncio.wait({output, errors}, timeout=GRACE)
+        for reading in (output, errors):
+            reading.cancel()
+    complaint = _text(errors)[-MAX_COMPLAINT:].strip()
+    if status:
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        last = next((line for line in reversed(complaint.splitlines()) if line.strip()), "")
+        return ProgramAnswer(answer=None, problem=f"the program {how}: {plain_line(last)[:300]}", complaint=complaint)
+    lines = (line for line in reversed(_text(output).splitlines()) if line.lstrip().startswith("{"))
+    told = read_answer(next(lines, ""))
+    return told if told.answer is not None else told.model_copy(update={"complaint": complaint})
+
+
+async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
+    """Send the task to a running program, and wait for its answer. ProgramError where nothing answers in time."""
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(timeout=None, trust_env=False, cookies=no_cookies()) as client,
+        ):
+            answer = await send_request(client, client.build_request("POST", url, json=asdict(task)), MAX_OUTPUT)
+    except TimeoutError:
+        raise ProgramError(f"{url}: no answer in {seconds:g} s, which system.settings.timeout allows") from None
+    except (httpx.TransportError, BadResponse) as error:
+        raise ProgramError(f"{url}: {str(error) or type(error).__name__}; is the program running?") from error
+    if not answer.is_success:
+        said = plain_line(answer.text)[:300]
+        return ProgramAnswer(answer=None, problem=f"the program answered {answer.status}: {said}")
+    return read_answer(answer.text)
+
+
+def read_answer(text: str) -> ProgramAnswer:
+    """The answer in a JSON object."""
+    try:
+        value = read_json(text) if text else None
+        if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
+            raise ValueError("no JSON object with a text `answer`")
+        known = {"answer", "explanation", "documents"}
+        return ProgramAnswer.model_validate({key: value[key] for key in known & value.keys()})
+    except ValidationError as error:
+        found = error.errors()[0]
+        return ProgramAnswer(answer=None, problem=f"its answer's {found['loc'][0]}: {found['msg']}")
+    except ValueError as error:
+        return ProgramAnswer(answer=None, problem=f"the program gave no answer ({error})")
+
+
+async def _read_end(stream: asyncio.StreamReader, size: int) -> bytes:
+    """The last bytes of a stream."""
+    kept = bytearray()
+    while part := await stream.read(1 << 16):
+        kept += part
+        del kept[:-size]
+    return bytes(kept)
+
+
+def _text(reading: asyncio.Future[bytes]) -> str:
+    ended = reading.done() and not reading.cancelled()
+    return reading.result().decode(errors="replace") if ended else ""
+
+
+async def _end_group(process: asyncio.subprocess.Process) -> None:
+    """End the program, and whatever it started and left behind in its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE)

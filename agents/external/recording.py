@@ -1,0 +1,240 @@
+"""One trajectory of a program: its model calls and searches, recorded as any system's are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agents.core.output import Malformed, parse_output
+from agents.core.tools import OutOfBudget, Tools
+from agents.external.history import History, Position
+from agents.external.program import ProgramAnswer, ProgramError
+from inference.chat import FormattedTurns
+from inference.engine import Completion, EngineError
+from inference.messages import CALL_ID, CallForm, ChatTurn, FunctionCall, format_turns
+from ratchet.errors import UserError
+from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
+from ratchet.records import Passage, Question
+
+if TYPE_CHECKING:
+    from agents.external import Settings
+
+
+class SentFunction(BaseModel):
+    """Name and arguments of a tool's call in a request."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class SentCall(BaseModel):
+    """A tool's call in a request."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = ""
+    function: SentFunction
+
+
+class ProgramMessage(ChatMessage):
+    """A message with what belongs to tools."""
+
+    tool_calls: list[SentCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The form of the answer that a request asks for."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: dict[str, Any] | None = None
+
+    @property
+    def wanted(self) -> dict[str, Any] | None:
+        """The JSON schema; None for free text."""
+        if self.type == "json_schema":
+            return (self.json_schema or {}).get("schema") or {"type": "object"}
+        return {"type": "object"} if self.type == "json_object" else None
+
+
+class ProgramRequest(ChatRequest):
+    """A request, with what a gateway reads of it. Parameters that are not named here have no effect."""
+
+    messages: list[ProgramMessage] = Field(min_length=1)  # type: ignore[assignment]  # narrower, and read only
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    max_tokens: int | None = Field(None, gt=0)
+    max_completion_tokens: int | None = Field(None, gt=0)
+    stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+
+
+class Recording:
+    """What a program does in one trajectory."""
+
+    def __init__(self, question: Question, tools: Tools, settings: Settings) -> None:
+        self.question, self.tools, self.settings = question, tools, settings
+        self.broken: asyncio.Future[ProgramAnswer] = asyncio.get_running_loop().create_future()
+        """Has an error which ends the trajectory whatever the program does: its engine failed, or the config
+        is wrong."""
+        self.answer: asyncio.Future[ProgramAnswer] = asyncio.get_running_loop().create_future()
+        """The answer of a program that came by itself."""
+        self.found: dict[str, Passage] = {}
+        """What it found, by the passage's id."""
+        self.asked = 0
+        """Requests to a model."""
+        self.out_of_budget = ""
+        """Why a request had no room, if one had none."""
+        self._history, self._calls = History(), 0
+        self._running, self._last = 0, time.monotonic()
+
+    async def wait_until_finished(self, seconds: float) -> ProgramAnswer:
+        """The answer that the program sends. ProgramError after so long without a request, once there was one."""
+        while True:
+            begun = self.asked or self.found
+            idle = time.monotonic() - self._last if begun and not self._running else 0.0
+            if idle >= seconds:
+                raise ProgramError(f"no request came for {seconds:g} s, which system.settings.timeout allows")
+            done, _ = await asyncio.wait({self.answer}, timeout=seconds - idle)
+            if done:
+                return self.answer.result()
+
+    async def chat(self, request: ProgramRequest) -> dict[str, Any]:
+        """One completion in the conversation that the request continues, as OpenAI's API gives it. Raises ApiError."""
+        self._running, self.asked = self._running + 1, self.asked + 1
+        try:
+            return await self._chat(request)
+        except ApiError as error:
+            self.tools.note(self.settings.roles[0], f"a request was refused: {error.detail}")
+            raise
+        except OutOfBudget as error:
+            self.out_of_budget = error.error
+            raise ApiError(400, str(error), code="context_length_exceeded") from None
+        except (EngineError, UserError) as error:
+            raise self._break(error) from None
+        finally:
+            self._running, self._last = self._running - 1, time.monotonic()
+
+    async def _chat(self, request: ProgramRequest) -> dict[str, Any]:
+        role = request.model if request.model in self.settings.roles else self.settings.roles[0]
+        chat = self.tools.chat_format(role)
+        turns, tools = list(read_turns(request)), request.tools or []
+        schema = request.response_format.wanted if request.response_format else None
+        form = CallForm.of(chat) if tools else None
+        if tools and form is None:
+            raise ApiError(400, f"tools: the chat template of {role}'s model has no form for them", param="tools")
+        if tools and schema is not None:
+            raise ApiError(400, "response_format: leave it out where there are tools", param="response_format")
+        opening = (role, json.dumps(tools, sort_keys=True))
+        position, new = self._history.find(opening, turns)
+        if not new or new[-1].role not in ("user", "tool"):
+            raise ApiError(400, "messages: the last one must be the user's or a tool's", param="messages")
+        try:
+            parts = format_turns(chat, new, () if position else tools, continues=position is not None)
+        except UserError as error:
+            raise ApiError(400, f"messages: {error}", param="messages") from None
+        foreign = sum(turn.role == "assistant" for turn in new)
+        if position is None:
+            dialogue = self.tools.branch(role)
+        elif position.is_end and not foreign:
+            dialogue = position.dialogue
+        else:
+            dialogue = self.tools.branch(role, position.dialogue, position.tokens, position.messages)
+        completion, value = await self.tools.extend(
+            dialogue,
+            FormattedTurns(parts, [turn.message for turn in new], foreign),
+            _reader(None if request.tool_choice == "none" else form, schema),
+            schema,
+            request.max_completion_tokens or request.max_tokens,
+            [request.stop] if isinstance(request.stop, str) else request.stop or (),
+        )
+        text, calls = value if form and value and not isinstance(value, str) else (completion.text, ())
+        said = ChatTurn("assistant", text.strip(), tuple(self._with_id(call) for call in calls))
+        self._history.record(opening, [*turns, said], Position.end_of(dialogue))
+        return _response(request.model, text, said, completion)
+
+    def _with_id(self, call: FunctionCall) -> FunctionCall:
+        self._calls += 1
+        return replace(call, id=CALL_ID.format(self._calls))
+
+    def _break(self, error: Exception) -> ApiError:
+        if not self.broken.done():
+            self.broken.set_exception(error)
+        return ApiError(502, str(error), headers=ONCE)
+
+    async def search(self, query: str, k: int | None, offset: int = 0) -> list[Passage]:
+        """Passages of the index, or of the config's source. ApiError where the service gives no answer."""
+        k, role = k or self.settings.documents, self.settings.roles[0]
+        self._running += 1
+        try:
+            found = await self.tools.try_search(role, query, k, self.settings.source, offset)
+        except UserError as error:
+            raise self._break(error) from None
+        finally:
+            self._running, self._last = self._running - 1, time.monotonic()
+        if found.error:
+            raise ApiError(502, found.error, headers=ONCE)
+        self.found |= {passage.id: passage for passage in found.passages}
+        return list(found.passages)
+
+
+def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
+    """The messages of a request. What the model said is compared without the blanks around it, which programs strip."""
+    for number, message in enumerate(request.messages):
+        text = message.text(f"messages.{number}.content")
+        calls = [FunctionCall.of(c.function.name, c.function.arguments, c.id) for c in message.tool_calls or ()]
+        if message.role == "function":
+            raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
+        if message.role == "assistant":
+            yield ChatTurn("assistant", text.strip(), tuple(calls))
+        else:
+            role = "system" if message.role == "developer" else message.role
+            yield ChatTurn(role, text, answers=message.tool_call_id or "")
+
+
+def _reader(form: CallForm | None, schema: dict[str, Any] | None) -> Callable[[str], Any] | None:
+    """What reads the model's words; None where they may be anything."""
+    if form is not None:
+
+        def read_calls(text: str) -> tuple[str, tuple[FunctionCall, ...]]:
+            try:
+                return form.read(text)
+            except ValueError as error:
+                raise Malformed(str(error)) from None
+
+        return read_calls
+    return None if schema is None else lambda text: parse_output(text, schema)
+
+
+def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text or (None if said.calls else "")}
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in said.calls
+        ]
+    ended = "tool_calls" if said.calls else "stop" if completion.finish_reason == "stop" else "length"
+    prompt, new = completion.prompt_tokens, completion.new_tokens
+    return {
+        "id": f"chatcmpl-{time.time_ns():x}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": ended, "logprobs": None}],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": new,
+            "total_tokens": prompt + new,
+            "prompt_tokens_details": {"cached_tokens": completion.cached_tokens},
+        },
+    }

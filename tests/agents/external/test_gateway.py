@@ -1,0 +1,259 @@
+"""The gateway as a program sees it: what it records is token for token what the model saw and said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from inference.engine import EngineError, Message, SamplingParams
+from inference.scripted import Replies, ScriptedEngine
+from ratchet.errors import UserError
+from ratchet.records import Note, Trajectory
+from tests.helpers.playing import QUESTION, Shelf, passage, play
+from tests.helpers.tiny import tiny_format, tiny_tokenizer
+from tests.inference.test_messages import HERMES
+from training.rows import build_rows, check_rows
+
+pytestmark = pytest.mark.server
+Program = Callable[[httpx.AsyncClient], Awaitable[str | None]]
+NAME = f"{QUESTION.id}:3"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+async def record(program: Program, replies: Replies, tools: bool = False, **settings: Any) -> Trajectory:
+    """A trajectory of a program that comes by itself, and ends it with what it returns."""
+    chat = tiny_format()
+    if tools:
+        tokenizer = tiny_tokenizer()
+        tokenizer.chat_template = HERMES
+        chat = type(chat).from_tokenizer(tokenizer)
+    agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
+    shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
+    config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
+    playing = asyncio.ensure_future(play(config, agent, shelf))
+    await asyncio.sleep(0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False) as client:
+        while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
+            assert not playing.done()
+        answer = await program(client)
+        if answer is not None:
+            assert (await client.post("/finish", json={"answer": answer})).status_code == 200
+    return await playing
+
+
+async def say(client: httpx.AsyncClient, messages: Sequence[Any], **more: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/chat/completions", json={"model": "m", "messages": list(messages), **more})
+    assert answer.status_code == 200, answer.text
+    message: dict[str, Any] = answer.json()["choices"][0]["message"]
+    return message
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> dict[str, str]:
+    return {"role": "system", "content": text}
+
+
+def texts(trajectory: Trajectory) -> list[str]:
+    return [tiny_format().decode(conversation.ids) for conversation in trajectory.conversations]
+
+
+def learnt(trajectory: Trajectory) -> list[str]:
+    """What the rows of a trajectory teach, each checked against the ids that the engine sampled."""
+    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
+    actions = check_rows(rows, {trajectory.key: trajectory})
+    assert actions == len([call for call in trajectory.model_calls if call.parse != "malformed"])
+    return [tiny_format().decode([i for i, on in zip(row.ids, row.loss_mask, strict=True) if on]) for row in rows]
+
+
+def numbered(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+    """Each reply tells what it answers and is unlike the others."""
+    return f"to {messages[-1]['content']} {params.seed % 9973}"
+
+
+async def test_two_agents_that_take_turns_have_a_conversation_each() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        planner, reader = [system("Plan."), user("one")], [system("Read."), user("one")]
+        for step in ("two", "three"):
+            for dialogue in (planner, reader):
+                # As a program sends it back: blanks stripped, content in parts, keys that nobody needs.
+                said = await say(client, dialogue)
+                parts = [{"type": "text", "text": said["content"] + " \n"}]
+                dialogue += [{"role": "assistant", "content": parts, "name": "x"}, user(step)]  # type: ignore[dict-item]
+        return "Ada"
+
+    trajectory = await record(program, numbered)
+    assert (trajectory.status, trajectory.answer) == ("finished", "Ada")
+    assert [text.count("<|im_start|>assistant") for text in texts(trajectory)] == [2, 2]
+    assert ["Plan." in text for text in texts(trajectory)] == [True, False]
+    assert [row.count("<|im_end|>") for row in learnt(trajectory)] == [2, 2]
+    assert not any(conversation.foreign_turns for conversation in trajectory.conversations)
+
+
+async def test_a_history_that_was_rewritten_begins_a_new_conversation_and_is_not_trained_on() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        said = await say(client, [user("one")])
+        short = {"role": "assistant", "content": "(shortened)"}
+        again = await say(client, [user("one"), short, user("two")])
+        await say(client, [user("one"), short, user("two"), again, user("three")])
+        await say(client, [user("one"), said, user("four")])
+        return "Ada"
+
+    trajectory = await record(program, numbered)
+    assert [conversation.foreign_turns for conversation in trajectory.conversations] == [0, 1]
+    assert "(shortened)" in texts(trajectory)[1]
+    first, second = learnt(trajectory)
+    assert "to one" in first and "to four" in first and "to two" in second and "to three" in second
+    assert "(shortened)" not in second
+
+
+async def test_a_turn_with_two_continuations_is_taught_once() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        said = await say(client, [user("one")])
+        branches = [say(client, [user("one"), said, user(f"branch {n}")]) for n in (1, 2)]
+        await asyncio.gather(*branches, say(client, [user("one")]))
+        return "Ada"
+
+    trajectory = await record(program, numbered)
+    assert sorted(row.count("to one") for row in learnt(trajectory)) == [0, 1, 1]
+    one, two = [text for text in texts(trajectory) if "branch" in text]
+    assert one.partition("branch")[0] == two.partition("branch")[0], "both continue the same ids"
+
+
+async def test_tools_are_offered_called_and_answered_in_the_templates_form() -> None:
+    offered = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
+    called = '<tool_call>\n{"name": "search", "arguments": {"query":  "Velm"}}\n</tool_call>'
+
+    async def program(client: httpx.AsyncClient) -> str:
+        dialogue: list[Any] = [user("Who?")]
+        said = await say(client, dialogue, tools=offered)
+        [call] = said["tool_calls"]
+        assert said["content"] == "So:" and json.loads(call["function"]["arguments"]) == {"query": "Velm"}
+        call["function"]["arguments"] = '{ "query":"Velm" }'  # as a framework writes it again
+        dialogue += [said, {"role": "tool", "tool_call_id": call["id"], "content": "Ada"}]
+        dialogue += [await say(client, dialogue, tools=offered), user("Sure?")]
+        assert dialogue[-2]["content"] == "It was Ada."
+        assert (
+            "tool_calls" not in (bad := await say(client, dialogue, tools=offered)) and "<tool_call>" in bad["content"]
+        )
+        return "Ada"
+
+    trajectory = await record(program, [f"So: {called}", "It was Ada.", "<tool_call>{oops"], tools=True)
+    assert len(trajectory.conversations) == 1 and "<tool_response>Ada</tool_response>" in texts(trajectory)[0]
+    assert [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
+    assert learnt(trajectory) == [f"So: {called}<|im_end|>It was Ada.<|im_end|>"]
+
+
+async def test_a_stream_a_stop_text_and_a_schema() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        body = {"model": "agent", "messages": [user("one")], "stream": True, "stream_options": {"include_usage": True}}
+        lines = (await client.post("/v1/chat/completions", json=body)).text.splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        assert events[0]["choices"][0]["delta"]["content"] == "Ada." and lines[-2] == "data: [DONE]"
+        assert events[-2]["choices"][0]["finish_reason"] == "stop" and events[-1]["usage"]["completion_tokens"] > 1
+        assert (await say(client, [user("two")], stop=["Observation:"]))["content"] == "Thought: look. "
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"required": ["a"]}}}
+        await say(client, [user("three")], response_format=form)
+        return "Ada"
+
+    said = ["Ada.", "Thought: look. Observation: made up", '{"b": 1}']
+    trajectory = await record(program, said)
+    assert [call.parse for call in trajectory.model_calls] == ["free", "free", "malformed"]
+    assert "made up" not in "".join(texts(trajectory)) and learnt(trajectory)[1].startswith(
+        "Thought: look. Observation:"
+    )
+
+
+async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        said = {"role": "assistant", "content": "x"}
+        for body, param in (
+            ({"messages": [user("x")], "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+            ({"messages": [user("x"), said]}, "messages"),
+            ({"messages": [user("x")], "n": 2}, "n"),
+            ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
+        ):
+            refused = await client.post("/v1/chat/completions", json={"model": "m", **body})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+        long = await client.post("/v1/chat/completions", json={"model": "m", "messages": [user("x " * 900)]})
+        assert (long.status_code, long.json()["error"]["code"]) == (400, "context_length_exceeded")
+        return "Ada"
+
+    trajectory = await record(program, numbered, max_context=300)
+    assert trajectory.status == "finished" and not trajectory.model_calls
+    assert len([event for event in trajectory.events if isinstance(event, Note)]) == 3
+
+
+async def test_searches_are_recorded_and_give_the_documents_of_the_answer() -> None:
+    async def program(client: httpx.AsyncClient) -> None:
+        found = (await client.post("/search", json={"query": QUESTION.text, "k": 2})).json()["passages"]
+        assert [one["text"] for one in found] == ["Ada built it.", "fact 2"]
+        await client.post("/finish", json={"answer": "Ada", "documents": ["c2", "none"]})
+
+    trajectory = await record(program, [])
+    assert [one.id for one in trajectory.passages] == ["c2"] and trajectory.searches[0].query == QUESTION.text
+
+
+async def test_a_trajectory_is_named_by_path_header_or_key_and_no_other_name_is_served() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        address = str(client.base_url).partition("/t/")[0]
+        body = {"model": "m", "messages": [user("one")]}
+        for headers, status in (
+            ({"Authorization": f"Bearer {NAME}"}, 200),
+            ({"X-Ratchet-Trajectory": NAME, "Authorization": "Bearer else"}, 200),
+            ({"Authorization": "Bearer else"}, 401),
+            ({"X-Ratchet-Trajectory": "ended", "Authorization": f"Bearer {NAME}"}, 401),
+            ({}, 401),
+        ):
+            answer = await client.post(f"{address}/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == status, answer.text
+        [task] = (await client.get(f"{address}/trajectories")).json()["trajectories"]
+        assert (task["question"], task["api_key"], task["sample"]) == (QUESTION.text, NAME, 3) and "Ada" not in str(
+            task
+        )
+        elsewhere = await client.post("/v1/chat/completions", json=body, headers={"Origin": "http://evil.example"})
+        assert elsewhere.status_code == 403
+        return "Ada"
+
+    assert len((await record(program, numbered)).conversations) == 2
+
+
+async def test_an_engine_that_fails_ends_the_trajectory_as_failed() -> None:
+    async def program(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/chat/completions", json={"model": "m", "messages": [user("x")]})
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (502, "false")
+
+    trajectory = await record(program, [EngineError("the server is gone")])
+    assert (trajectory.status, trajectory.error) == ("failed", "the server is gone")
+    with pytest.raises(UserError, match="no such"):
+        await record(program, [UserError("no such adapter")])
+
+
+async def test_a_program_that_stops_asking_ends_by_the_time_out() -> None:
+    async def program(client: httpx.AsyncClient) -> None:
+        await say(client, [user("x")])
+
+    trajectory = await record(program, numbered, timeout=0.2)
+    assert trajectory.status == "failed" and "0.2 s" in trajectory.error and len(trajectory.model_calls) == 1
+
+
+async def test_roles_are_played_by_the_model_that_a_request_names() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        for model in ("judge", "gpt-4o", "writer"):
+            await client.post("/v1/chat/completions", json={"model": model, "messages": [user(model)]})
+        return "Ada"
+
+    trajectory = await record(program, numbered, roles=["writer", "judge"])
+    assert [conversation.role for conversation in trajectory.conversations] == ["judge", "writer", "writer"]

@@ -1,0 +1,177 @@
+"""Programs that a run starts, or asks over HTTP: their tasks, their answers, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.core.system import load_system
+from agents.external.program import Task, read_answer
+from ratchet.config import SystemConfig
+from ratchet.errors import UserError
+from ratchet.records import Note, Question, Trajectory
+from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, passage, play
+from training.rows import build_rows, check_rows
+
+pytestmark = pytest.mark.server
+HEAD = """\
+import json, os, subprocess, sys, time, urllib.request
+
+task = json.load(sys.stdin)
+
+def post(url, **body):
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
+        return json.load(answer)
+
+def ask(text):
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    answer = post(url, model="gpt-4o", messages=[{"role": "user", "content": text}])
+    return answer["choices"][0]["message"]["content"]
+"""
+
+
+async def run(folder: Path, source: str, question: Question = QUESTION, **settings: Any) -> Trajectory:
+    """An episode of a program with this source, whose model says "Ada Torrin"."""
+    (folder / "program.py").write_text(HEAD + source)
+    command = [sys.executable, "-S", str(folder / "program.py")]
+    shelf = Shelf({question.text: [passage(1, "Ada built it.")]})
+    config = {"name": "external", "settings": {"command": command, **settings}}
+    return await play(config, engine(lambda *_: "Ada Torrin"), shelf, question=question)
+
+
+async def test_a_program_gets_its_task_searches_asks_and_answers(tmp_path: Path) -> None:
+    done = await run(
+        tmp_path,
+        """
+assert task["question"] == os.environ["RATCHET_QUESTION"] and os.environ["RATCHET_SAMPLE"] == "3" == os.environ["MINE"]
+assert "PYTHONPATH" not in os.environ and "Torrin" not in json.dumps(task)
+found = post(os.environ["RATCHET_SEARCH_URL"], query=task["question"], k=1)["passages"]
+print('{"answer": "not the last line"}')
+print(json.dumps({"answer": ask(found[0]["text"]), "explanation": "it is written"}))
+print("done")
+""",
+        env={"MINE": "3"},
+    )
+    assert (done.status, done.answer, done.explanation) == ("finished", "Ada Torrin", "it is written"), done.error
+    assert [one.id for one in done.passages] == ["c1"] and len(done.searches) == 1
+    rows, _ = build_rows([done], [done.key], 1000)
+    assert check_rows(rows, {done.key: done}) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "error"),
+    [
+        ("raise SystemExit('no key')", "failed", "ended with status 1: no key, and asked no model"),
+        ("ask('x'); raise SystemExit('cannot read that')", "unparsed", "ended with status 1: cannot read that"),
+        ("ask('x'); print('Ada')", "unparsed", "no JSON object with a text `answer`"),
+        ("ask('x'); print({'answer': 3})", "unparsed", "gave no answer"),
+        ("ask('x'); os.kill(os.getpid(), 9)", "unparsed", "was killed by signal 9"),
+        ("ask('x ' * 90000)", "out_of_budget", "context"),
+    ],
+)
+async def test_what_goes_wrong_is_the_trajectorys_status_in_one_line(
+    tmp_path: Path, source: str, status: str, error: str
+) -> None:
+    done = await run(tmp_path, f"print('on the way', file=sys.stderr)\n{source}")
+    assert (done.status, done.answer) == (status, "") and error in done.error and "\n" not in done.error
+    if status == "unparsed":
+        assert any("on the way" in event.text for event in done.events if isinstance(event, Note))
+
+
+async def test_a_program_that_does_not_end_in_time_failed(tmp_path: Path) -> None:
+    done = await run(tmp_path, "time.sleep(600)", timeout=0.5)
+    assert done.status == "failed" and "in 0.5 s, which system.settings.timeout allows" in done.error
+
+
+async def test_a_program_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    source = f"""
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "600"])
+with open({str(tmp_path / "new")!r}, "w") as file:
+    file.write(str(child.pid))
+os.rename({str(tmp_path / "new")!r}, {str(tmp_path / "pid")!r})
+time.sleep(600)
+"""
+    playing = asyncio.ensure_future(run(tmp_path, source))
+    while not (tmp_path / "pid").exists():
+        assert not playing.done()
+        await asyncio.sleep(0.05)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    child = Path("/proc") / (tmp_path / "pid").read_text()
+    assert not child.exists() or "zombie" in (child / "status").read_text()
+
+
+async def test_a_command_that_does_not_exist_stops_the_run() -> None:
+    with pytest.raises(UserError, match=r"system.settings.command: ./nothing cannot be started \(No such file"):
+        await play({"name": "external", "settings": {"command": ["./nothing"]}}, engine([]))
+
+
+async def test_the_answer_to_a_claim_is_one_of_its_labels(tmp_path: Path) -> None:
+    done = await run(tmp_path, 'ask(task["labels"]); print(\'{"answer": "It is: supports."}\')', CLAIM)
+    assert (done.status, done.answer, done.explanation) == ("finished", "SUPPORTS", "It is: supports.")
+    done = await run(tmp_path, "ask('x'); print('{\"answer\": \"who knows\"}')", CLAIM)
+    assert done.status == "unparsed"
+
+
+async def test_a_running_program_is_asked_over_http() -> None:
+    class Running(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            Task(**task)
+            self.send_response(200 if task["sample"] == 3 else 500)
+            self.end_headers()
+            self.wfile.write(b'{"answer": "Ada"}')
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Running)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/answer"
+    try:
+        done = await play({"name": "external", "settings": {"url": url}}, engine([]))
+        assert (done.status, done.answer) == ("finished", "Ada")
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        thread.join()
+        server.server_close()
+    done = await play({"name": "external", "settings": {"url": url}}, engine([]))
+    assert done.status == "failed" and "is the program running?" in done.error
+
+
+def test_an_answer_is_read_from_json_alone() -> None:
+    assert read_answer('{"answer": "Ada", "documents": ["c1"], "more": 1}').documents == ("c1",)
+    assert read_answer('{"answer": "Ada", "documents": 1}').answer is None
+    assert read_answer("[" * 5000).answer is None
+
+
+def test_a_change_of_the_programs_files_is_another_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("one")
+    Path("more.py").write_text("one")
+
+    def identity(**settings: Any) -> str:
+        return load_system(SystemConfig(name="external", settings=settings)).identity.name
+
+    started = {"command": [sys.executable, "mine.py"]}
+    first, other = identity(**started), identity(**started, files=["more.py"])
+    assert first.startswith("external-") and first != other
+    Path("more.py").write_text("two")
+    assert identity(**started) == first and identity(**started, files=["more.py"]) != other
+    Path("mine.py").write_text("two")
+    assert identity(**started) != first
+    with pytest.raises(UserError, match=r"system.settings.files: there is no file gone.py"):
+        identity(files=["gone.py"])
+    with pytest.raises(UserError, match="a command or a url"):
+        identity(command=["x"], url="http://127.0.0.1:1")
