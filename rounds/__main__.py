@@ -8,6 +8,7 @@ python -m rounds trace --config X QUESTION_ID     one question through every rou
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from ratchet.command import (
@@ -68,7 +69,13 @@ def promote(words: Sequence[str], prog: str) -> None:
     with recorded_stages(config, *first, *second, number=arguments.round, adapter=run.round(arguments.round).adapter):
         if not deciding:
             return promotion.sample_arms(config, run, arguments.round)
-        print(promotion.promote(config, run, arguments.round, sampled=not sampling).reason)
+        decision = promotion.promote(config, run, arguments.round, sampled=not sampling)
+        print(decision.reason)
+        if decision.warning:
+            print(f"warning: {decision.warning}", file=sys.stderr)
+        last, stopped = promotion.last_round(config, run)
+        if stopped and last == arguments.round:
+            print(f"The rounds {stopped}.")
 
 
 def trace(words: Sequence[str], prog: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from evaluation.arms import arm_store, read_arms
-from inference.adapters import WEIGHTS, adapter_digest
+from inference.adapters import WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
 from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
@@ -168,7 +168,7 @@ class Adapter:
     folder: Path
 
     def digest(self, digests: Digests) -> str | None:
-        return adapter_digest(self.folder) if (self.folder / WEIGHTS).exists() else None
+        return adapter_digest(self.folder) if is_adapter(self.folder) else None
 
 
 @dataclass(frozen=True)

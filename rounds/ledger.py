@@ -22,10 +22,11 @@ from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.records import AdapterChoice, Entry, Promotion, StageKey
 from rounds.stages import Stage
+from sampling.store import TrajectoryStore
 
 LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""
-SENTENCES = ("reason", "verdict")
+SENTENCES = ("reason", "no_gain", "warning", "verdict")
 """Facts that are sentences, too long for a line beside others."""
 
 
@@ -119,6 +120,8 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     for name, artefact in writes.items():
         if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
             found["trajectories"] = count_lines(artefact.files())
+            if isinstance(artefact, JsonlFiles) and (manifest := TrajectoryStore(artefact.folder).manifest()):
+                found |= {"hinted": manifest.hinted} if manifest.hinted else {}
         elif name == "adapter" and isinstance(artefact, Adapter):
             found |= _training_facts(artefact.folder)
         elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
@@ -154,7 +157,8 @@ def _choice_facts(path: Path) -> dict[str, Any]:
 
 def _promotion_facts(path: Path) -> dict[str, Any]:
     promotion = Promotion.model_validate_json(path.read_bytes())
-    return {"promoted": promotion.promoted, "reason": promotion.reason}
+    facts = promotion.model_dump(include={"promoted", "reason", "no_gain", "warning"})
+    return {name: value for name, value in facts.items() if value != ""}
 
 
 def _result_facts(path: Path) -> dict[str, Any]:

@@ -6,15 +6,20 @@ next rounds are built on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import stdev
+
 from pydantic import ValidationError
 
 from evaluation.arms import evaluate, results_path, run_arms
 from evaluation.measures.estimates import Difference
+from evaluation.measures.gain import QuestionChanges
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, PARENT, TRAINED, Results, compare
+from evaluation.measures.power import paired_differences, questions_needed, smallest_gain
+from evaluation.results import BASE, BASE_AGAIN, PARENT, TRAINED, Arm, Comparison, Results, compare
 from inference.adapters import adapter_digest
 from questions.load import load_questions
-from ratchet.config import Config
+from ratchet.config import Config, RoundsConfig
 from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -62,6 +67,46 @@ def decide(difference: Difference, level: float, measure: str) -> tuple[bool, st
     return True, f"Promoted: {numbers}."
 
 
+def no_gain(number: int, promoted: bool, changes: QuestionChanges | None, noise: QuestionChanges | None) -> str:
+    """Why another round is not expected to gain; empty where this one did. `changes` are the questions that the
+    candidate gained and broke against its parent, `noise` those of the base model sampled again.
+
+    The base model and its second sample are alike, so that either count of `noise` is what chance alone gains.
+    """
+    if not promoted:
+        return f"round {number} was not promoted"
+    if changes is None or noise is None or changes.gained > max(noise.gained, noise.broken):
+        return ""
+    return (
+        f"round {number} gained {changes.gained} questions over its parent, which chance may explain: the base model "
+        f"sampled again gains {noise.gained} and breaks {noise.broken}"
+    )
+
+
+def too_few_questions(differences: Sequence[float], rounds: RoundsConfig) -> str:
+    """A sentence where the questions with these paired differences are too few to show `rounds.min_gain`; else empty,
+    as where their spread is not known."""
+    spread = stdev(differences) if len(differences) > 1 else 0.0
+    needed = questions_needed(spread, rounds.min_gain, alpha=rounds.level) if spread else 0
+    if needed <= len(differences):
+        return ""
+    shown = smallest_gain(spread, len(differences), alpha=rounds.level)
+    return (
+        f"dev is too small to show a gain of {rounds.min_gain:g}: its {len(differences)} questions show one of "
+        f"{shown:.2f} or more, and it takes {needed:,} (questions.dev, rounds.min_gain)"
+    )
+
+
+def last_round(config: Config, run: RunFolder) -> tuple[int, str]:
+    """(the last round that is run, why it is the last); without a reason where `rounds.count` says so."""
+    if config.rounds.stop == "no_gain":
+        for number in range(1, config.rounds.count):
+            found = read_promotion(run.round(number))
+            if found is not None and found.no_gain:
+                return number, f"stopped after round {number} of {config.rounds.count}: {found.no_gain}"
+    return config.rounds.count, ""
+
+
 def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) -> Promotion:
     """Evaluate base, parent and candidate on dev where that is not done, and decide; or return what was decided.
 
@@ -81,6 +126,7 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
             difference=Difference(n=0),
             promoted=False,
             reason="No candidate: nothing that the round sampled was worth keeping.",
+            no_gain=f"round {number} kept no trajectory to learn from",
         )
         return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
@@ -88,7 +134,10 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
     if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
         return found
     [results] = evaluate(_without_baselines(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
-    difference = _against_parent(config, results, parent is not None)
+    before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
+    assert before is not None and after is not None
+    comparison = _against_parent(config, results, before, after)
+    difference = comparison.measures.get(results.primary, Difference(n=0))
     promoted, reason = decide(difference, config.rounds.level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     return _write_promotion(
@@ -103,6 +152,8 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
             difference=difference,
             promoted=promoted,
             reason=reason,
+            no_gain=no_gain(number, promoted, comparison.changes, results.changes(BASE_AGAIN)),
+            warning=too_few_questions(paired_differences(before, after, results.primary), config.rounds),
         ),
     )
 
@@ -114,20 +165,16 @@ def sample_arms(config: Config, run: RunFolder, number: int) -> None:
 
 
 def _without_baselines(config: Config) -> Config:
-    """The config without baselines and the random selection, which take no part in choosing. The base model sampled
+    """The config without baselines and trained controls, which take no part in choosing. The base model sampled
     again stays: it shows how many questions change by chance, and all rounds share it."""
-    controls = tuple(name for name in config.evaluation.controls if name != "random")
+    controls = tuple(name for name in config.evaluation.controls if name == "base-again")
     evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
     return config.model_copy(update={"evaluation": evaluation})
 
 
-def _against_parent(config: Config, results: Results, has_parent: bool) -> Difference:
-    parent, candidate = results.arm(PARENT if has_parent else BASE), results.arm(TRAINED)
-    assert parent is not None and candidate is not None
+def _against_parent(config: Config, results: Results, parent: Arm, candidate: Arm) -> Comparison:
     questions = load_questions(config.questions.dev, config.seed)
-    resamples = config.evaluation.resamples
-    comparison = compare(parent, candidate, questions, results.primary, resamples, config.seed)
-    return comparison.measures.get(results.primary, Difference(n=0))
+    return compare(parent, candidate, questions, results.primary, config.evaluation.resamples, config.seed)
 
 
 def _write_promotion(folder: RoundFolder, promotion: Promotion) -> Promotion:

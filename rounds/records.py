@@ -9,10 +9,13 @@ from ratchet.records import Record
 
 StageId = Literal[
     "index",
+    "sample.pilot",
+    "score.pilot",
     "sample",
     "score",
     "train",
     "train.random",
+    "train.gold",
     "choose.sample",
     "choose",
     "promote.sample",
@@ -26,8 +29,11 @@ StageId = Literal[
 ]
 """What a stage does. The first half of an evaluation in two stages has an id of its own."""
 TITLES: dict[StageId, str] = {
+    "sample.pilot": "sample: pilot",
+    "score.pilot": "score: pilot",
     "score": "score and select",
     "train.random": "train: random selection",
+    "train.gold": "train: gold answers",
     "choose.sample": "choose: sample",
     "promote.sample": "promote: sample",
     "evaluate.sample": "evaluate: sample",
@@ -55,10 +61,10 @@ class Entry(Record):
     """One finished stage, a line of ledger.jsonl: what went in and what came out, by content.
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
-    questions: "questions", "index", "trajectories", "scores", "selection", "rows", "candidates", "choice",
+    questions: "questions", "index", "trajectories", "samples", "scores", "selection", "rows", "candidates", "choice",
     "adapter", "control", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained on or was
-    evaluated, "parent" the one that it is compared with, "control" the one of a random selection; "config" is what of
-    the config the stage depends on and may change on a run.
+    evaluated, "parent" the one that it is compared with, "control" the one of a random selection, "gold" the one of
+    gold answers; "config" is what of the config the stage depends on and may change on a run.
     """
 
     round: int
@@ -122,3 +128,7 @@ class Promotion(Record):
     promoted: bool
     reason: str
     """One sentence with the numbers."""
+    no_gain: str = ""
+    """Why another round is not expected to gain: a sentence; empty where this one gained."""
+    warning: str = ""
+    """A sentence where dev has too few questions to show the gain of `rounds.min_gain`; else empty."""

@@ -17,11 +17,12 @@ from agents.core.system import load_system, models_of
 from evaluation.arms import results_path
 from evaluation.question_sets import split_of, splits_of
 from inference.engines import needs_server
-from ratchet.config import Config, PluginConfig, SystemConfig, is_missing, load_members
+from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.packages import ROOT, module_name, script_arguments
 from ratchet.records import content_key
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds
 from retrieval.sources.plugin import load_source
+from rewards.prompts import judge_prompts, replaced_digest
 from rewards.reward import judge_of, load_reward
 from rounds.artefacts import (
     Adapter,
@@ -35,7 +36,7 @@ from rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from rounds.promotion import SPLIT, kept_any, last_promoted
+from rounds.promotion import SPLIT, kept_any, last_promoted, last_round
 from rounds.records import StageId, StageKey
 
 TRAIN = script_arguments("train")
@@ -129,7 +130,9 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
         yield from evaluation_stages(experiment, 1, with_adapter=True)
         yield report_stage(experiment, 1)
         return
-    for number in range(1, count + 1):
+    number = 0
+    while number < (last := last_round(experiment.config, run)[0]):
+        number += 1
         origin = last_promoted(run, before=number)
         yield from stages_before_training(experiment, number, origin)
         has_candidate = kept_any(run.round(number))
@@ -137,11 +140,11 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
             yield training_stage(experiment, number, origin)
             yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
-    best = last_promoted(run, before=count + 1)
+    best = last_promoted(run, before=last + 1)
     if best is not None:
         yield from control_stages(experiment, best, last_promoted(run, before=best))
-    yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
-    yield report_stage(experiment, count)
+    yield from evaluation_stages(experiment, best or last, with_adapter=best is not None, id="test")
+    yield report_stage(experiment, last)
 
 
 def stages_before_training(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
@@ -152,18 +155,25 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     index: dict[str, Artefact] = {"index": Index(config.index)}
     questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
     sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
+    by_round: dict[str, Artefact] = {}
+    if config.rounds.temperatures:  # unlike sampling.temperature, it may change on a run
+        by_round = {"temperature": FixedDigest(content_key("temperature", config.temperature_of(number)))}
     trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     sample = (*MODULE, module_name("sampling"), *at, *(("--adapter", str(adapter)) if adapter else ()))
-    stages = [
-        experiment.stage(
-            number,
-            "sample",
-            sample,
-            {**questions, **index, **sampled_by, **_outside_code(config, [config.system])},
-            trajectories,
-            models_of([config.system]),
-        ),
+    asked = {**questions, **index, **sampled_by, **by_round, **_outside_code(config, [config.system])}
+    agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
+    stages, samples = [], dict[str, Artefact]()
+    if config.sampling.pilot is not None:  # the same commands, which find no samples.json yet
+        samples = {"samples": File(folder.samples)}
+        pilot: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories, ("pilot-*.jsonl",))}
+        score = (*MODULE, module_name("rewards"), *at)
+        stages = [
+            experiment.stage(number, "sample.pilot", sample, asked, pilot, agents),
+            experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
+        ]
+    stages += [
+        experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
         experiment.stage(
             number,
             "score",
@@ -175,7 +185,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
                 **_outside_code(config, scores=config.rewards.weights),
             },
             {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)},
-            judge_of(config, config.rewards.weights),
+            judge,
         ),
     ]
     # A search server's index was built where the server runs.
@@ -195,30 +205,46 @@ def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -
         one = RoundFolder(member.folder / folder.path.name) if name else folder
         reads |= {f"{name} selection".strip(): File(one.selection)}
         reads |= {f"{name} trajectories".strip(): JsonlFiles(one.trajectories)}
+    reads |= _earlier_rounds(config, folder)
     writes: dict[str, Artefact] = {"rows": File(folder.rows)}
     writes |= {"candidates": Candidates(folder)} if _chooses(config) else {"adapter": Adapter(folder.adapter)}
     return experiment.stage(number, "train", command, reads | started_from, writes)
 
 
 def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
-    """The training on a random selection of the round's trajectories; none where the config does not ask for it. Only
-    of the round whose adapter is tested."""
-    if "random" not in experiment.config.evaluation.controls:
-        return []
-    folder = experiment.run.round(number)
-    control = folder.random_control
+    """The trainings on a random selection of the round's trajectories and on gold answers, as the config asks for them.
+    Only of the round whose adapter is tested."""
+    config, folder = experiment.config, experiment.run.round(number)
     command, started_from = _training_command(experiment, number, origin)
     reads: dict[str, Artefact] = {
         "selection": File(folder.selection),
         "trajectories": JsonlFiles(folder.trajectories),
+        **_earlier_rounds(config, folder),
         **started_from,
     }
-    writes: dict[str, Artefact] = {
-        "selection": File(control.selection),
-        "rows": File(control.rows),
-        "adapter": Adapter(control.adapter),
+    ids: dict[TrainedControl, StageId] = {"random": "train.random", "gold": "train.gold"}
+    stages = []
+    for name in experiment.config.evaluation.trained_controls:
+        control = folder.control(name)
+        writes: dict[str, Artefact] = {
+            "selection": File(control.selection),
+            "rows": File(control.rows),
+            "adapter": Adapter(control.adapter),
+        }
+        stages.append(experiment.stage(number, ids[name], (*command, "--control", name), reads, writes))
+    return stages
+
+
+def _earlier_rounds(config: Config, folder: RoundFolder) -> dict[str, Artefact]:
+    """What training reads of the rounds before (rounds.learn_from)."""
+    return {
+        f"round {one.number} {name}": artefact
+        for one in earlier_rounds(config, folder)
+        for name, artefact in (
+            ("selection", File(one.selection)),
+            ("trajectories", JsonlFiles(one.trajectories)),
+        )
     }
-    return [experiment.stage(number, "train.random", (*command, "--control", "random"), reads, writes)]
 
 
 def _training_command(
@@ -284,8 +310,10 @@ def evaluation_stages(
         "config": _settings(config, "rewards", "evaluation"),
     }
     reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
-    if with_adapter and "random" in config.evaluation.controls:
-        reads |= {"control": Adapter(folder.random_control.adapter)}
+    if with_adapter:
+        names: dict[TrainedControl, str] = {"random": "control", "gold": "gold"}
+        for control in config.evaluation.trained_controls:
+            reads |= {names[control]: Adapter(folder.control(control).adapter)}
     systems = [config.system, *config.evaluation.baselines.values()]
     reads |= _outside_code(config, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)
@@ -377,11 +405,15 @@ def _outside_code(
 
     `systems` use the config's sources.
     """
-    digests = {name: reward.version for name in scores if (reward := load_reward(name)).is_outside}
+    rewards = {name: load_reward(name) for name in scores}
+    digests = {name: reward.version for name, reward in rewards.items() if reward.is_outside}
+    words = judge_prompts(config.rewards)
+    replaced = {f"{name} prompts": replaced_digest(words, reward.prompts) for name, reward in rewards.items()}
+    digests |= {name: digest for name, digest in replaced.items() if digest}
     for system in map(load_system, systems):
         digests |= {system.config.name: system.digest} if system.digest else {}
-        words = prompts_digest(system.prompts)
-        digests[f"{system.config.name} prompts {words}"] = words
+        digest = prompts_digest(system.prompts)
+        digests[f"{system.config.name} prompts {digest}"] = digest
     for name, source in config.sources.items() if systems else ():
         if isinstance(source, PluginConfig):
             digests[f"sources.{name}"] = load_source(name, source)[0].digest

@@ -21,9 +21,9 @@ from ratchet.lease import holder_of
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
-from rounds.artefacts import Arms, Digests, JsonlFiles
+from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from rounds.promotion import last_promoted, read_promotions
+from rounds.promotion import last_promoted, last_round, read_promotions
 from rounds.records import Entry
 from rounds.stages import ExperimentRun, Stage, stages_of
 from sampling.store import TrajectoryStore
@@ -89,33 +89,50 @@ def _short(value: object) -> str:
 def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     """How far a stage is that was not finished; empty where it has not started."""
     folder = experiment.run.round(stage.round)
-    if "adapter" in stage.writes:
-        return _training(folder.random_control if stage.id == "train.random" else folder)
+    if isinstance(adapter := stage.writes.get("adapter"), Adapter):
+        return _training(RoundFolder(adapter.folder.parent))
     lines = next((a for name, a in stage.writes.items() if isinstance(a, JsonlFiles | Arms)), None)
     if lines is None and "evaluation" in stage.writes:
         lines = Arms(folder, tuple(evaluated_splits(folder)))
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.id == "sample" and isinstance(lines, JsonlFiles):
-        done, total = TrajectoryStore(lines.folder).progress()
-        return f"{done} of {total} trajectories"
+    if stage.id in ("sample", "sample.pilot") and isinstance(lines, JsonlFiles):
+        store = TrajectoryStore(lines.folder)
+        done, total = store.progress()
+        hinted = manifest.hinted if (manifest := store.manifest()) else 0
+        return f"{done} of {total} trajectories" + (f", {hinted} of them with a hint" if hinted else "")
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
 
 
 def _training(folder: RoundFolder) -> str:
-    """The last step in the log, and how many there are where a checkpoint says so."""
+    """The last step in the log, and how many there are where a checkpoint says so; of adapters for groups of roles, the
+    one that is being trained."""
+    if groups := sorted(folder.training.glob("*/training/log.jsonl"), key=lambda path: path.stat().st_mtime):
+        part = RoundFolder(groups[-1].parent.parent)
+        return f"{part.path.name}: {_training(part)}"
+    steps, total = read_training_steps(folder)
+    return f"step {steps}{f' of {total}' if total else ''}" if steps else ""
+
+
+def read_training_steps(folder: RoundFolder) -> tuple[int, int | None]:
+    """(the last step in a training's log, how many there are where a checkpoint says so)."""
     steps = [line["step"] for line in read_log(folder.training / "log.jsonl")]
     states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
-    total = f" of {json.loads(states[-1].read_bytes())['max_steps']}" if states else ""
-    return f"step {steps[-1]}{total}" if steps else ""
+    total = int(json.loads(states[-1].read_bytes())["max_steps"]) if states else None
+    return (steps[-1] if steps else 0), total
 
 
 def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
-    count = experiment.config.rounds.count
-    if count == 1:
+    if experiment.config.rounds.count == 1:
         return
-    for promotion in read_promotions(experiment.run):
+    last, stopped = last_round(experiment.config, experiment.run)
+    promotions = read_promotions(experiment.run)
+    for promotion in promotions:
         yield f"round {promotion.round}: {promotion.reason}"
-    best = last_promoted(experiment.run, before=count + 1)
+    if promotions and promotions[-1].warning:
+        yield f"warning: {promotions[-1].warning}"
+    if stopped:
+        yield f"The rounds {stopped}."
+    best = last_promoted(experiment.run, before=last + 1)
     yield f"Promoted last: {experiment.run.round(best).adapter if best else 'the base model'}"

@@ -4,6 +4,9 @@
 
 With --part, N commands share the questions, on one machine or on many: each writes a file of its own. Without it,
 whatever is missing is sampled, whoever sampled the rest.
+
+With `sampling.pilot` the first call samples the pilot. `python -m rewards` then scores it and writes to
+round-N/samples.json how many trajectories of each question the next call samples.
 """
 
 from __future__ import annotations
@@ -13,17 +16,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agents.core.system import RunContext
 from questions.leakage import check_leakage
 from questions.load import load_questions
 from ratchet.command import add_round_argument, config_of, config_parser, part_of_work, recorded_stages, run_command
 from ratchet.config import Config
-from ratchet.records import content_key
-from ratchet.runfolder import open_run
+from ratchet.files import read_record
+from ratchet.records import Question, content_key
+from ratchet.runfolder import RoundFolder, open_run
 from rewards.check import check_questions
+from sampling.allocation import Allocation, Counts
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
+
+if TYPE_CHECKING:
+    from rounds.records import StageId
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -39,6 +48,8 @@ class SampledRound:
     keys: Sequence[str]
     """The content keys of its trajectories."""
     questions: int
+    is_pilot: bool = False
+    """Whether more are sampled once these are scored."""
 
 
 def sample_round(
@@ -53,9 +64,10 @@ def sample_round(
     for warning in [*check_leakage(config), *check_questions(config, ["questions.train"])]:
         print(warning, file=sys.stderr)
     questions = load_questions(config.questions.train, config.seed)
-    folder = open_run(config).round(number).trajectories
+    round_folder = open_run(config).round(number)
+    folder = round_folder.trajectories
     context = RunContext(
-        temperature=config.sampling.temperature,
+        temperature=config.temperature_of(number),
         frozen_temperature=config.sampling.frozen_temperature,
         top_p=config.sampling.top_p,
         adapter=None if adapter is None else str(adapter),
@@ -65,10 +77,34 @@ def sample_round(
     seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
     at, parts = part or (0, 1)
     segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
-    made = Pass(config.system, context, questions, config.sampling.samples, folder, segment=segment, part=(at, parts))
-    with recorded_stages(config, "sample", number=number, adapter=None if adapter is None else Path(adapter)):
+    counts = counts_of(config, round_folder, questions)
+    is_pilot = bool(counts) and not round_folder.samples.exists()
+    segment = f"pilot-{segment}" if is_pilot else segment
+    made = Pass(
+        config.system,
+        context,
+        questions,
+        config.sampling.samples,
+        folder,
+        segment=segment,
+        part=(at, parts),
+        counts=counts,
+        hints=config.sampling.hints,
+    )
+    stage: StageId = "sample.pilot" if is_pilot else "sample"
+    with recorded_stages(config, stage, number=number, adapter=None if adapter is None else Path(adapter)):
         [keys] = sample(seeded, [replace(made, first=first)], "sampling")
-    return SampledRound(folder, keys, len(questions[at::parts][:first]))
+    return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
+
+
+def counts_of(config: Config, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, Counts]:
+    """How many trajectories each question gets now; empty where all get as many, without a pilot."""
+    if config.sampling.pilot is None:
+        return {}
+    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
+    if allocation is None:
+        return {question.id: Counts(plain=config.sampling.pilot) for question in questions}
+    return allocation.questions
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
@@ -83,7 +119,11 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
     made = sample_round(config_of(arguments), arguments.round, arguments.adapter or None, arguments.part)
     counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    hinted = sum(bool(t.hint) for t in TrajectoryStore(made.folder).read(made.keys))
+    states += f"; {hinted} with a hint" if hinted else ""
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
+    if made.is_pilot:
+        print("They are the pilot (sampling.pilot): run `python -m rewards`, then the same command again.")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from agents.core.hints import hint_of, run_hinted_episode
 from agents.core.resources import Resources, open_resources
 from agents.core.system import RunContext, System, load_system, run_episode
-from inference.adapters import read_adapter
+from inference.adapters import checked_digest
 from inference.engine import Engine
 from inference.engines import close_engines, open_engines
 from ratchet.config import Config, SystemConfig
@@ -27,6 +30,7 @@ from ratchet.records import Question, Trajectory, content_key, questions_digest
 from ratchet.tasks import gather_or_cancel
 from retrieval.index import Retriever
 from retrieval.loader import open_index
+from sampling.allocation import Counts
 from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 
 SLOW_ADVICE = (
@@ -57,6 +61,10 @@ class Pass:
     """Added to the config's seed: the same pass with another offset has other seeds and keys."""
     first: int | None = None
     """Sample only so many of the questions now; all are planned."""
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    """By question id, the numbers of trajectories where they differ from `samples`."""
+    hints: Literal["none", "answer", "document"] = "none"
+    """What trajectories with a hint are told."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,9 @@ class Job:
     sample: int
     key: str
     seed: int
+    place: int = 0
+    """Of the question among those of the pass."""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ class Task:
 
 def policy_name(adapter: Path | None) -> str:
     """'base', or the adapter's digest. UserError for an adapter that cannot be used, before a question is asked."""
-    return "base" if adapter is None else read_adapter(adapter).digest
+    return "base" if adapter is None else checked_digest(adapter)
 
 
 def plan_jobs(
@@ -92,19 +103,24 @@ def plan_jobs(
     context: RunContext,
     models: dict[str, str],
     index: str,
+    counts: Mapping[str, Counts] | None = None,
+    hints: Mapping[str, str] | None = None,
 ) -> list[Job]:
     """All jobs of a pass, question by question so that samples of one question share their prompt's cache.
 
     `system` is its `System.identity`, `models` maps role to model fingerprint, `index` is the digest of the index and
-    of the other sources.
+    of the other sources. `counts` and `hints` are by question id; without a hint a trajectory is sampled like others.
     """
     sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
     settings = system.model_dump(mode="json")
     jobs = []
-    for question in questions:
-        for sample in range(samples):
-            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
-            jobs.append(Job(question, sample, key, int(key[:12], 16)))
+    for place, question in enumerate(questions):
+        count = (counts or {}).get(question.id, Counts(plain=samples))
+        for sample in range(count.plain + count.hinted):
+            hint = (hints or {}).get(question.id, "") if sample >= count.plain else ""
+            of_hint = (hint,) if hint else ()
+            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample, *of_hint)
+            jobs.append(Job(question, sample, key, int(key[:12], 16), place, hint))
     return jobs
 
 
@@ -150,7 +166,8 @@ async def run_pool(
         nonlocal failed_in_row
         for task in (task for chain in queue for task in chain):
             job = task.job
-            trajectory = await run_episode(
+            run = partial(run_hinted_episode, hint=job.hint) if job.hint else run_episode
+            trajectory = await run(
                 job.question,
                 task.system,
                 engines,
@@ -219,9 +236,9 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             asked = questions_digest(one_pass.questions)
             seed = config.seed + one_pass.seed_offset
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
-            jobs = plan_jobs(
-                one_pass.questions, one_pass.samples, seed, system.identity, context, models, sources_digest
-            )
+            planned_by = (seed, system.identity, context, models, sources_digest)
+            hints = _hints(one_pass, retriever)
+            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts, hints)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -234,13 +251,14 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
                     questions=asked,
                     samples=one_pass.samples,
                     keys=tuple(job.key for job in jobs),
+                    hinted=sum(bool(job.hint) for job in jobs),
                 )
             )
             part, parts = one_pass.part
             if sequential:
                 _check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
-            jobs = [job for n, job in enumerate(jobs) if n // one_pass.samples % parts == part]
-            jobs = jobs if one_pass.first is None else jobs[: one_pass.first * one_pass.samples]
+            places = set(range(len(one_pass.questions))[part::parts][: one_pass.first])
+            jobs = [job for job in jobs if job.place in places]
             planned.append(jobs)
             seen = _sizes(store)
             done = store.finished()
@@ -250,8 +268,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             if _sizes(store) != seen:  # another writer added to it while we waited for the file
                 done = store.finished()
             missing += [
-                ((one_pass.group, n // one_pass.samples), Task(job, system, context, segment))
-                for n, job in enumerate(jobs)
+                ((one_pass.group, job.place), Task(job, system, context, segment))
+                for job in jobs
                 if job.key not in done
             ]
         if missing:
@@ -263,6 +281,14 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             max_failures = config.sampling.max_failures
             runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, max_failures))
     return [[job.key for job in jobs] for jobs in planned]
+
+
+def _hints(one_pass: Pass, retriever: Retriever) -> dict[str, str]:
+    """By question id, the hint of each that gets trajectories with one."""
+    if one_pass.hints == "none":
+        return {}
+    asked = [one for one in one_pass.questions if one.id in one_pass.counts and one_pass.counts[one.id].hinted]
+    return {question.id: hint_of(question, one_pass.hints, retriever) for question in asked}
 
 
 def _check_sequence(

@@ -19,6 +19,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RunFolder
 from ratchet.subcommands import Subcommand, run_subcommand
 from sampling.store import TrajectoryStore
+from training.kept import read_kept
 from training.rows import check_rows, prepare_rows, table_rows
 
 
@@ -64,7 +65,8 @@ def show_row(config: Config, number: int, row: int, role: str | None) -> None:
     if not 0 <= row < len(table):
         raise UserError(f"--row {row}: the rows are numbered 0 to {len(table) - 1}")
     shown = next(table_rows(table.slice(row, 1)))
-    [trajectory] = TrajectoryStore(folder.trajectories).read([shown.trajectory])
+    stores = [TrajectoryStore(one.folder.trajectories) for one in read_kept(config, folder)]
+    [trajectory] = (one for store in stores for one in store.read([shown.trajectory]))
     conversation = trajectory.conversations[shown.conversation]
     model = config.models[config.training.model]
     tokenizer = load_tokenizer(model.path, model.revision)
@@ -82,7 +84,12 @@ def print_summary(config: Config, number: int) -> None:
 
     print(summary(built.table, built.skipped))
     trained = built.table["trajectory"].unique().to_pylist()
-    stored = {trajectory.key: trajectory for trajectory in TrajectoryStore(folder.trajectories).read(trained)}
+    stores = [TrajectoryStore(one.folder.trajectories) for one in read_kept(config, folder)]
+    stored = {trajectory.key: trajectory for store in stores for trajectory in store.read(trained)}
+    for one in read_kept(config, folder):
+        if weights := one.role_weights(config.training):
+            where = f" ({one.prefix or one.example_prefix or 'this round'})"
+            print(f"weights of roles{where}: " + ", ".join(f"{role} {weight:.2f}" for role, weight in weights.items()))
     actions = check_rows(table_rows(built.table), stored)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
 

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from jinja2 import Environment, StrictUndefined
@@ -26,6 +26,15 @@ FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 """Where the evaluation writes its results (`evaluation/card.py`)."""
+CardForm = Literal["adapter", "merged", "gguf"]
+"""What of a trained model a card is for."""
+FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {
+    "adapter": ("LoRA adapter", {"library_name": "peft", "tags": ["lora"]}),
+    "merged": ("fine-tuned model", {"library_name": "transformers", "base_model_relation": "finetune", "tags": []}),
+    "gguf": ("GGUF files", {"library_name": "gguf", "base_model_relation": "quantized", "tags": ["gguf"]}),
+}
+"""By form, the words of the title, and what the front matter says of it."""
+TAGS = ["self-training", "retrieval-augmented-generation", "ratchet"]
 UNKNOWN = "unknown"
 INVENTED = "Which engineer built the harbour of Velm?"
 PASSAGE = Passage(
@@ -90,7 +99,8 @@ async def _first_prompt(config: Config, model: ModelConfig) -> dict[str, str]:
     for conversation in found.conversations:
         if conversation.trainable:
             end = next((span.start for span in conversation.spans if span.sampled), len(conversation.ids))
-            return {"role": conversation.role, "text": chat.decode(conversation.ids[:end])}
+            text = chat.decode(conversation.ids[:end])
+            return {"role": conversation.role, "text": text, "chat_format": chat.digest}
     return {}
 
 
@@ -106,14 +116,24 @@ class _OnePassage:
         return [self.search(query, k, offset) for query in queries]
 
 
-def model_card(facts: dict[str, Any]) -> str:
-    """A card for people and for the Hub: what the adapter is, what made it, what it is not."""
+def results_of(card: str) -> str:
+    """The results that an evaluation has written into a card, without the marks around them."""
+    return card.partition(RESULTS_BEGIN)[2].partition(RESULTS_END)[0].strip("\n")
+
+
+def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "", results: str = "") -> str:
+    """A card for people and for the Hub: what the model is, what made it, what it is not.
+
+    `place`: where an exported form lies, such as its name on the hub; empty for the adapter in a run folder. `results`:
+    those of an earlier card.
+    """
+    title, front_of_form = FORMS[form]
     front = {
         "base_model": facts["base"]["name"],
         "license": facts["base"]["licence"],
-        "library_name": "peft",
         "pipeline_tag": "text-generation",
-        "tags": ["lora", "self-training", "retrieval-augmented-generation", "ratchet"],
+        **front_of_form,
+        "tags": [*front_of_form["tags"], *TAGS],
     }
     start = facts["made_of"].get("starting adapter")
     ticks = max((len(run) for run in re.findall("`+", facts["prompt"].get("text", ""))), default=0)
@@ -123,9 +143,13 @@ def model_card(facts: dict[str, Any]) -> str:
     return template.render(
         facts,
         front=yaml.safe_dump(front, sort_keys=False),
+        title=title,
+        form=form,
+        place=place or "path/to/this/folder",
+        has_prompts=form == "adapter" and bool(place),
         fence="`" * (ticks + 3),
         start=f"the adapter that it started from (digest {start})" if start else "the base model",
-        results=f"{RESULTS_BEGIN}\n{RESULTS_END}",
+        results="\n".join(filter(None, (RESULTS_BEGIN, results, RESULTS_END))),
         facts_file=FACTS,
         questions_file=TRAINING_QUESTIONS,
     )

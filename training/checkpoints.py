@@ -57,15 +57,20 @@ def last_complete(folder: Path) -> tuple[tuple[int, Path] | None, list[str]]:
     return None, messages
 
 
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def publish_folder(temporary: Path, target: Path) -> None:
     """Make `temporary` durable and rename it to `target`, which must not exist: readers see all of it or nothing."""
     try:
-        for path in [*temporary.iterdir(), temporary]:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for path in [*temporary.rglob("*"), temporary]:
+            sync(path)
         temporary.rename(target)
     except OSError as error:
         raise disk_error(target, error) from error

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import numpy as np
@@ -53,6 +53,11 @@ class Lesson:
     chosen: bool
 
 
+def weighted(lesson: Lesson, factor: float) -> Lesson:
+    """The lesson with its weight times a factor."""
+    return lesson if factor == 1 else replace(lesson, weight=lesson.weight * factor)
+
+
 @dataclass(frozen=True)
 class ActionLesson:
     """A lesson of one action: `ids[start:end]` of a conversation, after everything before it."""
@@ -66,7 +71,8 @@ class ActionLesson:
 
 def learns_from_kept_alone(training: TrainingConfig, selection: Selection) -> bool:
     """Whether the rows are the paper's: those of the kept trajectories, each with the weight 1."""
-    return training.objective == "sft" and all(choice.weight == 1 for choice in selection.questions)
+    is_plain = training.objective == "sft" and not training.role_credit
+    return is_plain and all(choice.weight == 1 for choice in selection.questions)
 
 
 def compares_actions(training: TrainingConfig) -> bool:
@@ -174,7 +180,7 @@ def _unpaired(
 
 
 @dataclass
-class _Action:
+class ActionRewards:
     """One action after one beginning of a conversation, and the rewards of the attempts that took it."""
 
     trajectory: str
@@ -192,9 +198,27 @@ def action_lessons(
     Every attempt with a reward counts for its actions' rewards, one that did not finish as well. Equal actions after
     the same tokens are one.
     """
+    weights = {choice.question_id: choice.weight for choice in selection.questions}
+    found: list[ActionLesson] = []
+    for group, actions in action_groups(trajectories, selection).items():
+        question = prefix + group[0]
+        name = f"{question}#{group[1]}#{group[2][:16]}"
+        found += _compare(list(actions.values()), training, question, name, weights[group[0]])
+    return found
+
+
+ActionGroup = tuple[str, str, str]
+"""The question, the role and the digest of the tokens before an action."""
+
+
+def action_groups(
+    trajectories: Iterable[Trajectory], selection: Selection
+) -> dict[ActionGroup, dict[str, ActionRewards]]:
+    """The actions that attempts at the kept questions took after the same tokens, by digest, in the order of questions
+    and trajectories."""
     choices = {choice.question_id: choice for choice in selection.questions if choice.kept and choice.weight > EQUAL}
-    groups: dict[tuple[str, str, str], dict[str, _Action]] = defaultdict(dict)
-    order: dict[tuple[str, str, str], tuple[int, str, int, int]] = {}
+    groups: dict[ActionGroup, dict[str, ActionRewards]] = defaultdict(dict)
+    order: dict[ActionGroup, tuple[int, str, int, int]] = {}
     rank = {question: number for number, question in enumerate(choices)}
     for trajectory in trajectories:
         choice = choices.get(trajectory.question_id)
@@ -205,21 +229,15 @@ def action_lessons(
             group = (choice.question_id, role, before)
             at = (rank[choice.question_id], trajectory.key, number, start)
             order[group] = min(order.get(group, at), at)
-            one = groups[group].setdefault(action, _Action(trajectory.key, number, start, end))
+            one = groups[group].setdefault(action, ActionRewards(trajectory.key, number, start, end))
             if (trajectory.key, number) < (one.trajectory, one.conversation):
                 one.trajectory, one.conversation = trajectory.key, number  # whichever order they are read in
             one.rewards.append(reward)
-    found: list[ActionLesson] = []
-    for group in sorted(groups, key=lambda group: order[group]):
-        question = prefix + group[0]
-        name = f"{question}#{group[1]}#{group[2][:16]}"
-        weight = choices[group[0]].weight
-        found += _compare(list(groups[group].values()), training, question, name, weight)
-    return found
+    return {group: groups[group] for group in sorted(groups, key=lambda group: order[group])}
 
 
 def _compare(
-    actions: list[_Action], training: TrainingConfig, question: str, name: str, weight: float
+    actions: list[ActionRewards], training: TrainingConfig, question: str, name: str, weight: float
 ) -> Iterator[ActionLesson]:
     """The lessons of actions after the same tokens."""
     preference = training.preference

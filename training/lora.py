@@ -14,7 +14,7 @@ from safetensors.torch import load
 from transformers import AutoModelForCausalLM
 
 from inference.adapters import read_adapter
-from ratchet.config import LoraConfig, ModelConfig
+from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.errors import UserError, first_line
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
@@ -22,19 +22,40 @@ SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pat
 
 
 def compute_type(model: ModelConfig) -> torch.dtype:
-    """The precision of the frozen weights: the config's on a GPU that has it, float32 on a CPU.
+    """The precision of the frozen weights: the config's where the device computes in it, else float32.
 
-    A CPU without AVX512 runs bfloat16 six times slower than float32. The adapter itself is always float32.
+    A CPU without instructions for bfloat16 runs it six times slower than float32. The adapter itself is always float32.
     """
-    if on_cpu(model):
-        return torch.float32
     wanted: torch.dtype = getattr(torch, model.dtype)
+    if on_cpu(model):
+        return wanted if wanted == torch.bfloat16 and computes_bfloat16() else torch.float32
     return torch.float32 if wanted == torch.bfloat16 and not torch.cuda.is_bf16_supported() else wanted
+
+
+def computes_bfloat16() -> bool:
+    """Whether this CPU multiplies matrices in bfloat16 (AMX, or AVX512's instructions for it)."""
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("amx_bf16") or found.get("avx512_bf16"))
 
 
 def on_cpu(model: ModelConfig) -> bool:
     """Whether the model is trained on the CPU."""
     return model.device == "cpu" or not torch.cuda.is_available()
+
+
+def mixes_precision(model: ModelConfig, training: TrainingConfig, processes: int) -> bool:
+    """Whether matrix products are computed in bfloat16, from weights and adapter that may be in float32.
+
+    On a CPU with AMX that is 1.8 times as fast (SmolLM2-135M, rows of 220 tokens); without AMX it is slower.
+    """
+    if compute_type(model) == torch.bfloat16:
+        return True
+    return on_cpu(model) and training.cpu_precision == "auto" and processes == 1 and has_amx()
+
+
+def has_amx() -> bool:
+    """Whether this CPU has instructions for matrices of bfloat16."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def load_model(model: ModelConfig) -> Any:

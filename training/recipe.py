@@ -6,29 +6,27 @@ What is missing is said before torch is loaded, so torch and what needs it are i
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import signal
 import sys
-from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from questions.leakage import check_leakage, training_question_digests
-from ratchet.config import Config, ModelConfig, load_members
+from questions.leakage import check_leakage
+from ratchet.config import Config, ModelConfig, TrainedControl, load_members
 from ratchet.errors import UserError
 from ratchet.files import read_log, write_json, write_record
 from ratchet.lease import Lease
-from ratchet.plugins import short_name
-from ratchet.runfolder import ControlFolder, RoundFolder, RunFolder, open_run
+from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds, open_run
+from training.publication import TrainingJob, publish_adapter, published_folder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from accelerate import PartialState
 
-    from training.rows import RowsFile
+    from training.role_adapters import Groups
     from training.schedule import Schedule
 
 PR_SET_PDEATHSIG = 1
@@ -51,30 +49,36 @@ def check_model_is_open(config: Config) -> None:
         )
 
 
-def train(config: Config, number: int, start: Path | None = None, at_random: bool = False) -> None:
-    """Train round `number`, from the adapter in folder `start` if there is one. `at_random`: the control, trained on as
-    many randomly chosen trajectories as were kept."""
+def train(config: Config, number: int, start: Path | None = None, control: TrainedControl | None = None) -> None:
+    """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
+    (evaluation.controls)."""
     if config.training.backend == "unsloth":  # before anything imports transformers, which it patches
         from training.unsloth import import_unsloth
 
         import_unsloth()
     check_model_is_open(config)
-    if at_random and (problem := config.why_no_random_control()):
-        raise UserError(f"--control random is not possible here: {problem}")
+    if control and (problem := config.why_no_trained_control()):
+        raise UserError(f"--control {control} is not possible here: {problem}")
     from training.examples import check_lessons
-    from training.rows import check_token_ids, read_kept
+    from training.kept import check_token_ids, read_kept
 
     round_folder = RunFolder(config.folder).round(number)
     # Says what is missing before torch is loaded.
-    kept = read_kept(config, round_folder)
-    check_lessons(config.training, [one.selection for one in kept])
-    check_token_ids(kept)
+    if control != "gold":  # which needs no kept trajectory
+        kept = read_kept(config, round_folder)
+        check_lessons(config.training, [one.selection for one in kept])
+        check_token_ids(kept)
     # One process of several writes; it takes the lease before it looks for earlier work.
     is_writer = os.environ.get("RANK", "0") == "0"
-    folder = round_folder.random_control if at_random else round_folder
+    folder = round_folder.control(control) if control else round_folder
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
-        if at_random and is_writer:
-            _select_at_random(config, round_folder)
+        for one in (*earlier_rounds(config, round_folder), round_folder) if control and is_writer else ():
+            if control == "gold":
+                from training.gold import write_gold
+
+                write_gold(config, one)
+            else:
+                _select_at_random(config, one)
         _train(config, folder, start)
     from training.processes import leave_process_group  # late: it imports torch
 
@@ -85,28 +89,29 @@ def _select_at_random(config: Config, folder: RoundFolder) -> None:
     """Write the selection of the round's control."""
     from rewards.selection import select_at_random
     from sampling.store import TrajectoryStore
-    from training.rows import read_kept_selection
+    from training.kept import read_kept_selection
 
     selection = read_kept_selection(folder)
     sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
     chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)
-    if folder.random_control.read_selection() != chosen:
-        write_record(folder.random_control.selection, chosen)
+    if folder.control("random").read_selection() != chosen:
+        write_record(folder.control("random").selection, chosen)
 
 
 def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
     from training.examples import compares_actions
+    from training.role_adapters import role_groups
     from training.rows import has_lessons, prepare_rows, split_rows
 
     warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
-    if compares_actions(config.training) and os.environ.get("RANK", "0") == "0":
+    several = config.training.adapters != "shared"
+    if (compares_actions(config.training) or several) and os.environ.get("RANK", "0") == "0":
         open_run(config)
-        prepare_rows(config, folder)  # says that no actions differ before torch is loaded
+        # Says that no actions differ, or that a role has no rows, before torch is loaded.
+        role_groups(config.training, prepare_rows(config, folder)[0].table)
     state = _start_processes(config.models[config.training.model])
 
     from training.adapter import is_made_of
-    from training.packing import packing_of
-    from training.schedule import schedule
     from training.trainer import silence_libraries
 
     silence_libraries()
@@ -117,7 +122,7 @@ def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
     with state.main_process_first():
         run = open_run(config)
         rows, questions = prepare_rows(config, folder)
-        inputs = _training_inputs(config, rows, start)
+        inputs = _training_inputs(config, rows.digest, start)
         target = published_folder(config, folder)
         if is_made_of(target, inputs):
             say(state, f"{target} is complete: trained on the same rows, model and settings")
@@ -138,24 +143,75 @@ def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
                 "reference model",
             )
     train_rows, dev_rows = split_rows(table, questions, config.training.dev_fraction, config.seed)
-    packing = packing_of(train_rows, config.training)
-    plan = schedule(packing.slots if packing else len(train_rows), config.training, state.num_processes)
-    _announce(config, train_rows, dev_rows, plan, state)
-    dev_loss_before = optimise(config, folder, train_rows, dev_rows, plan, state, start)
+    job = TrainingJob(config, run, folder, inputs, rows.skipped, train_rows, dev_rows, start, state)
+    if groups := role_groups(config.training, rows.table):
+        _train_groups(job, groups)
+    else:
+        _train_adapter(job)
+
+
+def _train_adapter(job: TrainingJob) -> None:
+    """Train one adapter on its rows, and publish it."""
+    from training.lora import mixes_precision
+    from training.packing import packing_of
+    from training.schedule import schedule
+
+    config, state = job.config, job.state
+    packing = packing_of(job.train_rows, config.training)
+    plan = schedule(packing.slots if packing else len(job.train_rows), config.training, state.num_processes)
+    mixed = mixes_precision(config.models[config.training.model], config.training, state.num_processes)
+    if mixed:
+        say(state, "matrix products are computed in bfloat16, weights and adapter are kept as they are")
+    _announce(job, plan)
+    dev_loss_before = optimise(job, plan)
     if state.is_main_process:
-        _publish(config, run, folder, inputs, rows, train_rows, dev_rows, plan, dev_loss_before)
+        publish_adapter(job, plan, dev_loss_before, mixed)
     state.wait_for_everyone()
 
 
-def published_folder(config: Config, folder: RoundFolder) -> Path:
-    """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
-    return folder.adapter if config.training.choose_by == "held_out_loss" else folder.candidate
+def _train_groups(job: TrainingJob, groups: Groups) -> None:
+    """Train an adapter for every group of roles, one after the other, and publish them together."""
+    from accelerate.utils import release_memory
+
+    from training.adapter import is_made_of
+    from training.role_adapters import GroupFolder, publish_groups, rows_of_roles, start_of_group
+    from training.rows import rows_digest
+
+    config, state = job.config, job.state
+    for name, roles in groups.items():
+        part, begin = GroupFolder.below(job.folder, name), start_of_group(job.start, name, roles)
+        train_rows, dev_rows = rows_of_roles(config.training, roles, job.train_rows, job.dev_rows)
+        if not len(train_rows):
+            say(state, f"{name} ({', '.join(roles)}): all its rows are held out; the base model plays its roles")
+            continue
+        inputs = _training_inputs(config, rows_digest(train_rows), begin)
+        with state.main_process_first():
+            is_done = is_made_of(part.adapter, inputs)
+            if not is_done and not is_made_of(part.training, inputs):
+                write_json(part.training / "training.json", {"made_of": inputs})
+        say(state, f"{name} ({', '.join(roles)}): {'is complete' if is_done else 'an adapter of its own'}")
+        if not is_done:
+            _train_adapter(
+                replace(
+                    job,
+                    folder=part,
+                    inputs=inputs,
+                    skipped={},
+                    train_rows=train_rows,
+                    dev_rows=dev_rows,
+                    start=begin,
+                )
+            )
+            release_memory()  # the next one loads the base model again
+    if state.is_main_process:
+        publish_groups(job, groups)
+    state.wait_for_everyone()
 
 
 def sampling_policies(config: Config, folder: RoundFolder) -> set[str]:
     """'base' or digests of adapters: what sampled the round's trajectories."""
     from sampling.store import TrajectoryStore
-    from training.rows import read_kept
+    from training.kept import read_kept
 
     stores = [TrajectoryStore(kept.folder.trajectories) for kept in read_kept(config, folder)]
     return {policy for store in stores if (policy := store.system_and_policy()[1])}
@@ -177,50 +233,43 @@ def _start_processes(model: ModelConfig) -> PartialState:
     return PartialState(cpu=on_cpu(model), timeout=PROCESS_TIMEOUT)
 
 
-def _training_inputs(config: Config, rows: RowsFile, start: Path | None) -> dict[str, Any]:
-    """What the adapter is trained from; training again with something else is refused."""
-    from inference.adapters import read_adapter
+def _training_inputs(config: Config, rows: str, start: Path | None) -> dict[str, Any]:
+    """What the adapter is trained from, `rows` by their digest; training again with something else is refused."""
+    from inference.adapters import checked_digest
     from inference.local.model import model_fingerprint
 
     return {
-        "rows": rows.digest,
+        "rows": rows,
         "base model": model_fingerprint(config.models[config.training.model]),
         "training settings": config.training.settings(),
         "seed": config.seed,
-        "starting adapter": read_adapter(start).digest if start else None,
+        "starting adapter": checked_digest(start) if start else None,
     }
 
 
-def _announce(config: Config, train_rows: pa.Table, dev_rows: pa.Table, plan: Schedule, state: PartialState) -> None:
+def _announce(job: TrainingJob, plan: Schedule) -> None:
     from training.rows import loss_tokens, row_lengths
     from training.schedule import describe_adjustments
 
-    for line in describe_adjustments(len(train_rows), config.training, plan):
+    rows, config, state = job.train_rows, job.config, job.state
+    for line in describe_adjustments(len(rows), config.training, plan):
         say(state, line)
     say(
         state,
-        f"{len(train_rows)} rows of {sum(row_lengths(train_rows))} tokens ({loss_tokens(train_rows)} learnt), "
-        f"{len(dev_rows)} rows held out; {plan.steps} steps of {plan.batch} rows, learning rate up to "
+        f"{len(rows)} rows of {sum(row_lengths(rows))} tokens ({loss_tokens(rows)} learnt), "
+        f"{len(job.dev_rows)} rows held out; {plan.steps} steps of {plan.batch} rows, learning rate up to "
         f"{config.training.learning_rate:g} after {plan.warmup} steps of warm-up",
     )
-    if not len(dev_rows) and config.training.dev_fraction:
+    if not len(job.dev_rows) and config.training.dev_fraction:
         say(state, "too few questions to hold any out: no dev loss, the last step's adapter is kept")
 
 
-def optimise(
-    config: Config,
-    folder: RoundFolder,
-    train_rows: pa.Table,
-    dev_rows: pa.Table,
-    plan: Schedule,
-    state: PartialState,
-    start: Path | None,
-) -> float | None:
-    """Run or finish the optimisation, which leaves the evaluated adapters in folder.training; the first dev loss."""
+def optimise(job: TrainingJob, plan: Schedule) -> float | None:
+    """Run or finish the optimisation, which leaves the evaluated adapters in the job's folder; the first dev loss."""
     import torch
 
     from inference.chat import load_tokenizer
-    from training.callback import TrainingCallback
+    from training.callback import TrainingCallback, held_out_losses, patience_is_over
     from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter
     from training.objective_trainer import ObjectiveTrainer
@@ -229,22 +278,26 @@ def optimise(
     from training.rows import has_lessons
     from training.trainer import RowTrainer, trainer_config
 
+    config, folder, state = job.config, job.folder.training, job.state
     training, model = config.training, config.models[config.training.model]
-    packing = packing_of(train_rows, training)
-    slots = packing.slots if packing else len(train_rows)
-    arguments = trainer_config(training, model, folder.training, slots, config.seed, state.num_processes)
+    packing = packing_of(job.train_rows, training)
+    slots = packing.slots if packing else len(job.train_rows)
+    arguments = trainer_config(training, model, folder, slots, config.seed, state.num_processes)
     # Resume from the last complete checkpoint, and delete those after it.
-    found, messages = last_complete(folder.training)
+    found, messages = last_complete(folder)
     for message in messages:
         say(state, message)
     state.wait_for_everyone()
     if state.is_main_process:
-        for step, path in checkpoints(folder.training):
+        for step, path in checkpoints(folder):
             if found is None or step > found[0]:
                 shutil.rmtree(path)
 
-    watch = TrainingCallback(folder.training, training.eval_steps, has_dev=len(dev_rows) > 0, first=plan.first)
-    if not (found and found[0] >= plan.steps and EvaluatedAdapters(folder.training).best()):
+    watch = TrainingCallback(
+        folder, training.eval_steps, has_dev=len(job.dev_rows) > 0, first=plan.first, patience=training.patience
+    )
+    stopped = found and patience_is_over(held_out_losses(watch.log, found[0]), training.patience)
+    if not (found and (stopped or found[0] >= plan.steps) and EvaluatedAdapters(folder).best()):
         tokenizer = load_tokenizer(model.path, model.revision)
         if training.backend == "unsloth":
             from training.unsloth import load_unsloth
@@ -252,10 +305,10 @@ def optimise(
             learner = load_unsloth(model, training, config.seed)
         else:
             learner = add_lora(load_model(model), training.lora, config.seed)
-        if start is not None:
-            start_from_adapter(learner, start)
-        parts = (learner, tokenizer, arguments, train_rows, dev_rows, watch, found is not None)
-        trainer = ObjectiveTrainer(*parts, training) if has_lessons(train_rows) else RowTrainer(*parts)
+        if job.start is not None:
+            start_from_adapter(learner, job.start)
+        parts = (learner, tokenizer, arguments, job.train_rows, job.dev_rows, watch, found is not None)
+        trainer = ObjectiveTrainer(*parts, training) if has_lessons(job.train_rows) else RowTrainer(*parts)
         try:
             with explain_lost_processes():
                 trainer.train(resume_from_checkpoint=str(found[1]) if found else None)
@@ -267,64 +320,6 @@ def optimise(
         finally:
             watch.close()
     return next((line["dev_loss"] for line in read_log(watch.log) if line["step"] == 0), None)
-
-
-def _publish(
-    config: Config,
-    run: RunFolder,
-    folder: RoundFolder,
-    inputs: dict[str, Any],
-    rows: RowsFile,
-    train_rows: pa.Table,
-    dev_rows: pa.Table,
-    plan: Schedule,
-    dev_loss_before: float | None,
-) -> None:
-    """Put the adapter with the lowest held-out loss in its folder, with the facts behind it."""
-    from training.adapter import publish
-    from training.card import data_licences, describe_base, example_prompt
-    from training.checkpoints import EvaluatedAdapters
-    from training.rows import loss_tokens, row_lengths
-
-    best = EvaluatedAdapters(folder.training).best()
-    assert best is not None, "training ended without an adapter"
-    model = config.models[config.training.model]
-    facts = {
-        "made_of": inputs,
-        "base_model": model.path,
-        "base": describe_base(model, inputs["base model"]),
-        "prompt": example_prompt(config),
-        "data_licences": data_licences(config),
-        "revision": model.revision,
-        "run": config.run,
-        "round": folder.number,
-        "systems": sorted({short_name(member.system.name) for member in load_members(config).values()}),
-        "code": json.loads(run.manifest.read_bytes())["code"],
-        "training": inputs["training settings"],
-        "steps": plan.steps,
-        "batch": plan.batch,
-        "warmup_steps": plan.warmup,
-        **best[1],
-        "dev_loss_before": dev_loss_before,
-        "rows": {
-            "train": len(train_rows),
-            "dev": len(dev_rows),
-            "tokens": sum(row_lengths(train_rows)),
-            "loss_tokens": loss_tokens(train_rows),
-            "roles": Counter(train_rows["role"].to_pylist()),
-            "left_out": rows.skipped,
-            "retokenised": sum(train_rows["retokenised"].to_pylist()),
-        },
-    }
-    if isinstance(folder, ControlFolder):
-        facts["control"] = "random"
-    target = published_folder(config, folder)
-    publish(best[0], target, facts, training_question_digests(config))
-    loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(dev_rows) else ""
-    message = f"{target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
-    if target != folder.adapter:
-        message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
-    print(message, file=sys.stderr, flush=True)
 
 
 def say(state: PartialState, message: str) -> None:

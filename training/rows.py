@@ -27,15 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.config import Config, TrainingConfig, load_members
+from ratchet.config import Config, ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
-from ratchet.records import Conversation, Selection, TokenRow, Trajectory, content_key
+from ratchet.records import Conversation, TokenRow, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
 from sampling.store import TrajectoryStore
 from training.examples import (
+    EQUAL,
     LESSON_FIELDS,
-    Lesson,
     action_lessons,
     action_row,
     check_lessons,
@@ -43,10 +43,11 @@ from training.examples import (
     learns_from_kept_alone,
     needs_both_sides,
     no_lessons_message,
-    trajectory_lessons,
+    weighted,
     with_lessons,
     without_single_sides,
 )
+from training.kept import KeptTrajectories, check_ids_are_known, check_no_hint, read_kept
 
 MIN_QUESTIONS = 10
 """With fewer questions a held-out loss says nothing, and training misses the data."""
@@ -64,6 +65,9 @@ SCHEMA = pa.schema(
 )
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
 """Of rows with other weights than 1, or of both sides."""
+
+Built = tuple[pa.Table, Counter[str]]
+"""Rows, and the number of skipped conversations by reason."""
 
 
 class SkippedConversation(NamedTuple):
@@ -92,7 +96,7 @@ def build_rows(
     for key in dict.fromkeys(kept):
         if key not in stored:
             raise UserError(missing_message(key))
-        _check_token_ids(stored[key])
+        check_ids_are_known(stored[key])
         for number, conversation in enumerate(stored[key].conversations):
             if not conversation.trainable:
                 continue
@@ -104,24 +108,6 @@ def build_rows(
             row = conversation.model_dump(include={"role", "ids", "retokenised"})
             rows.append(TokenRow(trajectory=key, conversation=number, loss_mask=mask, **row))
     return rows, skipped
-
-
-def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
-    """Raises UserError where the first of the kept trajectories of an experiment cannot be trained on. All of them are
-    checked as they become rows; this needs no more than a look, and no torch."""
-    for one in kept:
-        for trajectory in TrajectoryStore(one.folder.trajectories).read(one.selection.kept):
-            _check_token_ids(trajectory)
-            break
-
-
-def _check_token_ids(trajectory: Trajectory) -> None:
-    for conversation in trajectory.conversations:
-        if conversation.trainable and conversation.text:
-            raise UserError(
-                f"trajectory {trajectory.key} cannot be trained on: its role {conversation.role} was played by the "
-                f"closed model {conversation.model!r} (engine: chat-api), whose token ids are not known"
-            )
 
 
 def missing_message(key: str) -> str:
@@ -255,84 +241,28 @@ def read_rows(path: Path) -> RowsFile:
     return RowsFile(table, digest, json.loads(metadata[b"left_out"]))
 
 
-def read_kept_selection(folder: RoundFolder) -> Selection:
-    """The round's selection. Raises UserError when there is none, or nothing was kept."""
-    path, selection = folder.selection, folder.read_selection()
-    if selection is None:
-        raise UserError(f"{path}: does not exist; select the round's trajectories first: `python -m rewards`")
-    if not selection.kept:
-        reasons = Counter(choice.reason for choice in selection.questions)
-        shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
-        raise UserError(
-            f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
-            "or easier questions (sampling.samples, questions.train), or keep more (rewards.select, rewards.weights)"
-        )
-    return selection
-
-
-@dataclass(frozen=True)
-class KeptTrajectories:
-    """The trajectories that one experiment kept in a round."""
-
-    name: str
-    """The member's name; empty where the config has none and trains on its own."""
-    folder: RoundFolder
-    selection: Selection
-
-    @property
-    def prefix(self) -> str:
-        """What makes a question's id unique: two members may use the same for different questions."""
-        return f"{self.name}/" if self.name else ""
-
-    @property
-    def questions(self) -> dict[str, str]:
-        """Trajectory key to question, of every question that something is kept of."""
-        return {
-            key: self.prefix + choice.question_id
-            for choice in self.selection.questions
-            if choice.kept
-            for key in (*choice.kept, *choice.rewards)
-        }
-
-    def lessons(self, training: TrainingConfig) -> dict[str, Lesson]:
-        """What is learnt of whole trajectories, by their keys."""
-        return {
-            key: lesson
-            for choice in self.selection.questions
-            for key, lesson in trajectory_lessons(choice, training, self.prefix).items()
-        }
-
-
-def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
-    """What a round trains on: its own selection, or those of the config's members. UserError where one is missing."""
-    folders = {
-        name: RoundFolder(member.folder / folder.path.name) if name else folder
-        for name, member in load_members(config).items()
-    }
-    return [KeptTrajectories(name, one, read_kept_selection(one)) for name, one in folders.items()]
-
-
 def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
     """The round's rows, built now or read if they were built from the same selections; and trajectory key to question.
 
     Raises UserError where the objective finds nothing to learn.
     """
     kept, training = read_kept(config, folder), config.training
+    model = config.models[training.model]
     selections = [one.selection for one in kept]
     check_lessons(training, selections)
     keys = [key for one in kept for key in one.selection.kept]
     source = content_key("rows", ROWS_VERSION, keys, training.max_length)
     is_plain = all(learns_from_kept_alone(training, selection) for selection in selections)
     if not is_plain:
-        of_objective = training.model_dump(mode="json", include={"objective", "weighted", "preference"})
+        of_objective = training.model_dump(mode="json", include={"objective", "weighted", "preference", "role_credit"})
         source = content_key(source, of_objective, [choice for one in selections for choice in one.questions])
     if rows_source(folder.rows) != source:
         if is_plain:
-            built = [_build_table(one.folder, one.selection.kept, training.max_length) for one in kept]
+            built = [_build_table(one.folder, one.selection.kept, training.max_length, model) for one in kept]
         elif compares_actions(training):
-            built = [_build_action_table(one, training) for one in kept]
+            built = [_build_action_table(one, training, model) for one in kept]
         else:
-            built = [_build_lesson_table(one, training) for one in kept]
+            built = [_build_lesson_table(one, training, model) for one in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(folder.rows, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = read_rows(folder.rows)
@@ -347,15 +277,20 @@ def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping
     return rows, {key: question for one in kept for key, question in one.questions.items()}
 
 
-def _build_lesson_table(kept: KeptTrajectories, training: TrainingConfig) -> tuple[pa.Table, Counter[str]]:
+def _build_lesson_table(kept: KeptTrajectories, training: TrainingConfig, model: ModelConfig) -> Built:
     """Rows of whole trajectories, with what is learnt of each."""
     lessons = kept.lessons(training)
-    plain, skipped = _build_table(kept.folder, tuple(lessons), training.max_length)
-    table = with_lessons(plain, [lessons[key] for key in plain["trajectory"].to_pylist()], [None] * len(plain))
+    plain, skipped = _build_table(kept.folder, tuple(lessons), training.max_length, model)
+    of_role = kept.role_weights(training)
+    own = [
+        weighted(lessons[key], of_role.get(role, 1.0))
+        for key, role in zip(plain["trajectory"].to_pylist(), plain["role"].to_pylist(), strict=True)
+    ]
+    table, skipped = _without_weightless(with_lessons(plain, own, [None] * len(plain)), skipped)
     return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
 
 
-def _build_action_table(kept: KeptTrajectories, training: TrainingConfig) -> tuple[pa.Table, Counter[str]]:
+def _build_action_table(kept: KeptTrajectories, training: TrainingConfig, model: ModelConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
     store = TrajectoryStore(kept.folder.trajectories)
     actions = action_lessons(store.read(kept.questions), kept.selection, training, kept.prefix)
@@ -364,7 +299,9 @@ def _build_action_table(kept: KeptTrajectories, training: TrainingConfig) -> tup
         wanted.setdefault(action.trajectory, []).append(number)
     tables: dict[int, pa.Table] = {}
     skipped: Counter[str] = Counter()
+    of_role = kept.role_weights(training)
     for trajectory in store.read(wanted):
+        check_no_hint(trajectory, model)
         for number in wanted[trajectory.key]:
             action = actions[number]
             if action.end > training.max_length:
@@ -372,17 +309,27 @@ def _build_action_table(kept: KeptTrajectories, training: TrainingConfig) -> tup
                 continue
             row = action_row(trajectory, action)
             check_rows([row], {trajectory.key: trajectory})
-            tables[number] = with_lessons(rows_table([row]), [action.lesson], [action.start])
+            lesson = weighted(kept.unique(action.lesson), of_role.get(row.role, 1.0))
+            tables[number] = with_lessons(rows_table([row]), [lesson], [action.start])
     table = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
+    table, skipped = _without_weightless(table, skipped)
     return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
 
 
-def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int) -> tuple[pa.Table, Counter[str]]:
+def _without_weightless(table: pa.Table, skipped: Counter[str]) -> tuple[pa.Table, Counter[str]]:
+    """The rows that weigh something, and with the others the skipped conversations by reason."""
+    weighs = [abs(weight) > EQUAL for weight in table["weight"].to_pylist()]
+    left_out = Counter({"its role decides nothing": weighs.count(False)})
+    return table.filter(pa.array(weighs, pa.bool_())), skipped + left_out
+
+
+def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int, model: ModelConfig) -> Built:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
     for trajectory in TrajectoryStore(folder.trajectories).read(kept):
         if trajectory.status != "failed":
+            check_no_hint(trajectory, model)
             rows, skipped = build_rows([trajectory], [trajectory.key], max_length)
             check_rows(rows, {trajectory.key: trajectory})
             tables[trajectory.key] = rows_table(rows)

@@ -32,7 +32,7 @@ from trl import SFTConfig, SFTTrainer
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from training.callback import TrainingCallback
-from training.lora import compute_type, on_cpu
+from training.lora import compute_type, mixes_precision, on_cpu
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from training.rows import row_lengths
 from training.schedule import schedule
@@ -68,7 +68,7 @@ def trainer_config(
             max_grad_norm=training.max_grad_norm,
             seed=seed,
             use_cpu=on_cpu(model),
-            bf16=dtype == torch.bfloat16,
+            bf16=mixes_precision(model, training, processes),
             fp16=dtype == torch.float16,
             gradient_checkpointing=training.gradient_checkpointing,
             ddp_find_unused_parameters=False,

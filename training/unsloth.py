@@ -34,7 +34,7 @@ def import_unsloth() -> Any:
 
 
 def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any:
-    """A PeftModel as `training.lora` makes it: the base model in 16 bits, one LoRA adapter."""
+    """A PeftModel as `training.lora` makes it: the base model in 16 bits or in 4, one LoRA adapter."""
     unsloth = import_unsloth()
     import torch
 
@@ -46,7 +46,9 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
         revision=model.revision,
         max_seq_length=training.max_length,
         dtype=None if compute_type(model) == torch.float32 else compute_type(model),
-        load_in_4bit=False,
+        load_in_4bit=training.four_bit,
+        # Else it loads a copy of its own from the hub under another name, whatever the revision.
+        use_exact_model_name=True,
         trust_remote_code=False,
     )
     return unsloth.FastLanguageModel.get_peft_model(

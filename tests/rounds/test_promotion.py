@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from pathlib import Path
+from statistics import stdev
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from evaluation.measures.estimates import Difference
+from evaluation.measures.gain import QuestionChanges
+from evaluation.measures.power import questions_needed
 from evaluation.measures.statistics import paired_difference
-from ratchet.config import Config
+from ratchet.config import Config, RoundsConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
-from ratchet.runfolder import RunFolder
+from ratchet.runfolder import RunFolder, open_run
 from rounds.__main__ import main
-from rounds.promotion import decide, kept_any, last_promoted, read_promotions
+from rounds.artefacts import File
+from rounds.ledger import collect_facts
+from rounds.promotion import decide, kept_any, last_promoted, no_gain, read_promotions, too_few_questions
 from rounds.records import Promotion
+from rounds.status import print_status
 from tests.helpers.planned_run import experiment
 
 
@@ -60,6 +68,45 @@ def test_worse_or_equal_is_not_however_clear() -> None:
     promoted, reason = decide(difference([1.0] * 9, [0.0] * 9), 0.99, "f1")
     assert not promoted and "not better than its parent" in reason
     assert not decide(difference([0.5] * 9, [0.5] * 9), 0.999, "f1")[0]
+
+
+def changes(gained: int, broken: int) -> QuestionChanges:
+    return QuestionChanges(gained=gained, broken=broken, questions=40)
+
+
+def test_a_round_gained_where_it_was_promoted_and_changed_more_than_chance() -> None:
+    assert no_gain(2, False, changes(9, 0), changes(1, 1)) == "round 2 was not promoted"
+    assert no_gain(2, True, changes(6, 0), changes(5, 3)) == ""
+    assert no_gain(2, True, changes(6, 0), None) == "", "without the control nothing is known of chance"
+    assert no_gain(2, True, changes(5, 0), changes(3, 5)) == (
+        "round 2 gained 5 questions over its parent, which chance may explain: the base model sampled again gains 3 "
+        "and breaks 5"
+    )
+
+
+def test_a_dev_that_is_too_small_for_the_gain_says_how_many_questions_it_takes() -> None:
+    halves = [0.0, 1.0] * 20
+    said = too_few_questions(halves, RoundsConfig())
+    needed = questions_needed(stdev(halves), 0.05)
+    assert f"a gain of 0.05: its 40 questions show one of 0.22 or more, and it takes {needed}" in said
+    assert needed > 700 and too_few_questions([0.0, 1.0] * (needed // 2 + 1), RoundsConfig()) == ""
+    assert too_few_questions(halves, RoundsConfig(min_gain=0.3)) == ""
+    assert too_few_questions([1.0], RoundsConfig()) == too_few_questions([0.0] * 9, RoundsConfig()) == ""
+
+
+def test_the_reason_to_stop_is_in_status(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 3, "stop": "no_gain"})
+    open_run(one.config)
+    decided(one.run, 1, False)
+    path = one.run.round(1).promotion
+    told = {"no_gain": "round 1 was not promoted", "warning": "dev is too small"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    out = io.StringIO()
+    print_status(one, out)
+    assert "The rounds stopped after round 1 of 3: round 1 was not promoted." in out.getvalue()
+    assert "warning: dev is too small" in out.getvalue()
+    facts = collect_facts({"promotion": File(path)})
+    assert facts == {"promoted": False, "reason": "as told", **told}, "and in the ledger"
 
 
 def test_nothing_to_compare_is_no_promotion() -> None:
@@ -110,7 +157,7 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
 
     def promote(config: Config, run: RunFolder, number: int, sampled: bool) -> SimpleNamespace:
         decisions.append(sampled)
-        return SimpleNamespace(reason="as told")
+        return SimpleNamespace(reason="as told", warning="")
 
     monkeypatch.setattr("rounds.promotion.promote", promote)
     monkeypatch.setattr(sys, "argv", ["rounds", "promote", "--config", str(file), "--round", "1", "--phase", phase])

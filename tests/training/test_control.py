@@ -50,7 +50,7 @@ def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_set
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, config, folder = start(tmp_path)
-    control = folder.random_control
+    control = folder.control("random")
     for arguments in ([], ["--control", "random"]):
         asked = ["--config", str(path), "--set", "evaluation.controls=[random]"]
         monkeypatch.setattr(sys, "argv", ["train.py", *asked, *arguments])
@@ -87,10 +87,10 @@ def sampled(selection: Selection) -> list[str]:
 
 def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_questions(tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, max_steps=1)
-    recipe.train(config, 1, at_random=True)
+    recipe.train(config, 1, control="random")
     questions = load_questions(config.questions.train, config.seed)
     with pytest.raises(UserError, match=r"control-random/adapter was trained on 12 of the 12 questions"):
-        check_adapter_leakage(folder.random_control.adapter, questions, config.questions.leakage)
+        check_adapter_leakage(folder.control("random").adapter, questions, config.questions.leakage)
 
 
 def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
@@ -99,21 +99,21 @@ def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
     (tmp_path / "whole").mkdir()
     (tmp_path / "stopped").mkdir()
     _, config, whole = start(tmp_path / "whole", max_steps=6, eval_steps=2)
-    recipe.train(config, 1, at_random=True)
-    recipe.train(config, 1, at_random=True)
-    assert f"{whole.random_control.adapter} is complete" in capsys.readouterr().err
+    recipe.train(config, 1, control="random")
+    recipe.train(config, 1, control="random")
+    assert f"{whole.control('random').adapter} is complete" in capsys.readouterr().err
 
     _, config, folder = start(tmp_path / "stopped", max_steps=6, eval_steps=2)
     with monkeypatch.context() as patch:
-        patch.setattr(recipe, "_publish", interrupt)
+        patch.setattr(recipe, "publish_adapter", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            recipe.train(config, 1, at_random=True)
+            recipe.train(config, 1, control="random")
     [stage] = control_stages(ExperimentRun(with_control(config), ()), 1, None)
     assert stage_progress(ExperimentRun(config, ()), stage) == "step 6 of 6" and not folder.training.exists()
-    recipe.train(config, 1, at_random=True)
-    found = [(one.random_control.training / "log.jsonl") for one in (whole, folder)]
+    recipe.train(config, 1, control="random")
+    found = [(one.control("random").training / "log.jsonl") for one in (whole, folder)]
     assert losses(found[0]) == pytest.approx(losses(found[1]))
-    assert folder.random_control.read_selection() == whole.random_control.read_selection()
+    assert folder.control("random").read_selection() == whole.control("random").read_selection()
 
 
 def interrupt(*unused: object) -> None:
@@ -132,5 +132,5 @@ def losses(log: Path) -> list[float]:
 def test_objectives_that_learn_from_rewards_have_no_such_control(tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, objective="weighted")
     with pytest.raises(UserError, match=r"--control random is not possible here: training\.objective=weighted"):
-        recipe.train(config, 1, at_random=True)
-    assert not folder.random_control.selection.exists()
+        recipe.train(config, 1, control="random")
+    assert not folder.control("random").selection.exists()

@@ -13,17 +13,19 @@ import pytest
 
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.records import TokenRow
+from ratchet.records import Question, Score, TokenRow
 from report.training import read_trained
+from rewards.selection import select
 from rounds.trace import trace_lines
 from sampling.store import TrajectoryStore
-from tests.helpers.attempts import ACTION, BAD, GOOD, every_objective, rows_of
+from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import tiny_model
 from training import recipe
 from training.__main__ import main
-from training.rows import SCHEMA, KeptTrajectories, check_rows, prepare_rows, read_kept, table_rows
+from training.kept import KeptTrajectories, read_kept
+from training.rows import SCHEMA, check_rows, prepare_rows, table_rows
 
 REPO = Path(__file__).parents[2]
 
@@ -154,12 +156,17 @@ def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
     model: Path, tmp_path: Path, rewards: tuple[float, ...], training: dict[str, Any], text: str
 ) -> None:
     path, _, _ = start(tmp_path, model, questions=4, rewards=rewards, **training)
+    message, loaded = train_apart(path)
+    assert text in message and "set training.objective=sft" in message and loaded == "False"
+
+
+def train_apart(path: Path) -> list[str]:
+    """The error of a training in a process of its own, and whether that process loaded torch."""
     script = f"""
 import sys
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from training import recipe
-from training.__main__ import main
 try:
     recipe.train(load_config({str(path)!r}), 1)
 except UserError as error:
@@ -167,8 +174,21 @@ except UserError as error:
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
-    message, loaded = done.stdout.splitlines()
-    assert text in message and "set training.objective=sft" in message and loaded == "False", done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    return lines
+
+
+def test_no_mixed_question_is_one_line_before_torch_is_loaded(model: Path, tmp_path: Path) -> None:
+    path, _, folder = start(tmp_path, model, questions=4)
+    asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(4)]
+    attempts = [attempt(n, sample) for n in range(4) for sample in range(2)]
+    scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=1.0) for t in attempts}
+    chosen = select(asked, attempts, scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
+    folder.selection.write_text(chosen.model_dump_json())
+    message, loaded = train_apart(path)
+    assert "no trajectory was kept, so there is nothing to train on (4 x dropped: not both successes" in message
+    assert loaded == "False"
 
 
 def test_one_side_that_is_too_long_everywhere_is_said(model: Path, tmp_path: Path) -> None:
@@ -233,7 +253,7 @@ def test_rows_of_an_objective_are_shown_with_what_is_learnt(
 def test_the_report_marks_the_actions_that_have_rows(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo", **ACTION)
     rows_of(config, folder)
-    count, rows = read_trained(config, folder.rows, {"t3-0"}, folder.read_selection())
+    count, rows = read_trained(config, folder.rows, {"t3-0"}, {})
     [stored] = TrajectoryStore(folder.trajectories).read(["t3-0"])
     first, second = (call for call in stored.model_calls if call.conversation == 0)
     row = rows["t3-0", 0]

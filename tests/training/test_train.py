@@ -171,6 +171,38 @@ def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     assert mean_loss(tuned, dev.to_pylist()) == pytest.approx(dev_losses[best], rel=1e-4)
 
 
+def test_patience_ends_training_and_a_killed_one_does_not_go_on_past_its_end(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"learning_rate": 0.1, "max_steps": 40, "eval_steps": 1, "warmup_steps": 1, "patience": 2}
+    _, config, folder = start(tmp_path, model, **settings)
+    recipe.train(config, 1)
+    losses = [line["dev_loss"] for line in curve(folder) if "dev_loss" in line]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 3 < 40
+    assert f"step {len(losses) - 1}: no lower held-out loss in 2 evaluations" in capsys.readouterr().err
+    shutil.rmtree(folder.adapter)  # as if killed before it was published
+    before = curve(folder)
+    recipe.train(config, 1)
+    assert curve(folder) == before
+    assert json.loads((folder.adapter / "training.json").read_text())["step"] == best
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
+    model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amx: bool
+) -> None:
+    monkeypatch.setattr("training.lora.has_amx", lambda: amx)
+    _, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5, cpu_precision="auto")
+    recipe.train(config, 1)
+    exact = [line["loss"] for line in curve(round_of(finished)[1]) if "loss" in line]
+    losses = [line["loss"] for line in curve(folder) if "loss" in line]
+    assert losses == pytest.approx(exact, rel=0.02) and (losses != exact) == amx
+    assert json.loads((folder.adapter / "training.json").read_text())["mixed_precision"] == amx
+    weights = load_file(folder.adapter / "adapter_model.safetensors").values()
+    assert {one.dtype for one in weights} == {torch.float32}
+
+
 def test_every_evaluated_adapter_is_kept(finished: Path) -> None:
     """The paper evaluates every 500 steps; the loss on held-out kept actions is only one way to choose."""
     _, folder = round_of(finished)
@@ -312,10 +344,10 @@ def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path
 import sys, torch
 torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 8)
 import train, training.recipe
-def optimise(config, folder, train_rows, dev_rows, made, state, start):
+def optimise(job, made):
     from training.trainer import trainer_config
-    used = trainer_config(config.training, config.models["agent"], folder.training, 8, 0, 1)
-    print(state.device, state.num_processes, used.device, used.n_gpu)
+    used = trainer_config(job.config.training, job.config.models["agent"], job.folder.training, 8, 0, 1)
+    print(job.state.device, job.state.num_processes, used.device, used.n_gpu)
     sys.exit()
 training.recipe.optimise = optimise
 sys.argv = ["train.py", "--config", {str(path)!r}]
@@ -326,6 +358,12 @@ train.main()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_four_bits_are_refused_where_nothing_would_use_them() -> None:
+    assert TrainingConfig(backend="unsloth", four_bit=True).four_bit
+    with pytest.raises(ValueError, match="four_bit: only backend unsloth"):
+        TrainingConfig(four_bit=True)
+
+
 def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp_path: Path) -> None:
     path, _, _ = start(tmp_path, model, backend="unsloth")
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
 from training import recipe
-from training.lora import add_lora, load_model, start_from_adapter
+from training.lora import add_lora, compute_type, load_model, start_from_adapter
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,19 @@ def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
     theirs = load_file(first.adapter / "adapter_model.safetensors")
     mine = {name.replace(".default", ""): value for name, value in model.state_dict().items() if "lora_" in name}
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_a_cpu_trains_in_bfloat16_where_it_computes_in_it_and_the_adapter_stays_float32(
+    trained: tuple[Config, RoundFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, _ = trained
+    wanted = config.models["agent"].model_copy(update={"dtype": "bfloat16", "device": "cpu"})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    model = add_lora(load_model(wanted), config.training.lora, seed=1)
+    kinds = {("lora_" in name, value.dtype) for name, value in model.named_parameters()}
+    assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert compute_type(wanted) == torch.float32, "such a CPU is slower in bfloat16"
 
 
 @pytest.mark.parametrize(

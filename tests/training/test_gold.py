@@ -1,0 +1,163 @@
+"""The control of gold answers: the action that replaces a sampled one, for every system, and the adapter made of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import train
+from agents.core.system import known_systems, load_system
+from inference.engine import Message, SamplingParams
+from ratchet.config import Config, SystemConfig, load_config
+from ratchet.errors import UserError
+from ratchet.files import write_json, write_jsonl
+from ratchet.records import Question, Selection, TokenRow, Trajectory
+from ratchet.runfolder import RoundFolder, RunFolder
+from rounds.ledger import read_ledger
+from sampling.store import TrajectoryStore
+from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
+from tests.helpers.playing import engine, play
+from tests.helpers.tiny import tiny_format
+from tests.helpers.world import dialogue, make_run, trajectory
+from training import recipe
+from training.gold import with_last_action
+from training.rows import build_rows, check_rows, read_rows, table_rows
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    *VARIANTS,
+    ("awe", {"paths": "knowledge"}),
+    ("awe", {"paths": "retrieval", "answer_form": "marked"}),
+    ("naive_rag", {"answer_form": "marked"}),
+]
+GOLD = [(name, own) for name, own in SETTINGS if load_system(SystemConfig(name=name, settings=own)).gold_action]
+
+
+def learnt(row: TokenRow) -> list[str]:
+    """The sampled actions of a row, in words."""
+    text = tiny_format().decode([i for i, is_learnt in zip(row.ids, row.loss_mask, strict=True) if is_learnt])
+    return text.removesuffix("<|im_end|>").split("<|im_end|>")
+
+
+def test_systems_of_one_call_have_the_control() -> None:
+    named = {name for name, _ in GOLD}
+    assert named == {
+        "awe", "cot", "direct", "mermaid", "mrag", "naive_gen", "naive_rag", "no_retrieval", "vanilla_rag",
+    } and named < set(known_systems())  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "own"), GOLD, ids=[f"{name} {json.dumps(own)}" for name, own in GOLD])
+async def test_the_gold_action_is_read_as_the_gold_answer_and_is_what_is_learnt(name: str, own: dict[str, Any]) -> None:
+    question = task_of(name)
+    system = load_system(SystemConfig(name=name, settings=own))
+    assert system.gold_action is not None
+    role, action = system.gold_action(question, system.settings)
+    sampled, agent = await play_any(name, own)
+    made = with_last_action(sampled, question, role, action, tiny_format())
+    rows, _ = build_rows([made], [made.key], 100_000)
+    assert check_rows(rows, {made.key: made}) > 0
+    [row] = [row for row in rows if row.role == role]
+    assert learnt(row)[-1] == action and made.answer == question.gold_answer
+    prompt = row.ids[: len(row.ids) - len(tiny_format().encode(action)) - 1]
+    assert prompt in [call.prompt for call in agent.calls], "the prompt is the sampled one"
+
+    # Were the model to say it where it was asked for the answer, the system would return it.
+    talker, asked = Talker(), tiny_format().decode(prompt)
+
+    def reply(text: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+        return action if text == asked else talker.reply("", params, messages)
+
+    again = await play({"name": name, "settings": own}, engine(reply), Library(), question=question)
+    assert again.answer == question.gold_answer
+
+
+SYSTEM = {"name": "naive_gen", "roles": {"default": {"max_tokens": 40}}}
+
+
+def start(folder: Path, system: dict[str, Any], **training: Any) -> tuple[Path, Config, RoundFolder]:
+    """A round of which nothing was kept: two attempts at each of twelve questions, all wrong, one of them cut off."""
+    path, config, rounds = make_run(folder, **training)
+    settings = yaml.safe_load(path.read_text()) | {"system": system}
+    path.write_text(yaml.safe_dump(settings))
+    asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=(f"Ada {n}",) if n else ()) for n in range(12)]
+    write_jsonl(folder / "questions.jsonl", asked)
+    attempts: list[Trajectory] = []
+    for n in range(12):
+        for sample in range(2):
+            state = "free" if sample else "malformed"
+            part = dialogue("answerer", [(f"Question: Who is {n}?", f"Velm {sample}", state)])
+            facts = {"sample": sample, "system": "naive_gen", "status": "finished" if sample else "unparsed"}
+            attempts.append(trajectory(f"t{n}-{sample}", f"q{n}", [part], **facts))
+    write_jsonl(rounds.trajectories / "a.jsonl", attempts)
+    selection = rounds.read_selection()
+    assert selection is not None
+    choices = tuple(
+        choice.model_copy(
+            update={"kept": (), "cause": "reward_too_low", "rewards": {f"t{n}-{s}": 0.0 for s in range(2)}}
+        )
+        for n, choice in enumerate(selection.questions)
+    )
+    write_json(rounds.selection, selection.model_copy(update={"questions": choices}).model_dump(mode="json"))
+    return path, load_config(path), RunFolder(config.folder).round(1)
+
+
+def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, config, folder = start(tmp_path, SYSTEM)
+    asked = ["--config", str(path), "--set", "evaluation.controls=[gold]", "--control", "gold"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *asked])
+    train.main()
+    control = folder.control("gold")
+    chosen = control.read_selection()
+    assert chosen is not None and len(chosen.kept) == 11
+    assert chosen.questions[0].reason == "dropped: it has no gold answer"
+    made = {one.key: one for one in TrajectoryStore(control.trajectories).read(chosen.kept)}
+    assert {one.sample for one in made.values()} == {1}, "one that finished goes before one that did not"
+    rows = list(table_rows(read_rows(control.rows).table))
+    assert sorted(learnt(row)[0] for row in rows) == sorted(f"Ada {n}" for n in range(1, 12))
+    assert check_rows(rows, made) == 11
+    facts = json.loads((control.adapter / "training.json").read_bytes())
+    assert facts["control"] == "gold" and "gold answers in place" in (control.adapter / "README.md").read_text()
+    assert [entry.stage for entry in read_ledger(RunFolder(config.folder))] == ["train.gold"]
+    assert TrajectoryStore(folder.trajectories).folder.exists() and not (folder.path / "rows.parquet").exists()
+    train.main()
+    assert "is complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("system", "training", "text"),
+    [
+        ({"name": "tool_mad"}, {}, "the system tool_mad does not say which action gives the right answer"),
+        (
+            {"name": "mrag", "roles": {"answerer": {"trainable": False}, "reviser": {"trainable": False}}},
+            {},
+            r"the role answerer, which gives the answer, is not trained \(system\.roles\.answerer\.trainable\)",
+        ),
+        ({"name": "awe"}, {}, "11 x dropped: in no trajectory did the role judge act"),
+        (SYSTEM, {"objective": "dpo"}, "training.objective=dpo learns from rewards"),
+        (SYSTEM, {"choose_by": "reward"}, "chooses an adapter on dev"),
+    ],
+)
+def test_where_there_are_no_gold_actions_one_line_says_so(
+    tmp_path: Path, system: dict[str, Any], training: dict[str, Any], text: str
+) -> None:
+    _, config, folder = start(tmp_path, system, **training)
+    with pytest.raises(UserError, match=f"^--control gold is not possible here: .*{text}") as error:
+        recipe.train(config, 1, control="gold")
+    assert "\n" not in str(error.value) and not folder.control("gold").selection.exists()
+
+
+def test_an_answer_that_does_not_fit_the_action_is_left_out(tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, {"name": "vanilla_rag", "settings": {"style": "brief"}}, max_steps=1)
+    questions = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada " * (80 if n else 1),)) for n in range(12)]
+    write_jsonl(Path(str(config.questions.train.path)), questions)
+    recipe.train(config, 1, control="gold")
+    chosen = folder.control("gold").read_selection()
+    assert isinstance(chosen, Selection) and [bool(choice.kept) for choice in chosen.questions] == [True] + [False] * 11
+    assert "does not fit the form of an action" in chosen.questions[1].reason and "\n" not in chosen.questions[1].reason

@@ -1,0 +1,156 @@
+"""The control of gold answers: a ceiling for what the same training can reach with the answers that were sampled.
+
+Of every question one sampled trajectory is taken, and the action that gives its answer is replaced by the one that
+gives the gold answer (`gold_action` of the system). Nothing follows it in its conversation; what was sampled before it,
+and in other conversations, is learnt too. For a system of one call this is supervised fine-tuning on gold answers. With
+several agents the others act as they were sampled, so it is the ceiling of the answers alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from agents.core.system import load_system
+from inference.chat import ChatFormat, load_tokenizer
+from questions.load import load_questions
+from ratchet.config import Config
+from ratchet.errors import UserError, first_line
+from ratchet.files import write_jsonl, write_record
+from ratchet.records import ModelCall, Question, QuestionChoice, Selection, Span, Trajectory, content_key
+from ratchet.runfolder import RoundFolder
+from sampling.store import FIRST_SEGMENT, TrajectoryStore
+
+GoldAction = Callable[[Question], tuple[str, str]]
+
+
+def write_gold(config: Config, folder: RoundFolder) -> None:
+    """Write trajectories and selection of the round's control of gold answers. Raises UserError where it has none."""
+    role, action = _gold_action(config)
+    selection = folder.read_selection()
+    if selection is None:
+        raise UserError(
+            f"{folder.selection}: does not exist; select the round's trajectories first: `python -m rewards`"
+        )
+    questions = {question.id: question for question in load_questions(config.questions.train, config.seed)}
+    rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
+    chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
+    model = config.models[config.training.model]
+    chat = ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    made: dict[str, Trajectory] = {}
+    reasons: dict[str, str] = {}
+    for name, question in questions.items():
+        if not question.gold_answer:
+            reasons[name] = "dropped: it has no gold answer"
+        elif name not in chosen:
+            reasons[name] = f"dropped: in no trajectory did the role {role} act"
+        else:
+            try:
+                made[name] = with_last_action(chosen[name], question, role, action(question)[1], chat)
+                reasons[name] = "kept: one trajectory, with the gold answer"
+            except ValueError as error:
+                reasons[name] = f"dropped: its gold answer does not fit the form of an action ({first_line(error)})"
+    if not made:
+        [(reason, count)] = Counter(reasons.values()).most_common(1)
+        raise UserError(f"--control gold is not possible here: {count} x {reason}")
+    control = folder.control("gold")
+    kept = {name: (trajectory.key,) for name, trajectory in made.items()}
+    gold = Selection(
+        weights=selection.weights,
+        rule={"control": "gold"},
+        questions=tuple(
+            QuestionChoice(
+                question_id=name,
+                kept=kept.get(name, ()),
+                cause="kept" if name in kept else "none_finished",
+                reason=reason,
+                rewards=dict.fromkeys(kept.get(name, ()), 1.0),
+            )
+            for name, reason in reasons.items()
+        ),
+    )
+    if control.read_selection() != gold:
+        write_jsonl(control.trajectories / FIRST_SEGMENT, made.values())
+        write_record(control.selection, gold)
+
+
+def _gold_action(config: Config) -> tuple[str, GoldAction]:
+    """(the role whose action is the answer, what gives that action for a question)."""
+    system = load_system(config.system)
+    if system.gold_action is None:
+        raise UserError(
+            f"--control gold is not possible here: the system {system.name} does not say which action gives the right "
+            "answer (a function `gold_action` in its module)"
+        )
+    make = system.gold_action
+    role = make(Question(id="", text=""), system.settings)[0]
+    if not system.config.role(role).trainable:
+        raise UserError(
+            f"--control gold is not possible here: the role {role}, which gives the answer, is not trained "
+            f"(system.roles.{role}.trainable)"
+        )
+    return role, lambda question: make(question, system.settings)
+
+
+def _one_for_each_question(
+    store: TrajectoryStore, rewards: Mapping[str, float | None], questions: Mapping[str, Question], role: str
+) -> dict[str, Trajectory]:
+    """Of each question, the trajectory that finished, found most gold documents, and has the best reward."""
+    best: dict[str, tuple[tuple[bool, int, float, int], Trajectory]] = {}
+    for trajectory in store.read(list(rewards)):
+        question = questions.get(trajectory.question_id)
+        if question is None or trajectory.status == "failed" or _last_call(trajectory, role) is None:
+            continue
+        found = len({passage.document_id for passage in trajectory.passages} & set(question.gold_ids))
+        rank = (trajectory.status == "finished", found, rewards[trajectory.key] or 0.0, -trajectory.sample)
+        if question.id not in best or rank > best[question.id][0]:
+            best[question.id] = rank, trajectory
+    return {name: trajectory for name, (_, trajectory) in best.items()}
+
+
+def _last_call(trajectory: Trajectory, role: str) -> int | None:
+    """Where among the events the last action in a conversation of the role is."""
+    found = [
+        at
+        for at, event in enumerate(trajectory.events)
+        if isinstance(event, ModelCall) and trajectory.conversations[event.conversation].role == role
+    ]
+    return found[-1] if found else None
+
+
+def with_last_action(
+    trajectory: Trajectory, question: Question, role: str, action: str, chat: ChatFormat
+) -> Trajectory:
+    """The trajectory with `action` in place of the role's last one, which ends its conversation."""
+    at = _last_call(trajectory, role)
+    assert at is not None
+    call = trajectory.events[at]
+    assert isinstance(call, ModelCall)
+    new = (*chat.encode(action), chat.end_of_turn)
+    old = trajectory.conversations[call.conversation]
+    end = call.start + len(new)
+    conversation = old.model_copy(
+        update={
+            "ids": old.ids[: call.start] + new,
+            "spans": (
+                *(span for span in old.spans if span.end <= call.start),
+                Span(start=call.start, end=end, author="assistant", sampled=True),
+            ),
+        }
+    )
+    changed = {"end": end, "text": action, "error": "", "finish_reason": "stop", "new_tokens": len(new)}
+    events = list(trajectory.events)
+    events[at] = call.model_copy(update={**changed, "parse": "free" if call.parse == "free" else "ok"})
+    conversations = list(trajectory.conversations)
+    conversations[call.conversation] = conversation
+    return trajectory.model_copy(
+        update={
+            "key": content_key("gold", trajectory.key, new),
+            "policy": "gold",
+            "status": "finished",
+            "answer": question.gold_answer,
+            "error": "",
+            "events": tuple(events),
+            "conversations": tuple(conversations),
+        }
+    )

@@ -1,0 +1,128 @@
+"""The trajectories that a round trains on, and what makes one impossible to train on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from agents.core.hints import holds_hint
+from ratchet.config import Config, ModelConfig, TrainingConfig, load_members
+from ratchet.errors import UserError
+from ratchet.records import Selection, Trajectory
+from ratchet.runfolder import RoundFolder, earlier_rounds
+from sampling.store import TrajectoryStore
+from training.credit import role_effects, role_weights
+from training.examples import Lesson, trajectory_lessons
+
+
+def read_kept_selection(folder: RoundFolder) -> Selection:
+    """The round's selection. Raises UserError when there is none, or nothing was kept."""
+    path, selection = folder.selection, folder.read_selection()
+    if selection is None:
+        raise UserError(f"{path}: does not exist; select the round's trajectories first: `python -m rewards`")
+    if not selection.kept:
+        reasons = Counter(choice.reason for choice in selection.questions)
+        shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
+        raise UserError(
+            f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
+            "or easier questions (sampling.samples, questions.train), or keep more (rewards.select, rewards.weights)"
+        )
+    return selection
+
+
+@dataclass(frozen=True)
+class KeptTrajectories:
+    """The trajectories that one experiment kept in a round."""
+
+    name: str
+    """The member's name; empty where the config has none and trains on its own."""
+    folder: RoundFolder
+    selection: Selection
+    example_prefix: str = ""
+    """What makes an example's name unique: several rounds may sample the same question."""
+
+    @property
+    def prefix(self) -> str:
+        """What makes a question's id unique: two members may use the same for different questions."""
+        return f"{self.name}/" if self.name else ""
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """Trajectory key to question, of every question that something is kept of."""
+        return {
+            key: self.prefix + choice.question_id
+            for choice in self.selection.questions
+            if choice.kept
+            for key in (*choice.kept, *choice.rewards)
+        }
+
+    def lessons(self, training: TrainingConfig) -> dict[str, Lesson]:
+        """What is learnt of whole trajectories, by their keys."""
+        return {
+            key: self.unique(lesson)
+            for choice in self.selection.questions
+            for key, lesson in trajectory_lessons(choice, training, self.prefix).items()
+        }
+
+    def role_weights(self, training: TrainingConfig) -> dict[str, float]:
+        """By role, the factor on the weights of its rows (training.role_credit)."""
+        if not training.role_credit:
+            return {}
+        read = TrajectoryStore(self.folder.trajectories).read(self.questions)
+        return role_weights(role_effects(read, self.selection), training.role_credit)
+
+    def unique(self, lesson: Lesson) -> Lesson:
+        """The lesson with its example's unique name."""
+        return replace(lesson, example=self.example_prefix + lesson.example) if lesson.example else lesson
+
+
+def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
+    """What a round trains on: its own selection and those of earlier rounds that it learns from too, or those of the
+    config's members. UserError where one is missing."""
+    if config.members:
+        folders = {name: RoundFolder(one.folder / folder.path.name) for name, one in load_members(config).items()}
+        return [KeptTrajectories(name, one, read_kept_selection(one)) for name, one in folders.items()]
+    earlier = earlier_rounds(config, folder)
+    return [
+        KeptTrajectories("", folder, read_kept_selection(folder)),
+        *(KeptTrajectories("", one, read_kept_selection(one), f"round-{one.number}/") for one in earlier),
+    ]
+
+
+def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
+    """Raises UserError where the first of the kept trajectories of an experiment cannot be trained on. All of them are
+    checked as they become rows; this needs no more than a look, and no torch."""
+    for one in kept:
+        for trajectory in TrajectoryStore(one.folder.trajectories).read(one.selection.kept):
+            check_ids_are_known(trajectory)
+            break
+
+
+def check_ids_are_known(trajectory: Trajectory) -> None:
+    """Raises UserError where a closed model, whose token ids are not known, played a trainable role."""
+    for conversation in trajectory.conversations:
+        if conversation.trainable and conversation.text:
+            raise UserError(
+                f"trajectory {trajectory.key} cannot be trained on: its role {conversation.role} was played by the "
+                f"closed model {conversation.model!r} (engine: chat-api), whose token ids are not known"
+            )
+
+
+@cache
+def _tokenizer(path: str, revision: str | None) -> Any:
+    from inference.chat import load_tokenizer
+
+    return load_tokenizer(path, revision)
+
+
+def check_no_hint(trajectory: Trajectory, model: ModelConfig) -> None:
+    """Raises UserError for a trajectory that was sampled with a hint where a prompt or an action still has one."""
+    for conversation in trajectory.conversations if trajectory.hint else ():
+        if holds_hint(_tokenizer(model.path, model.revision).decode(list(conversation.ids))):
+            raise UserError(
+                f"trajectory {trajectory.key} cannot be trained on: the dialogue of its role {conversation.role} still "
+                "has the hint that its prompts had while it was sampled; sample it again"
+            )
