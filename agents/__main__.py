@@ -3,13 +3,12 @@
 Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
 With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
 
-python -m agents prompts ...   the prompts of a config's system as files (core/prompts/command.py)
+python -m agents prompts ...   the prompts of a config's system or judge as files (rewards/prompt_command.py)
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -17,21 +16,21 @@ from rich.console import Console
 from rich.text import Text
 
 from agents.core.ask import NAME, SystemRunner, as_question, ask
+from agents.core.steps import describe_step, passage_lines
 from agents.core.system import System, load_system
 from questions.labels import FEVER
 from ratchet.command import PlainConsole, config_of, config_parser, run_command
-from ratchet.records import Event, ModelCall, Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.subcommands import Subcommand, run_subcommand
 from ratchet.text import plain_line, plain_text
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
-EXCERPT = 160
-"""Characters of a passage that are shown."""
-
 
 ABOUT = "Answer one question, or each line that is typed, and show the work."
 SUBCOMMANDS = {
-    "prompts": Subcommand("write the prompts of a config's system, to edit them", "agents.core.prompts.command:main")
+    "prompts": Subcommand(
+        "write the prompts of a config's system or judge, to edit them", "rewards.prompt_command:main"
+    )
 }
 
 
@@ -85,11 +84,6 @@ def _typed_lines(console: Console) -> Iterator[str]:
             yield line
 
 
-def _excerpt(text: str) -> str:
-    text = plain_line(text)
-    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
-
-
 class View:
     """Prints a trajectory as it happens. What models and documents say is printed as text, never as markup."""
 
@@ -99,25 +93,15 @@ class View:
         self.width = max(map(len, system.roles))
 
     def event(self, event: Event) -> None:
-        if isinstance(event, ModelCall):
-            self._line(event.role, event.text)
-            if event.parse == "malformed":
-                self._line(event.role, f"malformed: {event.error}", "red")
-        elif isinstance(event, Search):
-            ranks = f"{event.source}, ranks {event.offset + 1} to {event.offset + event.k}"
-            self._line(event.role, f"searches: {event.query}  ({ranks})", "bold")
-            self._passages(event.passages)
-        elif isinstance(event, ToolCall):
-            self._line(event.role, f"calls {event.tool}: {json.dumps(event.arguments, ensure_ascii=False)}", "bold")
-            if event.text or event.error:
-                self._line("", _excerpt(event.error or event.text), "red" if event.error else "dim")
-            else:
-                self._passages(event.passages)
-        elif isinstance(event, Recall):
-            self._line(event.role, f"recalls evidence on: {', '.join(event.entities)}", "bold")
-            self._passages(event.passages)
-        else:
-            self._line(event.role, event.text, "italic")
+        step = describe_step(event)
+        acts = isinstance(event, Search | ToolCall | Recall)
+        self._line(step.role, step.text, "bold" if acts else "italic" if isinstance(event, Note) else "")
+        if step.problem:
+            self._line("" if acts else step.role, step.problem, "red")
+        elif step.found:
+            self._line("", step.found, "dim")
+        for line in passage_lines(step.passages) if step.passages is not None else ():
+            self._line("", line, "dim")
 
     def end(self, trajectory: Trajectory) -> None:
         calls, searches = trajectory.model_calls, trajectory.searches
@@ -140,13 +124,6 @@ class View:
             style="dim",
             soft_wrap=True,
         )
-
-    def _passages(self, passages: Sequence[Passage]) -> None:
-        for passage in passages:
-            head = f"{plain_line(passage.id)}  {passage.score:.2f}  {plain_line(passage.title)}"
-            self._line("", f"{head}  {_excerpt(passage.text)}", "dim")
-        if not passages:
-            self._line("", "nothing found", "dim")
 
     def _line(self, role: str, text: str, style: str = "") -> None:
         line = Text(role.rjust(self.width) + "  ", self.colours.get(role, ""))

@@ -20,6 +20,7 @@ from ratchet.config import Section
 from ratchet.records import Question
 
 ROLES = ("answerer",)
+GIVES_VERDICT = True
 PROMPTS = {
     "answerer.system": Prompt("Which of these labels is right? Write the label alone.\n{{labels}}"),
     "answerer.user": Prompt("{{task}}"),
@@ -31,6 +32,11 @@ class Settings(Section):
 
     examples: bool = False
     """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The label alone."""
+    return "answerer", question.gold_answer
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -16,6 +16,8 @@ Deviations
   as in the published code (`irrelevant: unverified`: then there is no verdict, and the trajectory is unparsed).
 - A stance that cannot be read is left out (published: it refutes); if none can be read the claim is unverified. If the
   check for worth cannot be read, all claims are checked; if no claim is left the text is unverified (published: true).
+- A claim without evidence, of which a search gave no answer, is unverified and never false; where it leaves the whole
+  text undecided, the trajectory failed and is sampled again. No model sees which searches gave an answer.
 - Similar questions are not merged and passages are not ranked again by a second model: `source` ranks them.
 - Revising the text, the paper's last step, is not part of it: this system gives a verdict. The prompts' words are ours.
 """
@@ -39,10 +41,13 @@ from agents.core.claims import (
     claim_turns,
     document_text,
     extract_claims,
+    joint_truth,
     label_of_claims,
+    missing_text,
+    note_cuts,
     object_schema,
     one_line,
-    search_all,
+    search_claims,
     unique,
     write_queries,
 )
@@ -52,8 +57,10 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
+from retrieval.sources.source import SourceError
 
 ROLES = ("extractor", "filter", "searcher", "stance")
+GIVES_VERDICT = True
 
 WORTH = """\
 Say of each text whether it is worth checking: true for a statement of fact, false for an opinion, a question or a \
@@ -109,17 +116,17 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         claims = await extract_claims(tools, settings.claims)
         claims = await worth_checking(tools, claims)
     queries = await asyncio.gather(*(questions_for(tools, claim, settings.queries) for claim in claims))
-    found = await asyncio.gather(
-        *(search_all(tools, "searcher", asked, settings.documents, settings.source) for asked in queries)
-    )
-    evidence = [interleave(ranked, settings.evidence) for ranked in found]
+    found = await search_claims(tools, queries, settings.documents, settings.source)
+    missing = [missing_text(results) for results in found]
+    evidence = [interleave([result.passages for result in results], settings.evidence) for results in found]
+    note_cuts(tools, "stance", unique(chain.from_iterable(evidence)))
     stances = await asyncio.gather(
         *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
     )
     open_ended = settings.irrelevant == "unverified" or label_of_stance(question.labels, "unknown") is not None
     checked = [
-        CheckedClaim(claim, asked, read, outcome(held, open_ended), reason(held))
-        for claim, asked, read, held in zip(claims, queries, evidence, stances, strict=True)
+        CheckedClaim(claim, asked, read, outcome(held, open_ended or bool(lost)), reason(held, lost))
+        for claim, asked, read, held, lost in zip(claims, queries, evidence, stances, missing, strict=True)
     ]
     tools.so_far = Answer(
         "",
@@ -128,6 +135,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         turns=claim_turns(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
+    undecided = [lost for claim, lost in zip(checked, missing, strict=True) if claim.true is None and lost]
+    if joint_truth(checked) is None and undecided:
+        raise SourceError(f"{undecided[0]} {tools.last_failure}")
     return replace(tools.so_far, text=label_of_claims(question, checked, "stance"))
 
 
@@ -185,8 +195,8 @@ def outcome(stances: Sequence[str], open_ended: bool) -> bool | None:
     return None if open_ended or UNREAD in stances else False
 
 
-def reason(stances: Sequence[str]) -> str:
-    """How many documents have which stance."""
+def reason(stances: Sequence[str], missing: str = "") -> str:
+    """How many documents have which stance, and `missing`."""
     counts = Counter(stances)
     told = [f"{counts[stance]} {stance}" for stance in (*STANCES, UNREAD) if counts[stance]]
-    return f"stances of the evidence: {', '.join(told) or 'none found'}"
+    return f"stances of the evidence: {', '.join(told) or 'none found'} {missing}".rstrip()

@@ -10,6 +10,7 @@ Deviations
 - A verdict that cannot be read leaves its claim unverified, and so does an answer without any claim; the published code
   counts both as true. An open outcome is the task's label of the stance "unknown"; a task without one: unparsed.
 - Queries that cannot be read: the claim itself is searched (published: the word "None", twice).
+- A search that gives no answer is told to the verifier; where none gave one, the trajectory failed.
 - The published code asks Google for 10 results and keeps the first 5 of a query, answer boxes first; here it is the top
   5 of `source`. It sets no limit to claims. The words of the prompts are ours; extraction has no worked examples, which
   a config can give (`roles.extractor.examples`).
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import chain
 
 from pydantic import Field
 
@@ -31,8 +33,10 @@ from agents.core.claims import (
     evidence_text,
     extract_claims,
     label_of_claims,
+    missing_text,
+    note_cuts,
     one_line,
-    search_all,
+    search_claims,
     unique,
     write_queries,
 )
@@ -44,6 +48,7 @@ from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 ROLES = ("extractor", "searcher", "verifier")
+GIVES_VERDICT = True
 
 QUERIES = """\
 Write two different search queries that help to find out whether the claim is true. Write one JSON object:
@@ -91,12 +96,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.extract:
         claims = await extract_claims(tools, settings.claims)
     queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
-    found = await asyncio.gather(
-        *(search_all(tools, "searcher", asked, settings.documents, settings.source) for asked in queries)
-    )
-    evidence = [unique(passage for ranked in results for passage in ranked) for results in found]
+    found = await search_claims(tools, queries, settings.documents, settings.source)
+    evidence = [unique(passage for result in results for passage in result.passages) for results in found]
+    note_cuts(tools, "verifier", unique(chain.from_iterable(evidence)))
     checked = await asyncio.gather(
-        *(verify(tools, claim, asked, read) for claim, asked, read in zip(claims, queries, evidence, strict=True))
+        *(
+            verify(tools, claim, asked, read, missing_text(results))
+            for claim, asked, read, results in zip(claims, queries, evidence, found, strict=True)
+        )
     )
     tools.so_far = Answer(
         "",
@@ -108,10 +115,15 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return replace(tools.so_far, text=label_of_claims(question, checked, "verifier"))
 
 
-async def verify(tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...]) -> CheckedClaim:
-    """Judge one claim by its evidence. A reply that cannot be read leaves it unverified."""
+async def verify(
+    tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...], missing: str
+) -> CheckedClaim:
+    """Judge one claim by its evidence. A reply that cannot be read leaves it unverified.
+
+    `missing`: what the verifier is told of searches that gave no answer.
+    """
     dialogue = tools.dialogue("verifier", tools.prompt("verifier.system"))
-    message = tools.prompt("verifier.user", documents=evidence_text(evidence), claim=claim)
+    message = tools.prompt("verifier.user", documents=evidence_text(evidence, missing), claim=claim)
     try:
         said = await tools.ask(dialogue, message, Verdict)
     except Unparsed as problem:

@@ -13,9 +13,9 @@ similar to each of the `tolerance` - 1 queries before it, or what the last query
 stops early.
 
 Deviations. A decision that cannot be read goes to the last call, as published, but after the config's own number of
-tries (published: 11). The queries tried are shown, and a document that was found before is not shown twice. The labels
-are the task's (published: True and False). The code's prompts against repetition (`diverse_prompt`, off by default) are
-left out. All words are ours.
+tries (published: 11). The queries tried are shown, and a document that was found before is not shown twice. A search
+that gave no answer is told to the model; asking it again is no repetition. The labels are the task's (published: True
+and False). The code's prompts against repetition (`diverse_prompt`, off by default) are left out. All words are ours.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import evidence_text, object_schema, one_line, unique
+from agents.core.claims import evidence_text, missing_text, note_cuts, object_schema, one_line, unique
 from agents.core.labels import labels_of
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
+from retrieval.sources.source import ToolResult
 
 ROLES = ("verifier",)
+GIVES_VERDICT = True
 
 DECIDE = """\
 Find the right label for the {{form}} with the help of the evidence. If you are sure, write one JSON object:
@@ -82,11 +84,11 @@ class SearchStep:
 
     reasoning: str
     query: str
-    passages: tuple[Passage, ...]
+    result: ToolResult
 
     @property
-    def result(self) -> str:
-        return " ".join(one_line(passage.text) for passage in self.passages) or "nothing"
+    def text(self) -> str:
+        return " ".join(one_line(passage.text) for passage in self.result.passages) or "nothing"
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -110,9 +112,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             turns.append(Turn(round=step, speaker="verifier", query=query, said=f"{said['reasoning']}\n({why})"))
             stopped = f"answer forced: {why} at step {step}"
             break
-        found = tuple(await tools.search("verifier", query, settings.documents, source=settings.source))
+        found = await tools.try_search("verifier", query, settings.documents, source=settings.source)
+        known = evidence_of(past)
         past.append(SearchStep(said["reasoning"], query, found))
-        ids = tuple(passage.id for passage in found)
+        note_cuts(tools, "verifier", evidence_of(past)[len(known) :])
+        ids = tuple(passage.id for passage in found.passages)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
         tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
     return make_answer(await ask_verifier(tools, labels, past, last=True), past, turns, stopped)
@@ -122,7 +126,8 @@ async def ask_verifier(tools: Tools, labels: Sequence[Label], past: Sequence[Sea
     """A fresh conversation that sees the evidence so far; the `last` one must answer."""
     slot = "last_verifier" if last else "verifier"
     dialogue = tools.dialogue("verifier", tools.prompt(f"{slot}.system"))
-    documents, queries = evidence_text(evidence_of(past)), "\n".join(f"- {step_found.query}" for step_found in past)
+    documents = evidence_text(evidence_of(past), missing_text([step_found.result for step_found in past]))
+    queries = "\n".join(f"- {step.query}{' (no answer)' if step.result.error else ''}" for step in past)
     message = tools.prompt(f"{slot}.user", documents=documents, queries=queries)
     return await tools.ask(dialogue, message, schema(labels, last))
 
@@ -137,7 +142,7 @@ def schema(labels: Sequence[Label], last: bool) -> dict[str, Any]:
 
 def evidence_of(past: Sequence[SearchStep]) -> tuple[Passage, ...]:
     """All passages that were found, each once."""
-    return unique(passage for step_found in past for passage in step_found.passages)
+    return unique(passage for step_found in past for passage in step_found.result.passages)
 
 
 def make_answer(said: dict[str, Any], past: Sequence[SearchStep], turns: Sequence[Turn], stopped: str) -> Answer:
@@ -151,12 +156,13 @@ async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep]
     """Why there is no point in searching on; empty where there is."""
     if settings.tolerance is None:
         return ""
+    past = [step_found for step_found in past if not step_found.result.error]
     before = settings.tolerance - 1
     if len(past) >= before and await is_similar_to_all(
         tools, [step_found.query for step_found in past[-before:]], query, settings
     ):
         return "queries repeat"
-    results = [step_found.result for step_found in past]
+    results = [step_found.text for step_found in past]
     if len(past) > before and await is_similar_to_all(tools, results[-before - 1 : -1], results[-1], settings):
         return "results repeat"
     return ""

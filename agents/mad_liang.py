@@ -47,6 +47,7 @@ from ratchet.records import Label, Question, Turn
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
 ROLES = (*SIDES, "moderator", "judge")
+GIVES_VERDICT = True
 
 LEVELS = (
     "Look for agreement: in the end both sides accept every single point.",

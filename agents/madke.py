@@ -52,6 +52,7 @@ from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
 ROLES = ("selector", "debater", "judge", "summariser")
+GIVES_VERDICT = True
 """A selector is a debater that chooses; the role is one of its own so that a config can give it its own examples."""
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"

@@ -6,7 +6,7 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, AnswerForm, final_answer
+from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, AnswerForm, final_answer, in_form
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -22,6 +22,11 @@ class Settings(Section):
     answer_form: AnswerForm = "alone"
     """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
     script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The answer in the form that the prompt asks for."""
+    return "answerer", in_form(question.gold_answer, settings.answer_form)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -16,6 +16,7 @@ from agents.core.prompts.documents import (
     AnswerForm,
     documents_text,
     final_answer,
+    in_form,
 )
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
@@ -33,6 +34,11 @@ class Settings(Section):
     answer_form: AnswerForm = "alone"
     """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
     script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The answer in the form that the prompt asks for."""
+    return "answerer", in_form(question.gold_answer, settings.answer_form)
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

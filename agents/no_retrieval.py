@@ -39,6 +39,11 @@ class Settings(Section):
     """The length of the answer that is asked for, as in `mrag`."""
 
 
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The answer."""
+    return "answerer", question.gold_answer
+
+
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
     slot = "answerer.system" if settings.style == "paper" else "brief_answerer.system"

@@ -49,6 +49,7 @@ from ratchet.records import Label, Passage, Question, Turn
 from retrieval.sources.source import ToolResult
 
 ROLES = ("actor",)
+GIVES_VERDICT = True
 
 SYSTEM = """\
 Find out step by step which label is right. In each turn write one thought and one action, then wait for what it shows:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.output import JsonObject
+from agents.core.output import JsonObject, json_text
 from agents.core.prompts.documents import DATA, QUESTION, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
@@ -57,6 +57,12 @@ class Response(JsonObject):
     """The answer as the paper's prompt asks for it."""
 
     response: str
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The answer in the JSON that the prompt asks for."""
+    answer = question.gold_answer
+    return "answerer", json_text(BriefAnswer(answer=answer) if settings.style == "brief" else Response(response=answer))
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -36,8 +36,8 @@ AGREEMENT = """How well the runs of the judge agree with each other, from stored
 With --human FILE: how well rewards agree with people. FILE has pairs of answers to a question with its reference, and
 labels from -2 (the first answer is much better) to 2 for their correctness, completeness and overall quality, as in
 RAGChecker's human_labeled_data.json. The measure is Pearson's correlation of score differences with labels, as in its
-paper (Ru et al. 2024, arXiv 2408.08067). No config is needed for rewards without a judge; for judged ones, --config
-names one with rewards.judge, and the scores are stored in its run folder."""
+paper (Ru et al. 2024, arXiv 2408.08067), with Spearman's beside it. No config is needed for rewards without a judge;
+for judged ones, --config names one with rewards.judge, and the scores are stored in its run folder."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
@@ -57,10 +57,11 @@ def _run(words: Sequence[str], prog: str) -> None:
     folder = _folder(config, arguments)
     from evaluation.arms import evaluate, run_arms
     from evaluation.question_sets import splits_of
+    from inference.adapters import is_adapter
 
     splits = _splits(config, arguments)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
-    if adapter is not None and not (adapter / "adapter_config.json").exists():
+    if adapter is not None and not is_adapter(adapter):
         raise UserError(
             f"{adapter}: there is no adapter here; train one first (accelerate launch train.py; with "
             "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
@@ -84,7 +85,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     config = config_of(arguments)
     folder = _folder(config, arguments)
     from evaluation.arms import build_results
-    from evaluation.measures.power import power_table
+    from evaluation.measures.power import GAINS, power_table
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
@@ -98,7 +99,8 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
         return print_savings(config, found)
     for results in found:
         print(f"{results.title}:")
-        print_table(power_table(results))
+        gains = sorted({*GAINS, config.rounds.min_gain})
+        print_table(power_table(results, gains=gains, alpha=config.rounds.level))
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -299,6 +301,7 @@ def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     from evaluation.results import read_results
     from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
+    from inference.adapters import is_adapter
 
     for results in found:
         if results.arm(TRAINED) or len(found) == 1:
@@ -311,7 +314,7 @@ def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     for results in found:
         print(f"written to {results_path(folder, config, results.split)}")
     stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
-    if (folder.adapter / "adapter_config.json").exists():
+    if is_adapter(folder.adapter):
         complete_card(folder.adapter, [results for results in stored if results is not None])
 
 

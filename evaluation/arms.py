@@ -30,6 +30,7 @@ from evaluation.question_sets import QuestionSet, question_set
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
+    GOLD,
     PARENT,
     RANDOM,
     RESERVED,
@@ -41,8 +42,9 @@ from evaluation.results import (
     primary_measure,
     selection_gain,
 )
+from inference.adapters import is_adapter
 from questions.leakage import check_adapter_leakage
-from ratchet.config import Config, SystemConfig
+from ratchet.config import Config, SystemConfig, TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.plugins import short_name
@@ -201,17 +203,17 @@ def plan(
     splits: Sequence[str],
     adapter: Path | None,
     parent: Path | None = None,
-    random: Path | None = None,
+    controls: Mapping[str, Path] | None = None,
 ) -> list[ArmPlan]:
-    """The arms of a round on every split: base, `parent`, `adapter` and `random` where they are given, base again where
-    the config asks for it, and the config's baselines on the base model.
+    """The arms of a round on every split: base, `parent`, `adapter` and `controls` where they are given, base again
+    where the config asks for it, and the config's baselines on the base model.
 
-    `parent` is the adapter that `adapter` has to improve on, and `random` the one of a random selection.
+    `parent` is the adapter that `adapter` has to improve on; `controls` are adapters by arm.
     """
     for name in config.evaluation.baselines:
         if name in RESERVED or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
-    adapters = {PARENT: parent, TRAINED: adapter, RANDOM: random}
+    adapters = {PARENT: parent, TRAINED: adapter, **(controls or {})}
     runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
     runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
     runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
@@ -226,7 +228,7 @@ def plan(
             folder,
             policies[folder],
             arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
-            trained_on=folder if name in (TRAINED, RANDOM) else None,
+            trained_on=folder if name in (TRAINED, RANDOM, GOLD) else None,
             seed_offset=offsets.get(name, 0),
         )
         for asked in [question_set(config, split) for split in splits]
@@ -247,7 +249,7 @@ def run_arms(
 
     `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
     """
-    arms = plan(config, splits, adapter, parent, _random_control(config, folder, adapter))
+    arms = plan(config, splits, adapter, parent, _controls(config, folder, adapter))
     if not sampled:
         check_leaks(config, arms)
         keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
@@ -266,17 +268,20 @@ def run_arms(
     return arms
 
 
-def _random_control(config: Config, folder: RoundFolder, adapter: Path | None) -> Path | None:
-    """The adapter of the round's random selection, where the config asks for it and `adapter` is the round's own."""
-    if "random" not in config.evaluation.controls or adapter is None or adapter.resolve() != folder.adapter.resolve():
-        return None
-    control = folder.random_control.adapter
-    if not (control / "adapter_config.json").exists():
-        raise UserError(
-            f"{control}: there is no adapter here, and evaluation.controls asks for that of a random selection; train "
-            "it first (accelerate launch train.py --control random), or remove random from evaluation.controls"
-        )
-    return control
+def _controls(config: Config, folder: RoundFolder, adapter: Path | None) -> dict[str, Path]:
+    """By arm, the adapters of the round's controls that the config asks for, where `adapter` is the round's own."""
+    if adapter is None or adapter.resolve() != folder.adapter.resolve():
+        return {}
+    names: dict[TrainedControl, str] = {"random": RANDOM, "gold": GOLD}
+    found = {}
+    for name in config.evaluation.trained_controls:
+        found[names[name]] = control = folder.control(name).adapter
+        if not is_adapter(control):
+            raise UserError(
+                f"{control}: there is no adapter here, and evaluation.controls asks for the control {name}; train it "
+                f"first (accelerate launch train.py --control {name}), or remove {name} from evaluation.controls"
+            )
+    return found
 
 
 def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:

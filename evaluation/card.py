@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluation.headline import gain_sentence
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.results import TRAINED, Results, format_interval, format_number
@@ -58,7 +59,10 @@ def _of_set(results: Results) -> str:
         lines.append(_row(row))
     title = results.title or results.split
     table = "\n".join(lines)
-    return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{results.verdict}\n"
+    # The verdict leaves form and substance out where form did not change.
+    gain = gain_sentence(comparison.gain, results.primary) if comparison and comparison.gain.form.n else ""
+    words = results.verdict if gain in results.verdict else f"{results.verdict} {gain}"
+    return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{words}\n"
 
 
 def _with_interval(found: Estimate | Difference | None, name: str, sign: bool = False) -> str:

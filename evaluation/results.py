@@ -34,9 +34,9 @@ from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
-RANDOM, BASE_AGAIN = "random selection", "base again"
+RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
 """The arms of `evaluation.controls`."""
-RESERVED = (BASE, PARENT, TRAINED, RANDOM, BASE_AGAIN)
+RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN)
 """Names that no baseline may have."""
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole, with whether they are lenient."""
@@ -53,8 +53,8 @@ class Arm(Record):
     """One system under one policy, on the split's questions."""
 
     name: str
-    """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'base again', or a
-    baseline's name in the config."""
+    """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'gold answers', 'base
+    again', or a baseline's name in the config."""
     system: str
     policy: str
     """'base', or the adapter's digest."""

@@ -21,17 +21,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import TemplateError
-
 from inference.engine import Completion, Message
+from inference.rendering import render
 from ratchet.errors import UserError, first_line
 from ratchet.records import Author, Conversation, Span
 from ratchet.text import replace_surrogates
 
 SENTINEL = "\ue000{}\ue001"
-# Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
-FIXED_DATE = "26 Jul 2024"
-FIXED_CLOCK = "{% macro strftime_now(format) %}" + FIXED_DATE + "{% endmacro %}{{ '' }}"
 
 logger = logging.getLogger(__name__)
 
@@ -209,11 +205,23 @@ class ChatFormat:
                 )
 
 
+@dataclass(frozen=True)
+class FormattedTurns:
+    """Messages of a program as its model's template writes them, up to where the assistant's turn begins."""
+
+    parts: Sequence[tuple[Author, tuple[int, ...]]]
+    """Token ids by who wrote them."""
+    messages: Sequence[Message]
+    """The same as text."""
+    foreign: int = 0
+    """How many of the messages are the assistant's: text in the model's name which it did not sample here."""
+
+
 class Dialogue:
     """One role's conversation while a trajectory runs; `freeze` turns it into a record.
 
-    Ids are only ever appended. A sampled turn that was cut off (no end-of-turn token) is closed by the template,
-    and that token is not marked as sampled.
+    Ids are only ever appended, apart from `rewind`. A sampled turn that was cut off (no end-of-turn token) is closed by
+    the template, and that token is not marked as sampled.
     """
 
     def __init__(self, role: str, model: str, chat: ChatFormat, trainable: bool, system: str | None = None) -> None:
@@ -222,6 +230,7 @@ class Dialogue:
         self.spans: list[Span] = []
         self.messages: list[Message] = []
         self.retokenised = False
+        self.foreign_turns = 0
         self._closed = False
         self._started: tuple[int, ...] = ()
         if system is not None:
@@ -247,6 +256,24 @@ class Dialogue:
         self._append("user", self.chat.encode(text + self.chat.user_tail))
         self._append("template", self.chat.user_to_assistant)
         self.messages.append({"role": "user", "content": text})
+
+    def extend(self, turns: FormattedTurns) -> None:
+        """Append what a program says, which opens the assistant's turn."""
+        for author, ids in turns.parts:
+            self._append(author, ids)
+        self.messages += turns.messages
+        self.foreign_turns += turns.foreign
+
+    def branch(self, tokens: int, messages: int) -> Dialogue:
+        """A dialogue that begins with the first tokens and messages of this one, which are context in it: whoever
+        trains on this dialogue has their actions already."""
+        branch = Dialogue(self.role, self.model, self.chat, self.trainable)
+        for span in self.spans:
+            if span.end <= tokens:
+                branch._append(span.author, tuple(self.ids[span.start : span.end]))
+        branch.messages, branch.retokenised = self.messages[:messages], self.retokenised
+        branch.foreign_turns = self.foreign_turns
+        return branch
 
     def continue_assistant(self, ids: Sequence[int]) -> None:
         """Append token ids of earlier calls as the beginning of the assistant's turn, which the next call continues.
@@ -294,6 +321,16 @@ class Dialogue:
         self.retokenised |= completion.retokenised
         return start, end
 
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Where the dialogue is, for `rewind`."""
+        return len(self.ids), len(self.spans), len(self.messages)
+
+    def rewind(self, position: tuple[int, int, int]) -> None:
+        """Take back everything after a position between two exchanges."""
+        ids, spans, messages = position
+        del self.ids[ids:], self.spans[spans:], self.messages[messages:]
+
     def example(self, user: str, assistant: str) -> None:
         """Append a worked example: an exchange of ours that shows the form and is never trained on."""
         self.user(user)
@@ -321,6 +358,7 @@ class Dialogue:
             text=self.chat.decode(self.ids) if self.chat.is_text else "",
             spans=tuple(self.spans),
             retokenised=self.retokenised,
+            foreign_turns=self.foreign_turns,
         )
 
 
@@ -329,23 +367,6 @@ def _control_names(tokenizer: Any) -> dict[int, str]:
     known = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     names = {i: str(tokenizer.convert_ids_to_tokens(i)) for i in known}
     return {i: name for i, name in names.items() if len(name.strip()) > 1}
-
-
-def render(tokenizer: Any, messages: list[tuple[str, str]], generation: bool = False, where: str = "the model") -> str:
-    """The template's own text for (role, content) messages."""
-    try:
-        template = tokenizer.get_chat_template()
-        text = tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in messages],
-            chat_template=FIXED_CLOCK + template if "strftime_now" in template else template,
-            tokenize=False,
-            add_generation_prompt=generation,
-            date_string=FIXED_DATE,
-        )
-    except (TemplateError, TypeError, ValueError) as error:
-        roles = ", ".join(role for role, _ in messages)
-        raise UserError(f"{where}: its chat template refuses a dialogue of {roles}: {error}") from error
-    return str(text)
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:

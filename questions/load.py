@@ -26,7 +26,7 @@ from questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
 from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
-from ratchet.files import read_jsonl
+from ratchet.files import check_is_file, read_jsonl
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 
@@ -289,6 +289,7 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
     import pyarrow.parquet as pq
 
     try:
+        check_is_file(path)
         rows = pq.read_table(path).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot read as Parquet ({error}); check the path in the config") from error
@@ -297,6 +298,7 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_text(path: Path) -> str:
+    check_is_file(path)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         return data.decode("utf-8-sig")

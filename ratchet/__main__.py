@@ -17,8 +17,13 @@ COMMANDS = {
     "ask": Subcommand(
         "let a system answer a question, or each that is typed, and show its work", "agents.__main__:main"
     ),
-    "prompts": Subcommand("write the prompts of a config's system, to edit them", "agents.core.prompts.command:main"),
+    "prompts": Subcommand(
+        "write the prompts of a config's system or judge, to edit them", "rewards.prompt_command:main"
+    ),
     "sample": Subcommand("sample trajectories of a round's training questions", "sampling.__main__:main"),
+    "gateway": Subcommand(
+        "sample with programs that come by themselves; count what was recorded of programs", "sampling.gateway:main"
+    ),
     "score": Subcommand(
         "score a round's trajectories and select what to train on", "rewards.__main__:score_and_select"
     ),
@@ -32,6 +37,11 @@ COMMANDS = {
         "runs that were evaluated on the same questions, side by side", "evaluation.tables.leaderboard:leaderboard"
     ),
     "report": Subcommand("write a run's report.html", "report.__main__:main"),
+    "export": Subcommand("adapter, merged weights, GGUF, data set: to other programs or a hub", "export.__main__:main"),
+    "watch": Subcommand("serve a page over a run folder while it is written, or later", "report.watch.command:main"),
+    "logs": Subcommand(
+        "write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "report.logs.command:main"
+    ),
     "selftrain": Subcommand("run every stage, round after round; resumes where it was stopped", "selftrain:main"),
     "status": Subcommand("what of a run is done, and what is left", "selftrain:status"),
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "rounds.__main__:choose"),
@@ -40,6 +50,7 @@ COMMANDS = {
     "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "questions.__main__:main"),
     "generate": Subcommand("generate questions with answers from a corpus", "questions.generate.__main__:main"),
     "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "inference.__main__:model"),
+    "serve": Subcommand("ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "serve.__main__:main"),
     "serve-models": Subcommand(
         "vLLM servers of a config, and a command beside them", "inference.__main__:serve_models"
     ),

@@ -56,7 +56,7 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
     )
 
 
-def add_round_argument(parser: argparse.ArgumentParser, about: str, default: int | None = 1) -> None:
+def add_round_argument(parser: argparse._ActionsContainer, about: str, default: int | None = 1) -> None:
     """For every command that works on one round; `about` says what the round is."""
     shown = "" if default is None else f" (default {default})"
     parser.add_argument("--round", type=positive_integer, default=default, metavar="N", help=about + shown)

@@ -187,10 +187,11 @@ class Experiment:
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
         from evaluation.arms import evaluate
         from evaluation.question_sets import splits_of
+        from inference.adapters import is_adapter
 
         folder = open_run(self.config).round(round)
         chosen = Path(adapter) if adapter is not None else folder.adapter
-        if not (chosen / "adapter_config.json").exists():
+        if not is_adapter(chosen):
             if adapter is not None:
                 raise UserError(f"{adapter}: there is no adapter here")
             return evaluate(self.config, folder, round, splits or splits_of(self.config), None)

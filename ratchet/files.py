@@ -126,11 +126,18 @@ class Segment:
         self.close()
 
 
+def check_is_file(path: Path) -> None:
+    """Raise UserError for a pipe or a device, whose reading may never end; a missing file is left to its reader."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: is a pipe or a device; write what it gives into a file, and name that")
+
+
 def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it.
 
     Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed.
     """
+    check_is_file(path)
     try:
         file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
     except OSError as error:

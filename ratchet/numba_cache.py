@@ -9,28 +9,56 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numba
-from numba import njit as njit
 
 from ratchet.packages import ROOT
 
 
 def cache_folder() -> Path | None:
-    """The folder for compiled kernels; None where there is no home to write to, so that Numba chooses a place."""
+    """The folder for compiled kernels, in the user's cache or, where that cannot be written, in the temporary folder.
+    None where neither can be."""
     digest = hashlib.sha256()
     for folder in ("retrieval", "index_build", "inference/local"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.read_bytes())
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        cache = home / "ratchet" / f"numba-{digest.hexdigest()[:16]}"
-        cache.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return cache
+    name = f"numba-{digest.hexdigest()[:16]}"
+    for find in (_home, _temporary):
+        try:
+            cache = find() / name
+            cache.mkdir(parents=True, exist_ok=True)
+            if os.access(cache, os.W_OK | os.X_OK):
+                return cache
+        except (OSError, RuntimeError):
+            continue
+    return None
 
 
-if "NUMBA_CACHE_DIR" not in os.environ and (folder := cache_folder()) is not None:
-    numba.config.CACHE_DIR = str(folder)
+def _home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratchet"
+
+
+def _temporary() -> Path:
+    """A folder that is ours alone: compiled code is run, so nobody else may have put it there."""
+    folder = Path(tempfile.gettempdir()) / f"ratchet-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700 or not stat.S_ISDIR(status.st_mode):
+        raise OSError(f"{folder} is somebody else's")
+    return folder
+
+
+def njit(*arguments: Any, **options: Any) -> Any:
+    """numba.njit, without its cache where there is no folder to keep one in: each process then compiles again."""
+    if not CACHED:
+        options.pop("cache", None)
+    return numba.njit(*arguments, **options)
+
+
+CACHED = "NUMBA_CACHE_DIR" in os.environ
+if not CACHED and (folder := cache_folder()) is not None:
+    numba.config.CACHE_DIR, CACHED = str(folder), True

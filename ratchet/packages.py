@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGES = (
     "agents",
     "evaluation",
+    "export",
     "index_build",
     "inference",
     "questions",
@@ -20,6 +21,7 @@ PACKAGES = (
     "rewards",
     "rounds",
     "sampling",
+    "serve",
     "slurm",
     "tools",
     "training",

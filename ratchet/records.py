@@ -72,6 +72,11 @@ class Question(Record):
     def key(self) -> str:
         return content_key(self)
 
+    @property
+    def gold_answer(self) -> str:
+        """The label, else the first accepted answer, else the reference; empty where none is known."""
+        return self.label or next(iter(self.answers), self.reference or "")
+
     @model_validator(mode="after")
     def _label_is_known(self) -> Question:
         names = [label.name for label in self.labels]
@@ -135,6 +140,9 @@ class Conversation(Record):
     """Contiguous, in order, covering `ids` or `text`."""
     retokenised: bool = False
     """True where a text-only server made the ids be computed from text: labels may differ from what was sampled."""
+    foreign_turns: int = Field(0, exclude_if=lambda turns: turns == 0)
+    """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
+    model sampled here: they are context, and never trained on."""
 
     @model_validator(mode="after")
     def _spans_cover_ids(self) -> Conversation:
@@ -289,6 +297,9 @@ class Trajectory(Record):
     events: tuple[Event, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     seconds: float = 0.0
+    hint: str = Field("", exclude_if=lambda hint: not hint)
+    """What the prompt told of the right answer while this was sampled (`agents.core.hints`); events and conversations
+    are those without it."""
 
     @property
     def response(self) -> str:
@@ -375,6 +386,8 @@ class QuestionChoice(Record):
     reward, ended as the rule asks for, counted once. Empty in selections from before there were such objectives."""
     weight: float = 1.0
     """Factor on the question's loss."""
+    hinted: tuple[str, ...] = Field((), exclude_if=lambda keys: not keys)
+    """The trajectories that were sampled with a hint."""
 
 
 class Selection(Record):

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from ratchet.config import Config, SplitConfig, is_missing, written
+from ratchet.config import Config, SplitConfig, TrainedControl, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_atomic, write_json
 from ratchet.packages import IN_WHEEL
@@ -50,6 +50,8 @@ class RoundFolder:
     path: Path
 
     trajectories = _Below("trajectories")
+    samples = _Below("samples.json")
+    """How many trajectories each question gets, where a pilot decided it (sampling.pilot)."""
     scores = _Below("scores")
     selection = _Below("selection.json")
     rows = _Below("rows.parquet")
@@ -68,9 +70,13 @@ class RoundFolder:
         return int(self.path.name.removeprefix(ROUND))
 
     @property
-    def random_control(self) -> ControlFolder:
-        """What is trained on as many randomly chosen trajectories as were selected (evaluation.controls)."""
-        return ControlFolder(self.path / "control-random")
+    def trained_control(self) -> TrainedControl | None:
+        """Which control is trained here; None for the round itself."""
+        return None
+
+    def control(self, name: TrainedControl) -> ControlFolder:
+        """What is trained on other data than the selection (evaluation.controls)."""
+        return (GoldFolder if name == "gold" else ControlFolder)(self.path / f"control-{name}")
 
     def read_selection(self) -> Selection | None:
         """None before trajectories were selected. Raises UserError for a damaged file."""
@@ -92,6 +98,20 @@ class ControlFolder(RoundFolder):
     @property
     def number(self) -> int:
         return RoundFolder(self.path.parent).number
+
+    @property
+    def trained_control(self) -> TrainedControl | None:
+        return "random"
+
+
+class GoldFolder(ControlFolder):
+    """round-<n>/control-gold: trajectories of its own too, with gold answers in place of what was sampled."""
+
+    trajectories = _Below("trajectories")
+
+    @property
+    def trained_control(self) -> TrainedControl | None:
+        return "gold"
 
 
 @dataclass(frozen=True)
@@ -121,6 +141,17 @@ class RunFolder:
         """Those that are there, in order."""
         numbers = (path.name.removeprefix(ROUND) for path in self.path.glob(f"{ROUND}*"))
         return [self.round(number) for number in sorted(int(n) for n in numbers if n.isdecimal())]
+
+
+def earlier_rounds(config: Config, folder: RoundFolder) -> list[RoundFolder]:
+    """The rounds before this one whose selections it learns from too (rounds.learn_from), in order: those that kept
+    something. Of a control, their controls."""
+    if config.rounds.learn_from == "last":
+        return []
+    rounds = [RunFolder(config.folder).round(number) for number in range(1, folder.number)]
+    name = folder.trained_control
+    found = [one.control(name) if name else one for one in rounds]
+    return [one for one in found if (selection := one.read_selection()) is not None and selection.kept]
 
 
 def open_run(config: Config) -> RunFolder:

@@ -115,6 +115,6 @@ def _subcommand_position(words: Sequence[str]) -> int:
 def _hint(name: str, subcommands: Subcommands) -> str:
     """The closest name, as a hint. The package of a command is taken for it: `rewards` for `score`."""
     for known, each in subcommands.items():
-        if isinstance(each.target, str) and each.target.startswith((f"{name}.", f"{name}:")):
+        if isinstance(each.target, str) and each.target.startswith((f"{name}.__main__:", f"{name}:")):
             return f" (did you mean {known!r}?)"
     return did_you_mean(name, subcommands)

@@ -1,4 +1,9 @@
-"""python -m report --config X [--round N]: write report.html in the run folder, from its records alone."""
+"""Look at a run, from its records alone.
+
+python -m report --config X [--round N]        write report.html in the run folder
+python -m report watch --config X              serve a page over the run folder while it is written
+python -m report logs --config X --to KIND     trajectories for other tools: Inspect, OpenTelemetry, Parquet
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,22 @@ from ratchet.command import config_of, config_parser, positive_integer, recorded
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import open_run
-from report.gather import MAX_QUESTIONS, gather
-from report.rounds import numbers_on_disk
+from ratchet.subcommands import Subcommand, run_subcommand
+
+ABOUT = "Write a round's page: numbers, plots, selection and trajectories."
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
+    """Run `python -m report`."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=write_report)
+
+
+def write_report(words: Sequence[str], prog: str) -> None:
     """Write the page of a round."""
-    parser = config_parser(prog, "Write a round's page: numbers, plots, selection and trajectories.")
+    from report.gather import MAX_QUESTIONS, gather  # late: watch starts without it
+    from report.rounds import numbers_on_disk
+
+    parser = config_parser(prog, ABOUT)
     parser.add_argument(
         "--round",
         type=positive_integer,
@@ -45,6 +59,14 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> 
         page = render(config, gather(config, run.round(number), number, arguments.questions))
         write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
+
+
+SUBCOMMANDS = {
+    "watch": Subcommand("serve a page over a run folder while it is written, or later", "report.watch.command:main"),
+    "logs": Subcommand(
+        "write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "report.logs.command:main"
+    ),
+}
 
 
 if __name__ == "__main__":

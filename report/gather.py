@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,10 +19,10 @@ from ratchet.records import Question, QuestionChoice, Score, Selection, Trajecto
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.messages import MessageDecoder, SpanTexts
 from report.rounds import RoundNumbers, gather_rounds
-from report.training import LogLine, TrainedRows, read_trained, read_training_log
+from report.training import LogLine, TrainedRows, read_trained, read_training_logs
 from rewards.store import stored_scores
 from rounds.ledger import read_ledger
-from rounds.promotion import read_promotion
+from rounds.promotion import last_round, read_promotion
 from rounds.records import Entry
 from sampling.store import TrajectoryStore
 
@@ -101,7 +101,8 @@ class Gathered:
     sampled: Section | None
     evaluated: Section | None
     tallies: tuple[Tally, ...]
-    training: tuple[LogLine, ...]
+    training: Mapping[str, tuple[LogLine, ...]]
+    """The log of each adapter by its group of roles; of a shared one, by an empty name."""
     rows: int
     trained: TrainedRows
     missing: tuple[str, ...]
@@ -111,6 +112,8 @@ class Gathered:
     """Results of the config's other question sets, as far as they were evaluated."""
     rounds: tuple[RoundNumbers, ...] = ()
     """Every round of the run."""
+    stopped: str = ""
+    """Why there is no further round, where `rounds.count` is not the reason."""
     ledger: tuple[Entry, ...] = ()
 
 
@@ -131,11 +134,13 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
     if results is None:
         missing.append("No evaluation yet: run `python -m evaluation`.")
     evaluated = _evaluated(folder, split, questions["held out"], results, max_questions, tallies, decoder)
-    training = read_training_log(folder.training / "log.jsonl")
+    training = read_training_logs(folder.training)
     if not training:
         missing.append("No training log yet: run `accelerate launch train.py`.")
     shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
-    rows, trained = read_trained(config, folder.rows, shown, selection)
+    chosen = selection.questions if selection else ()
+    question_of = {key: choice.question_id for choice in chosen for key in choice.rewards}
+    rows, trained = read_trained(config, folder.rows, shown, question_of)
     if not rows:
         missing.append("No token rows yet, so trained tokens cannot be marked.")
     return Gathered(
@@ -158,6 +163,7 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
             if (found := read_results(results_path(folder, config, name))) is not None
         ),
         rounds=rounds,
+        stopped=last_round(config, RunFolder(config.folder))[1],
         ledger=tuple(read_ledger(RunFolder(config.folder))),
     )
 

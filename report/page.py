@@ -26,7 +26,8 @@ from ratchet.plugins import short_name
 from report.gather import Gathered, Tally
 from report.ledger import ledger_view
 from report.outcomes import count_outcomes
-from report.plots import learning_curve, make_plots
+from report.plots import make_plots
+from report.round_plots import round_plots
 from report.rounds import interval, number, rounds_view, tone_of
 from report.terms import measure_term, term
 from report.view import MAX_BYTES, MAX_CHOICES, make_view
@@ -66,7 +67,8 @@ def render(config: Config, gathered: Gathered) -> str:
         kinds=_kinds(results) if results else [],
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
-        curve=learning_curve(gathered.rounds),
+        curves=round_plots(gathered.rounds),
+        stopped=gathered.stopped,
         ledger=ledger_view(gathered.ledger),
         plots=plots,
         tallies=gathered.tallies,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import comb
 
 import numpy as np
 
-from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, TRAINED, Results
 from ratchet.plotting import (
     BASE_COLOUR,
-    MUTED,
     TRAINED_COLOUR,
     Plot,
     add_legend,
@@ -21,66 +19,20 @@ from ratchet.plotting import (
     svg_of,
 )
 from ratchet.records import Selection
-from report.rounds import RoundNumbers
 from report.training import LogLine
 
 
-def make_plots(results: Results | None, selection: Selection | None, training: Sequence[LogLine]) -> list[Plot]:
-    """The plots for which there are records, results first."""
+def make_plots(
+    results: Results | None, selection: Selection | None, training: Mapping[str, Sequence[LogLine]]
+) -> list[Plot]:
+    """The plots for which there are records, results first. `training`: the log of each adapter by its name, which is
+    empty for a shared one."""
     with plot_style():
         plots = [held_out(results) if results else None]
         if selection:
             plots += [best_of_n(selection), sampled_rewards(selection)]
-        plots.append(loss_curve(training))
+        plots += [loss_curve(log, name) for name, log in training.items()]
     return [plot for plot in plots if plot is not None]
-
-
-def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
-    """The measure on which promotion is decided, round by round: each candidate against the adapter that it follows."""
-    compared = [
-        (found, difference)
-        for found in rounds
-        if found.promotion is not None and (difference := found.promotion.difference).after is not None
-    ]
-    if not compared:
-        return None
-    with plot_style():
-        return _learning_curve(compared, rounds[-1].number)
-
-
-def _learning_curve(compared: Sequence[tuple[RoundNumbers, Difference]], last: int) -> Plot:
-    figure, axes = new_figure(width=7.6)
-    first = compared[0][0].promotion
-    assert first is not None
-    base = next((found.base for found, _ in reversed(compared) if found.base), None)
-    level = base.mean if base and base.mean is not None else compared[0][1].before
-    if level is not None:
-        axes.axhline(level, color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.plot([0], [level], "o", color=BASE_COLOUR, markersize=7)
-        axes.annotate(f"{level:.2f}", (0, level), (11, 5), textcoords="offset points")
-    if base and base.low is not None and base.high is not None:
-        axes.vlines(0, base.low, base.high, color=BASE_COLOUR, linewidth=1.6)
-    for found, difference in compared:
-        assert found.promotion is not None and difference.before is not None and difference.after is not None
-        n, before, after = found.number, difference.before, difference.after
-        colour = TRAINED_COLOUR if found.promotion.promoted else MUTED
-        axes.plot([n - 0.28, n + 0.28], [before, before], color=BASE_COLOUR, linewidth=2.5, solid_capstyle="butt")
-        if difference.low is not None and difference.high is not None:
-            axes.vlines(n, before + difference.low, before + difference.high, color=colour, linewidth=1.6)
-        filled = colour if found.promotion.promoted else "none"
-        axes.plot([n], [after], "o", color=colour, markerfacecolor=filled, markersize=8, markeredgewidth=1.8)
-        axes.annotate(f"{after:.2f}", (n, after), (11, 5), textcoords="offset points")
-    ticks = range(last + 1)
-    axes.set(xticks=ticks, xticklabels=["base", *(f"round {n}" for n in ticks[1:])], xlim=(-0.5, last + 0.6))
-    axes.set_ylabel(_title(first.measure))
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    return Plot(
-        "The learning curve",
-        f"{_title(first.measure)} on {compared[-1][1].n} questions of {first.split}. Filled: promoted. Hollow: not. "
-        "Short line: the adapter that sampled, to which each is compared; bar: the 95% interval of the difference, "
-        "from there. Dashed: the base model, with the interval of its own mean.",
-        svg_of(figure, f"{_title(first.measure)} by round"),
-    )
 
 
 def held_out(results: Results) -> Plot | None:
@@ -172,7 +124,7 @@ def sampled_rewards(selection: Selection) -> Plot | None:
     )
 
 
-def loss_curve(training: Sequence[LogLine]) -> Plot | None:
+def loss_curve(training: Sequence[LogLine], name: str = "") -> Plot | None:
     """Training loss and loss on held-out questions by step."""
     loss = [(line.step, line.loss) for line in training if line.loss is not None]
     dev = [(line.step, line.dev_loss) for line in training if line.dev_loss is not None]
@@ -199,7 +151,8 @@ def loss_curve(training: Sequence[LogLine]) -> Plot | None:
     axes.set(xlabel="step", ylabel="loss")
     axes.set_ylim(bottom=0)
     add_legend(axes)
-    return Plot("Training", caption, svg_of(figure, "training loss by step"))
+    title = f"Training: {name}" if name else "Training"
+    return Plot(title, caption, svg_of(figure, "training loss by step", salt=name))
 
 
 def _title(name: str) -> str:

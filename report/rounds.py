@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,7 @@ from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, format_p_valu
 from ratchet.config import Config
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.training import LogLine, read_training_log
+from report.training import LogLine, read_training_logs
 from rounds.promotion import read_promotion
 from rounds.records import Promotion
 
@@ -30,8 +30,13 @@ class RoundNumbers:
     results: Results | None
     """Results on the split on which the round's adapter was compared with its parent."""
     promotion: Promotion | None
-    final: str = ""
-    """The verdict on the final split, if this adapter was measured there; empty otherwise."""
+    tested: Results | None = None
+    """Results on the final split, if this adapter was measured there."""
+
+    @property
+    def final(self) -> str:
+        """The verdict on the final split; empty where there is none."""
+        return f"on {self.tested.split}: {self.tested.verdict}" if self.tested else ""
 
     @property
     def base(self) -> Estimate | None:
@@ -65,20 +70,18 @@ def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
             RoundNumbers(
                 number=n,
                 selection=folder.read_selection(),
-                losses=losses(read_training_log(folder.training / "log.jsonl")),
+                losses=mean_losses(read_training_logs(folder.training).values()),
                 results=read_results(results_path(folder, config, split)),
                 promotion=promotion,
-                final=_final(config, folder, split),
+                tested=_tested(config, folder, split),
             )
         )
     return tuple(rounds)
 
 
-def _final(config: Config, folder: RoundFolder, judged_on: str) -> str:
-    if config.evaluation.split == judged_on:
-        return ""
-    results = read_results(results_path(folder, config, config.evaluation.split))
-    return f"on {results.split}: {results.verdict}" if results else ""
+def _tested(config: Config, folder: RoundFolder, judged_on: str) -> Results | None:
+    split = config.evaluation.split
+    return read_results(results_path(folder, config, split)) if split != judged_on else None
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
@@ -86,6 +89,12 @@ def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
     values = [line.loss for line in log if line.loss is not None]
     tenth = max(1, len(values) // 10)
     return (fmean(values[:tenth]), fmean(values[-tenth:])) if values else None
+
+
+def mean_losses(logs: Iterable[Sequence[LogLine]]) -> tuple[float, float] | None:
+    """The mean of `losses` over the adapters of a round."""
+    found = [pair for log in logs if (pair := losses(log)) is not None]
+    return (fmean(first for first, _ in found), fmean(last for _, last in found)) if found else None
 
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:

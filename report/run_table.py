@@ -23,6 +23,7 @@ COLUMNS = {
     "system": pa.string(),
     "policy": pa.string(),
     "status": pa.string(),
+    "hinted": pa.bool_(),
     "answer": pa.string(),
     "error": pa.string(),
     "model_calls": pa.int64(),
@@ -54,7 +55,7 @@ def read_run(run: str | Path | Config, round: int | None = None) -> pa.Table:
 
 
 def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
-    rows = {trajectory.key: _row(trajectory) for trajectory in TrajectoryStore(folder.trajectories).read()}
+    rows = {trajectory.key: trajectory_row(trajectory) for trajectory in TrajectoryStore(folder.trajectories).read()}
     for (key, name), score in stored_scores(folder.scores, rows.keys()).items():
         rows[key][name] = score.value
     if (selection := folder.read_selection()) is not None:
@@ -67,7 +68,8 @@ def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
         yield {"round": folder.number, **row}
 
 
-def _row(trajectory: Trajectory) -> dict[str, Any]:
+def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
+    """The columns of the trajectory itself: all of COLUMNS but the round, the reward and whether it is kept."""
     calls = trajectory.model_calls
     return {
         "trajectory": trajectory.key,
@@ -76,6 +78,7 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
         "system": trajectory.system,
         "policy": trajectory.policy,
         "status": trajectory.status,
+        "hinted": bool(trajectory.hint),
         "answer": trajectory.answer,
         "error": trajectory.error,
         "model_calls": len(calls),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segment
-from ratchet.records import Selection
 from training.rows import split_rows
 
 
@@ -60,15 +59,22 @@ def read_training_log(path: Path) -> tuple[LogLine, ...]:
     return tuple(LogLine(**by_step[step]) for step in sorted(by_step))
 
 
+def read_training_logs(training: Path) -> dict[str, tuple[LogLine, ...]]:
+    """The log of a round's training; with an adapter for each group of roles, those of all by the group's name."""
+    paths = {path.parent.parent.name: path for path in sorted(training.glob("*/training/log.jsonl"))}
+    logs = {name: read_training_log(path) for name, path in (paths or {"": training / "log.jsonl"}).items()}
+    return {name: log for name, log in logs.items() if log}
+
+
 def read_trained(
-    config: Config, path: Path, shown: Container[str], selection: Selection | None
+    config: Config, path: Path, shown: Container[str], question_of: Mapping[str, str]
 ) -> tuple[int, TrainedRows]:
-    """(number of token rows, the rows of the trajectories whose keys are in `shown`)."""
+    """(number of token rows, the rows of the trajectories whose keys are in `shown`).
+
+    `question_of`: by trajectory key, the question; without all of them, no row counts as held out.
+    """
     if not path.exists():
         return 0, {}
-    question_of = (
-        {key: choice.question_id for choice in selection.questions for key in choice.rewards} if selection else {}
-    )
     found: TrainedRows = {}
     try:
         file = pq.ParquetFile(path)

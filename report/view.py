@@ -68,7 +68,7 @@ def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int =
     chunks: list[Json] = []
     for section in sections:
         of_section = choices if section.name == "sampled" else {}
-        shown, details = _section(section, of_section, gathered.trained, weights, passages)
+        shown, details = section_view(section, of_section, gathered.trained, weights, passages)
         sizes = [_size(chunk) for chunk in details]
         fraction = max_bytes / len(sections) / max(1, sum(sizes))
         for i in spread(range(len(details)), max(1, int(len(details) * min(fraction, 1)))):
@@ -87,7 +87,7 @@ def _size(chunk: Json) -> int:
     return len(json.dumps(chunk, ensure_ascii=False).encode(errors="replace"))
 
 
-def _section(
+def section_view(
     section: Section,
     choices: Mapping[str, QuestionChoice],
     trained: TrainedRows,
@@ -112,6 +112,7 @@ def _section(
                 "arm": arm,
                 "sample": trajectory.sample,
                 "status": trajectory.status,
+                **({"hint": trajectory.hint} if trajectory.hint else {}),
                 "reward": value,
                 "kept": choice is not None and trajectory.key in choice.kept,
                 "outcomes": outcomes_of(question, trajectory, scores),

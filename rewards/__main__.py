@@ -21,15 +21,24 @@ from questions.load import load_questions
 from ratchet.command import PlainConsole, add_round_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
 from rewards.reward import load_reward
 from rewards.scoring import check_question_ids, score_trajectories, unfinished
-from rewards.selection import check_weights, parse_weights, select
+from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
 from rewards.store import stored_scores
-from rewards.summary import RULES, nothing_selected, rules_table, scores_table, selection_table, whatif_table
+from rewards.summary import (
+    RULES,
+    allocation_table,
+    nothing_selected,
+    rules_table,
+    scores_table,
+    selection_table,
+    whatif_table,
+)
+from sampling.allocation import Allocation, allocate
 from sampling.store import TrajectoryStore
 
 DESCRIPTION = "Score a round's trajectories and select what to train on."
@@ -66,8 +75,9 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     round_folder = open_run(config).round(arguments.round)
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, config, arguments)
+    is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, config, arguments)
 
-    with recorded_stages(config, "score", number=arguments.round):
+    with recorded_stages(config, "score.pilot" if is_pilot else "score", number=arguments.round):
         scores = score_trajectories(config, questions, trajectories, names, round_folder.scores)
         left = unfinished(scores)
         if left and not arguments.accept_unfinished:
@@ -75,6 +85,9 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
                 f"{len(left)} scores are unfinished because the judge was not available; nothing was selected. Run the "
                 "same command again, or add --accept-unfinished to count them as null."
             )
+        if is_pilot:
+            _allocate(config, round_folder, questions, trajectories, scores)
+            return
         selection = select(questions, trajectories, scores, weights, config.rewards.select)
         write_json(round_folder.selection, selection.model_dump(mode="json"))
 
@@ -88,6 +101,43 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
             if not arguments.may_be_empty:
                 raise UserError(nothing_selected(selection))
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
+
+
+def _is_pilot(
+    folder: RoundFolder, trajectories: Sequence[Trajectory], config: Config, arguments: argparse.Namespace
+) -> bool:
+    """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
+    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
+    planned = len(TrajectoryStore(folder.trajectories).keys())
+    missing = planned - len(trajectories) if allocation is None else max(allocation.total - planned, 0)
+    if missing:
+        raise UserError(
+            f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
+            f"not sampled yet; run `python -m sampling --config {arguments.config} --round {arguments.round}` first"
+        )
+    return allocation is None
+
+
+def _allocate(
+    config: Config,
+    folder: RoundFolder,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+) -> None:
+    """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
+    assert config.sampling.pilot is not None
+    rule, by_id = config.rewards.select, {question.id: question for question in questions}
+    successes = dict.fromkeys(by_id, 0)
+    for trajectory in trajectories:
+        question = by_id[trajectory.question_id]
+        value = strict_reward(question, trajectory, scores, config.rewards.weights, rule.keep_status)
+        successes[question.id] += value is not None and value >= rule.success - TIE
+    sampling = config.sampling
+    allocation = allocate(successes, config.sampling.pilot, sampling.samples, sampling.hints != "none")
+    write_record(folder.samples, allocation)
+    PlainConsole().print(allocation_table(allocation))
+    print(f"{folder.samples}: `python -m sampling` samples the rest")
 
 
 def whatif(words: Sequence[str], prog: str) -> None:

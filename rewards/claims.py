@@ -45,13 +45,13 @@ async def faithfulness(judge: Judge, question: Question, trajectory: Trajectory,
         reason = "no documents to check the answer against"
         return Score(trajectory=trajectory.key, name="faithfulness", value=value, reason=reason)
     # Before any call: documents that cannot fit without claims will not fit with them.
-    judge.check_fit(support_prompt(question, trajectory.passages, ()))
+    judge.check_fit(support_prompt(question, trajectory.passages, (), judge.prompts))
     return await _score_claims(
         judge,
         null,
         question,
         trajectory,
-        lambda claims: support_prompt(question, trajectory.passages, claims),
+        lambda claims: support_prompt(question, trajectory.passages, claims, judge.prompts),
         log,
         omitted=0 if settings.omitted_claims == "neutral" else None,
     )
@@ -67,13 +67,13 @@ async def precision(
     """
     null = Score(trajectory=trajectory.key, name="precision", value=None)
     expected = expected_output(question)
-    judge.check_fit(expected_prompt(question, expected, ()))
+    judge.check_fit(expected_prompt(question, expected, (), judge.prompts))
     return await _score_claims(
         judge,
         null,
         question,
         trajectory,
-        lambda claims: expected_prompt(question, expected, claims),
+        lambda claims: expected_prompt(question, expected, claims, judge.prompts),
         log,
         _stored_claims(faithfulness, judge.runs),
     )
@@ -144,7 +144,7 @@ async def _extract_claims(
     """The claims of every run; the same ones for all where they are drawn once."""
     settings = judge.settings.faithfulness
     drawn = judge.runs if settings.claims == "per_run" else 1
-    prompt = claims_prompt(question, trajectory.answer)
+    prompt = claims_prompt(question, trajectory.answer, judge.prompts)
     found = await judge.ask_all(
         [
             JudgeRequest(prompt, AnswerAspects, ("claims", trajectory.key, run), settings.claim_temperature)

@@ -27,14 +27,13 @@ from ratchet.records import Question, Record, Score, Trajectory, content_key
 from ratchet.tasks import gather_or_cancel
 from rewards.judge import CallLog, Judge, JudgeRequest
 from rewards.prompts import (
-    MATCH,
-    MATCH_LEFT_OUT_INCORRECT,
     NUGGETS_VERSION,
     AspectVerdict,
     ExpectedAspects,
     expected_output,
     match_prompt,
     nuggets_prompt,
+    replaced_digest,
 )
 
 POLL = 0.2
@@ -63,7 +62,8 @@ class NuggetStore:
 
     def __init__(self, folder: Path, judge: Judge, writer: str) -> None:
         self._judge, self._temperature = judge, judge.settings.correctness.nugget_temperature
-        drawn_by = (judge.engine.fingerprint, NUGGETS_VERSION)
+        replaced = replaced_digest(judge.prompts, ["nuggets.user"])
+        drawn_by = (judge.engine.fingerprint, NUGGETS_VERSION, *filter(None, [replaced]))
         key = content_key(*drawn_by) if self._temperature is None else content_key(*drawn_by, self._temperature)
         self._folder, self._stem = folder, key[:12]
         self._segment = Segment(folder / f"{self._stem}-{writer}.jsonl")
@@ -104,7 +104,8 @@ class NuggetStore:
         unparsed = 0
         for attempt in range(self._judge.runs):
             parts = ("nuggets", key, attempt)
-            ask = JudgeRequest(nuggets_prompt(question, reference), ExpectedAspects, parts, self._temperature)
+            prompt = nuggets_prompt(question, reference, self._judge.prompts)
+            ask = JudgeRequest(prompt, ExpectedAspects, parts, self._temperature)
             [verdict] = await self._judge.ask_all([ask], f"nuggets of {key}", log)
             verdicts.append(verdict.record(part="nuggets", run=attempt))
             unparsed += verdict.value is None
@@ -171,10 +172,10 @@ async def correctness(
 
     # Runs of one nugget follow each other: where they are shared, equal prompts need one prefill.
     order = sorted((number, run) for run, nuggets in by_run.items() for number in range(len(nuggets)))
-    instructions = MATCH if judge.settings.correctness.left_out == "no_answer" else MATCH_LEFT_OUT_INCORRECT
+    left_out = judge.settings.correctness.left_out
     asks = [
         JudgeRequest(
-            match_prompt(question, expected, trajectory.answer, by_run[run][number], instructions),
+            match_prompt(question, expected, trajectory.answer, by_run[run][number], left_out, judge.prompts),
             AspectVerdict,
             ("nugget", trajectory.key, number, run),
         )

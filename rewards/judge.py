@@ -23,6 +23,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.records import Record, content_key
 from ratchet.tasks import gather_or_cancel
+from rewards.prompts import judge_prompts
 
 FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)```", re.DOTALL)
 R = TypeVar("R", bound=BaseModel)
@@ -106,6 +107,7 @@ class Judge:
     def __init__(self, engine: Engine, settings: RewardsConfig, seed: int, concurrency: int) -> None:
         self.engine, self.settings, self.seed = engine, settings, seed
         self.runs = settings.runs
+        self.prompts = judge_prompts(settings)
         self._slots = asyncio.Semaphore(concurrency)
         self._failed_in_a_row = 0
         self._last_error = ""

@@ -4,20 +4,27 @@ Fields and scales are those of Salemi et al. 2025 (arXiv 2506.10844), figures 22
 Precision is entirely ours: the claims of figure 24, on the scale of figure 25, against the expected output in place
 of documents.
 
-All material goes in as one JSON object: a quoted string cannot pose as another field, whatever an answer or a document
-says. Within it, the fields that most calls share come first (question, expected output, response), so that an
-engine's prefix cache serves them all.
+A config can replace them by files of its own (`rewards.prompts`). Each variable of a template is filled in as a JSON
+value: a quoted string cannot pose as another field, whatever an answer or a document says. In the prompts here the
+fields that most calls share come first (question, expected output, response), so that an engine's prefix cache serves
+them all.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from agents.core import ragas
+from agents.core.labels import labels_text, task_text
 from agents.core.output import JsonObject
+from agents.core.prompts.template import Prompt, Prompts, PromptSet, replace_prompts
+from ratchet.config import RewardsConfig
 from ratchet.records import Passage, Question, content_key
 
 
@@ -171,52 +178,100 @@ FAITHFULNESS_VERSION = content_key(FORM, CLAIMS, SUPPORT)[:12]
 PRECISION_VERSION = content_key(FORM, CLAIMS, EXPECTED)[:12]
 
 
+def _template(instructions: str, fields: Sequence[str], note: str) -> Prompt:
+    """Instructions, then one JSON object with a variable for each field."""
+    material = ",\n".join(f' "{name}": {{{{{name}}}}}' for name in fields)
+    return Prompt(f"{instructions}\n\n{{\n{material}\n}}", note=note)
+
+
+MATCHED = ("question", "expected_output", "generated_output", "aspect")
+PROMPTS: Prompts = {
+    "nuggets.user": _template(NUGGETS, ("question", "expected_output"), "`correctness`; figure 22"),
+    "nugget_score.user": _template(MATCH, MATCHED, "`correctness`; figure 23"),
+    "nugget_score_left_out_incorrect.user": _template(
+        MATCH_LEFT_OUT_INCORRECT, MATCHED, "`correctness` with `left_out: incorrect`; figure 23"
+    ),
+    "claims.user": _template(CLAIMS, ("question", "answer"), "`faithfulness`, `precision`; figure 24"),
+    "claim_support.user": _template(SUPPORT, ("question", "context", "answer_aspects"), "`faithfulness`; figure 25"),
+    "claim_precision.user": _template(EXPECTED, ("question", "expected_output", "answer_aspects"), "`precision`"),
+    "relevance.user": _template(RELEVANCE, MATCHED[:3], "`relevance`"),
+    **{slot: replace(prompt, note=f"RAGAS {prompt.note}") for slot, prompt in ragas.PROMPTS.items()},
+}
+"""By slot, with the score that asks it. Those of RAGAS are the ones that Tool-MAD's scorer has."""
+
+
+def judge_prompts(rewards: RewardsConfig) -> Prompts:
+    """The judge's prompts: `PROMPTS`, with the config's in their place. Raises UserError."""
+    return PROMPTS if rewards.prompts is None else replace_prompts(PROMPTS, Path(rewards.prompts), "rewards.prompts")
+
+
+def replaced_digest(prompts: Prompts, slots: Iterable[str]) -> str:
+    """12 hexadecimal digits of the texts of these slots that are not our own; "" where all are."""
+    replaced = {slot: prompts[slot].text for slot in slots if prompts[slot].text != PROMPTS[slot].text}
+    return content_key("prompts", replaced)[:12] if replaced else ""
+
+
+def prompt_set(prompts: Prompts, question: Question) -> PromptSet:
+    """The prompts with the variables that each of them knows (`agents.core.prompts.template.TASK`)."""
+    task = {"question": question.text, "task": task_text(question), "labels": labels_text(question.labels)}
+    return PromptSet(prompts, {"form": question.form, **{name: _json(text) for name, text in task.items()}})
+
+
+def _json(value: Any) -> str:
+    """A value as it stands in a JSON object that is indented by one blank."""
+    return json.dumps(value, ensure_ascii=False, indent=1).replace("\n", "\n ")
+
+
+def _filled(prompts: Prompts, slot: str, question: Question, **material: Any) -> str:
+    values = {name: _json(value) for name, value in material.items()}
+    return prompt_set(prompts, question).text(slot, **values)
+
+
 def expected_output(question: Question) -> str:
     """The expected output of a question, for the judge: the reference, or the short answers, or the nuggets."""
     return question.reference or "; ".join(question.answers) or "\n".join(question.nuggets)
 
 
-def _prompt(instructions: str, **material: Any) -> str:
-    return f"{instructions}\n\n{json.dumps(material, ensure_ascii=False, indent=1)}"
-
-
-def nuggets_prompt(question: Question, expected: str) -> str:
+def nuggets_prompt(question: Question, expected: str, prompts: Prompts = PROMPTS) -> str:
     """Ask for the nuggets of the expected output."""
-    return _prompt(NUGGETS, question=question.text, expected_output=expected)
+    return _filled(prompts, "nuggets.user", question, expected_output=expected)
 
 
 def match_prompt(
-    question: Question, expected: str, response: str, nugget: Mapping[str, str], instructions: str = MATCH
+    question: Question,
+    expected: str,
+    response: str,
+    nugget: Mapping[str, str],
+    left_out: Literal["no_answer", "incorrect"] = "no_answer",
+    prompts: Prompts = PROMPTS,
 ) -> str:
-    """Ask how well a response matches one nugget. `instructions`: MATCH, or MATCH_LEFT_OUT_INCORRECT."""
-    return _prompt(
-        instructions, question=question.text, expected_output=expected, generated_output=response, aspect=dict(nugget)
-    )
+    """Ask how well a response matches one nugget. `left_out`: as in `rewards.correctness`."""
+    slot = "nugget_score.user" if left_out == "no_answer" else "nugget_score_left_out_incorrect.user"
+    return _filled(prompts, slot, question, expected_output=expected, generated_output=response, aspect=dict(nugget))
 
 
-def relevance_prompt(question: Question, expected: str, response: str) -> str:
+def relevance_prompt(question: Question, expected: str, response: str, prompts: Prompts = PROMPTS) -> str:
     """Ask how directly a response addresses the question."""
-    return _prompt(RELEVANCE, question=question.text, expected_output=expected, generated_output=response)
+    return _filled(prompts, "relevance.user", question, expected_output=expected, generated_output=response)
 
 
-def claims_prompt(question: Question, response: str) -> str:
+def claims_prompt(question: Question, response: str, prompts: Prompts = PROMPTS) -> str:
     """Ask for the claims of a response."""
-    return _prompt(CLAIMS, question=question.text, answer=response)
+    return _filled(prompts, "claims.user", question, answer=response)
 
 
-def support_prompt(question: Question, passages: Iterable[Passage], claims: Sequence[Claim]) -> str:
+def support_prompt(
+    question: Question, passages: Iterable[Passage], claims: Sequence[Claim], prompts: Prompts = PROMPTS
+) -> str:
     """Documents before claims: they are the long part, and the same in every run."""
     context = [{"title": passage.title, "text": passage.text} for passage in passages]
-    return _prompt(
-        SUPPORT, question=question.text, context=context, answer_aspects=[claim.model_dump() for claim in claims]
-    )
+    return _filled(prompts, "claim_support.user", question, context=context, answer_aspects=_dumped(claims))
 
 
-def expected_prompt(question: Question, expected: str, claims: Sequence[Claim]) -> str:
+def expected_prompt(question: Question, expected: str, claims: Sequence[Claim], prompts: Prompts = PROMPTS) -> str:
     """Ask for a score of every claim against the expected output."""
-    return _prompt(
-        EXPECTED,
-        question=question.text,
-        expected_output=expected,
-        answer_aspects=[claim.model_dump() for claim in claims],
-    )
+    return _filled(prompts, "claim_precision.user", question, expected_output=expected, answer_aspects=_dumped(claims))
+
+
+def _dumped(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    return [claim.model_dump() for claim in claims]

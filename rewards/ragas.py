@@ -22,6 +22,7 @@ from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.tasks import gather_or_cancel
 from retrieval.encoders.dense import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest
+from rewards.prompts import prompt_set
 
 STATEMENTS, QUESTIONS = 16, 3
 """The maximum of statements of a response, and the number of questions that are generated for it."""
@@ -35,12 +36,12 @@ async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Traje
     Raises PromptTooLong and JudgeError. The caller handles trajectories with a `rewards.reward.fixed_score`.
     """
     # Before any call: documents that cannot fit without statements will not fit with them.
-    judge.check_fit(ragas.support_prompt(trajectory.passages, ()))
+    prompt = prompt_set(judge.prompts, question).text
+    judge.check_fit(ragas.support_prompt(trajectory.passages, (), prompt))
+    response, passages = trajectory.response, trajectory.passages
     found = await gather_or_cancel(
         [
-            ragas.faithfulness(
-                _asker(judge, trajectory, log, run), question, trajectory.response, trajectory.passages, STATEMENTS
-            )
+            ragas.faithfulness(_asker(judge, trajectory, log, run), question, response, passages, STATEMENTS, prompt)
             for run in range(judge.runs)
         ]
     )
@@ -62,10 +63,11 @@ async def answer_relevance(
     async def embedded(texts: Sequence[str]) -> np.ndarray:
         return await asyncio.to_thread(embed, texts)
 
+    prompt = prompt_set(judge.prompts, question).text
     found = await gather_or_cancel(
         [
             ragas.answer_relevance(
-                _asker(judge, trajectory, log, run), embedded, question, trajectory.response, QUESTIONS
+                _asker(judge, trajectory, log, run), embedded, question, trajectory.response, QUESTIONS, prompt=prompt
             )
             for run in range(judge.runs)
         ]

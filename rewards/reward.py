@@ -19,6 +19,7 @@ The module may define
 and a built-in one, which the source's digest does not identify, also
 
     VERSION                     what changes when its values change: stored scores of another version are not reused
+    PROMPTS                     the slots of the judge's prompts (`rewards.prompts.PROMPTS`) that it asks with
     AFTER                       scores of the same trajectory that are computed before, where they are asked for
     why_unscorable(question)    why no answer to the question can be scored, where NEEDS does not tell; empty: it can
     nuggets, scores             further parameters of `score`: the run's `NuggetStore`, and the scores of AFTER by name
@@ -47,6 +48,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Score, Trajectory
+from rewards.prompts import PROMPTS
 
 ENDINGS_VERSION = 2
 """Raise it when the score of a trajectory without an answer changes: stored judged scores of another version are not
@@ -70,6 +72,8 @@ class Reward:
     """What changes when its values change: of outside code, the digest of its source."""
     is_outside: bool
     is_async: bool
+    prompts: tuple[str, ...]
+    """The slots of the judge's prompts that its values depend on."""
     asks_for: frozenset[str]
     """The parameters of `score` beside the question and the trajectory."""
     module: ModuleType
@@ -196,6 +200,10 @@ def _make(plugin: Plugin, key: str) -> Reward:
         version=plugin.digest or module.VERSION,
         is_outside=is_outside,
         is_async=is_async,
+        # What outside code asks a judge is its own; it may ask with any of ours as well.
+        prompts=(tuple(PROMPTS) if "judge" in asks_for else ())
+        if is_outside
+        else tuple(getattr(module, "PROMPTS", ())),
         asks_for=asks_for,
         module=module,
     )

@@ -30,7 +30,7 @@ from retrieval.encoders.embedder import open_embedder
 from retrieval.sources.source import SourceError
 from rewards.correctness import NuggetStore
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge
-from rewards.prompts import LEFT_OUT_INCORRECT_VERSION
+from rewards.prompts import LEFT_OUT_INCORRECT_VERSION, judge_prompts, replaced_digest
 from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judged, load_reward, rule_score
 from rewards.store import (
     Settings,
@@ -218,11 +218,17 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
         "fingerprint": fingerprint,
         "model": model.model_dump(mode="json", include=MODEL_IDENTITY),
         "prompts": reward.version,
+        **_replaced_prompts(rewards, reward),
         "endings": ENDINGS_VERSION,
         "seed": config.seed,
         **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens", "constrained"}),
         **_own_judge_settings(rewards, name),
     }
+
+
+def _replaced_prompts(rewards: RewardsConfig, reward: Reward) -> Settings:
+    digest = replaced_digest(judge_prompts(rewards), reward.prompts)
+    return {"replaced_prompts": digest} if digest else {}
 
 
 def _own_judge_settings(rewards: RewardsConfig, name: str) -> Settings:

@@ -166,6 +166,8 @@ def _choose(
     left_out = ", ".join(f"{count} {what}" for what, count in out.items())
     cause: Cause
     known = [value for value in rewards.values() if value is not None]
+    hinted = tuple(t.key for t in trajectories if t.hint)
+    unaided = [value for key, value in rewards.items() if value is not None and key not in hinted] or known
     if candidates:
         cause, numbers = _cause([value for value, _ in candidates], known, rule)
         if cause == "kept" and (numbers := _low_scores([one.key for _, one in candidates], scores, rule)):
@@ -188,7 +190,8 @@ def _choose(
         reason=reason,
         rewards=rewards,
         candidates=learnt,
-        weight=1 - _success_rate(known, rule) if kept and rule.difficulty == "failure_rate" else 1.0,
+        weight=1 - _success_rate(unaided, rule) if kept and rule.difficulty == "failure_rate" else 1.0,
+        hinted=hinted,
     )
 
 

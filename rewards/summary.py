@@ -15,6 +15,7 @@ from ratchet.config import SelectConfig
 from ratchet.records import Cause, Score, ScoreState, Selection, Trajectory
 from rewards.reward import load_reward
 from rewards.selection import cause_text
+from sampling.allocation import Allocation
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Summary:
     """By number of kept trajectories, how many questions keep that many."""
     dropped: Counter[Cause]
     """By cause, the number of dropped questions."""
+    hinted: int
+    """The number of trajectories that were sampled with a hint."""
+    hinted_kept: int
 
 
 def summarise(selection: Selection) -> Summary:
@@ -53,6 +57,8 @@ def summarise(selection: Selection) -> Summary:
         kept=len(selection.kept),
         per_question=Counter(len(choice.kept) for choice in choices if choice.kept),
         dropped=Counter(choice.cause for choice in choices if not choice.kept),
+        hinted=sum(len(choice.hinted) for choice in choices),
+        hinted_kept=sum(key in choice.hinted for choice in choices for key in choice.kept),
     )
 
 
@@ -115,7 +121,19 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
         ("questions kept", f"{summary.kept_questions} of {summary.questions}" + (f" ({spread})" if spread else "")),
         ("trajectories kept", f"{summary.kept} of {summary.trajectories}"),
         ("questions dropped", dropped or "0"),
-    ]
+        ("sampled with a hint", f"{summary.hinted}, {summary.hinted_kept} of them kept"),
+    ][: None if summary.hinted else -1]
+
+
+def allocation_table(allocation: Allocation) -> Table:
+    """What a pilot came to: by number of successes, how many questions there are and what each gets on average."""
+    table = Table("successes", "questions", "trajectories each", "with a hint", title="Pilot")
+    for successes in sorted(set(allocation.successes.values())):
+        found = [allocation.questions[name] for name, count in allocation.successes.items() if count == successes]
+        each = fmean(counts.plain + counts.hinted for counts in found)
+        hinted = str(sum(counts.hinted for counts in found))
+        table.add_row(f"{successes} of {allocation.pilot}", str(len(found)), f"{each:.1f}", hinted)
+    return table
 
 
 def whatif_table(now: Selection, then: Selection) -> Table:
@@ -159,8 +177,11 @@ RULES: dict[str, dict[str, Any]] = {
 
 def rules_table(selections: Mapping[str, Selection]) -> Table:
     """What selections keep, a row each: questions, trajectories, candidates (which objectives other than sft learn
-    from), mean reward of the kept, and mean weight of a kept question."""
+    from), mean reward of the kept, mean weight of a kept question, and the kept ones with a hint."""
     table = Table("rule", "questions", "kept", "candidates", "mean reward", "mean weight", title="Each rule by itself")
+    has_hints = any(choice.hinted for selection in selections.values() for choice in selection.questions)
+    if has_hints:
+        table.add_column("hinted")
     for label, selection in selections.items():
         summary = summarise(selection)
         choices = [choice for choice in selection.questions if choice.kept]
@@ -171,6 +192,7 @@ def rules_table(selections: Mapping[str, Selection]) -> Table:
             str(sum(len(choice.candidates) for choice in choices)),
             _number(summary.kept_reward),
             _number(fmean(choice.weight for choice in choices) if choices else None),
+            *((str(summary.hinted_kept),) if has_hints else ()),
         )
     return table
 

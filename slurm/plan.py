@@ -13,6 +13,7 @@ from typing import Literal
 
 from agents.core.system import models_of
 from evaluation.sweep.cells import plan_sweep
+from inference.adapters import is_adapter
 from inference.engines import needs_server
 from ratchet.config import Config, is_missing, load_members
 from ratchet.errors import UserError
@@ -20,7 +21,7 @@ from ratchet.packages import module_name, script_arguments
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rewards.reward import judge_of
-from rounds.promotion import kept_any, last_promoted, read_promotion
+from rounds.promotion import kept_any, last_promoted, last_round, read_promotion
 from rounds.records import StageId
 from rounds.stages import (
     MODULE,
@@ -167,6 +168,8 @@ def _evaluation_jobs(request: JobRequest, stages: Iterable[Stage], after: str = 
 
 def _chain_jobs(request: JobRequest) -> list[Job]:
     """One round as separate jobs, each with resources of its own."""
+    if request.config.sampling.pilot is not None:
+        raise UserError("chain: sampling.pilot samples and scores a round twice; submit `round` or `selftrain` instead")
     experiment, number, several_rounds = request.experiment, request.round, request.config.rounds.count > 1
     jobs = []
     if number == 1 and not _has_index(request.config):
@@ -180,7 +183,7 @@ def _chain_jobs(request: JobRequest) -> list[Job]:
         )
     else:
         for stage in control_stages(experiment, number, request.origin):
-            jobs.append(replace(_training_job(request, "train-random", stage), after=jobs[-1].name))
+            jobs.append(replace(_training_job(request, stage.id.replace(".", "-"), stage), after=jobs[-1].name))
         jobs += _evaluation_jobs(request, evaluation_stages(experiment, number, with_adapter=True), jobs[-1].name)
     report = report_stage(experiment, number)
     return [*jobs, Job("report", "merge", report.command, after=jobs[-1].name)]
@@ -269,6 +272,9 @@ def _check_round(job: str, request: JobRequest) -> None:
     count, before = request.config.rounds.count, request.round - 1
     if not 1 <= request.round <= count:
         raise UserError(f"--round {request.round}: rounds.count is {count}")
+    last, stopped = last_round(request.config, request.experiment.run)
+    if job in ("sample", "train", "chain") and request.round > last:
+        raise UserError(f"--round {request.round}: the rounds {stopped}; rounds.stop=never runs it all the same")
     if job in ("sample", "train", "chain") and before and not read_promotion(request.experiment.run.round(before)):
         raise UserError(f"--round {request.round}: round {before} is not decided yet; its promotion comes first")
 
@@ -287,11 +293,11 @@ def _check_inputs(job: str, request: JobRequest) -> None:
             raise UserError(f"{folder.selection}: there is no selection; `{shell.format('rewards')}` writes it")
         if not kept_any(folder):
             raise UserError(f"{folder.selection}: it keeps no trajectory, so there is nothing to train on")
-    if job == "evaluate" and not (folder.adapter / "adapter_config.json").exists():
+    if job == "evaluate" and not is_adapter(folder.adapter):
         raise UserError(f"{folder.adapter}: there is no adapter; `{shell.format('train')}` trains it")
-    control = folder.random_control.adapter
-    if job == "evaluate" and "random" in request.config.evaluation.controls and not control.exists():
-        raise UserError(
-            f"{control}: there is no adapter of the random selection (evaluation.controls); `{shell.format('chain')}` "
-            "trains it before it evaluates"
-        )
+    for name in request.config.evaluation.trained_controls if job == "evaluate" else ():
+        if not (control := folder.control(name).adapter).exists():
+            raise UserError(
+                f"{control}: there is no adapter of the control {name} (evaluation.controls); "
+                f"`{shell.format('chain')}` trains it before it evaluates"
+            )

@@ -1,4 +1,4 @@
-"""python -m tools.prompt_reference: write docs/reference/prompts.md from the systems' prompts."""
+"""python -m tools.prompt_reference: write docs/reference/prompts.md from the prompts of systems and judge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from agents.core.prompts.template import SHARED, SUFFIX, Prompts
 from agents.core.system import known_systems, load_system
 from ratchet.config import SystemConfig
 from ratchet.files import write_atomic
+from rewards.prompts import PROMPTS
 
 PAGE = Path(__file__).parents[1] / "docs/reference/prompts.md"
 PAPERS = {
@@ -23,11 +24,11 @@ PAPERS = {
 HEAD = """\
 # Prompts
 
-<!-- Written by `python -m tools.prompt_reference` from the systems in agents/. Do not edit. -->
+<!-- Written by `python -m tools.prompt_reference` from agents/ and rewards/. Do not edit. -->
 
-Every prompt of every system can be replaced. The words that Ratchet ships are its own: papers' prompts are not copied
-here. Whoever holds a paper can run its prompts, and agents that its authors released can run with the prompts that
-they were trained on.
+Every prompt of every system and of the judge can be replaced. The words that Ratchet ships are its own: papers'
+prompts are not copied here. Whoever holds a paper can run its prompts, and agents that its authors released can run
+with the prompts that they were trained on.
 
 ```bash
 python -m agents prompts --config configs/demo.yaml --out prompts/demo
@@ -63,8 +64,19 @@ change of a prompt samples again, and the place of the folder does not matter.
   pose as another speaker. The prompts here also say that documents are data and not instructions; say it in yours.
 
 Worked examples are no part of a prompt: `system.roles.NAME.examples` replaces them. The texts of errors (`{{error}}`,
-`{{problem}}`) and the prompts of the judge (`rewards/`; figures 22 to 25 of mRAG's paper) cannot be replaced. A
-[system of your own](../guides/own-system.md) names its prompts in `PROMPTS`.
+`{{problem}}`) cannot be replaced. A [system of your own](../guides/own-system.md) names its prompts in `PROMPTS`.
+
+## The judge
+
+`python -m agents prompts --system rewards --config X --out prompts/judge` writes the prompts that the judge is asked
+with, and `rewards: {prompts: prompts/judge}` replaces them. The digest of a replaced text is part of the key of each
+stored score that asks it: such scores are judged again, and others are not. Figures are those of
+[mRAG's paper](../papers/mrag.md). The reply is to be the JSON that the figures ask for, alone or in one block of JSON.
+
+Each variable is filled in as a JSON value (a string in quotes, an object, a list), apart from `{{form}}`: an answer or
+a document cannot pose as another part of the prompt. The prompts of RAGAS have all of it in one object (`material`).
+
+{judge}
 
 ## Every system
 
@@ -75,11 +87,13 @@ COLUMNS = "| file | variables | may be left out | shown in, or used where |\n|--
 
 def reference() -> str:
     """The page as Markdown."""
-    parts = [HEAD.replace("{shared}", _table(SHARED))]
+    parts = [HEAD.replace("{judge}", _table(PROMPTS)).replace("{shared}", _table(SHARED))]
     for name in known_systems():
         own = {
             slot: prompt for slot, prompt in load_system(SystemConfig(name=name)).prompts.items() if slot not in SHARED
         }
+        if not own:
+            continue
         paper = f"{PAPERS[name]}: the figures and appendices are the paper's.\n\n" if name in PAPERS else ""
         parts.append(f"## `{name}`\n\n{paper}{_table(own)}\n")
     return "\n".join(parts)

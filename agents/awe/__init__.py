@@ -45,6 +45,7 @@ from agents.core.prompts.documents import (
     AnswerForm,
     documents_text,
     final_answer,
+    in_form,
     one_line,
     unanimous,
 )
@@ -104,6 +105,13 @@ class Settings(Section):
     """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", which
     the evaluation script of DRAG reads and AwE adopts. Either is read from what the model writes. The judge writes the
     answer alone (A.2)."""
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The judge's verdict, or the answer of the one path."""
+    if settings.paths == "both":
+        return "judge", question.gold_answer
+    return f"{settings.paths}_reader", in_form(question.gold_answer, settings.answer_form)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from retrieval.loader import open_index
 
 NAME = "command line"
 """Of the question, and of its scope in the evidence memory: the command and Python share one."""
+SYSTEM = ""
+"""The name of the config's `system` beside those of the baselines."""
 
 
 def ask(
@@ -54,15 +56,22 @@ async def _answer(
 class SystemRunner:
     """The system of a config with its index, sources and models open, for any number of questions.
 
-    `async with SystemRunner(config) as runner` closes them. Every call belongs to one event loop.
+    `async with SystemRunner(config) as runner` closes them. Every call belongs to one event loop. `baselines`: with
+    those of `evaluation.baselines`, each of which can be asked in the system's place.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, baselines: bool = False) -> None:
         self.config = config
-        self._system = load_system(config.system)
+        self.systems = {SYSTEM: load_system(config.system)}
+        """By a baseline's name, or SYSTEM."""
+        if baselines:
+            self.systems |= {
+                name: load_system(system, f"evaluation.baselines.{name}")
+                for name, system in config.evaluation.baselines.items()
+            }
         self._index = open_index(config.index)
         self._resources = open_resources(config, self._index)
-        self._engines = open_engines(config.models, self._system.models)
+        self._engines = open_engines(config.models, set().union(*(system.models for system in self.systems.values())))
 
     async def __aenter__(self) -> SystemRunner:
         return self
@@ -84,8 +93,9 @@ class SystemRunner:
         *,
         sample: bool = False,
         watch: Callable[[Event], None] | None = None,
+        system: str = SYSTEM,
     ) -> Trajectory:
-        """Answer a question, as the function `ask` does."""
+        """Answer a question, as the function `ask` does. `system`: a key of `systems`."""
         question = as_question(question)
         config = self.config
         how = config.sampling if sample else config.evaluation
@@ -94,12 +104,12 @@ class SystemRunner:
             frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
             top_p=how.top_p,
             adapter=None if adapter is None else str(adapter),
-            policy="base" if adapter is None else adapter_digest(adapter),
+            policy="base" if adapter is None else await asyncio.to_thread(adapter_digest, adapter),
             scope=NAME,
         )
         return await run_episode(
             question,
-            self._system,
+            self.systems[system],
             self._engines,
             self._index,
             context,

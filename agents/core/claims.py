@@ -16,9 +16,10 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools, Unparsed
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
+from retrieval.sources.source import SourceError, ToolResult
 
-CHARACTERS = 1500
-"""Of one document, that a model sees."""
+CHARACTERS, TITLE_CHARACTERS = 1500, 200
+"""Of one document and of its title, that a model sees."""
 EXTRACTOR = """\
 Take the text apart into its factual claims. Write each claim as one short sentence that can be understood alone: put \
 names in the place of words like "he" or "it". Leave out opinions and questions. Write one JSON object:
@@ -49,19 +50,43 @@ class CheckedClaim:
 
 def one_line(text: str, max_characters: int = CHARACTERS) -> str:
     """Text from outside, cut, without line breaks: it cannot begin a line of its own in a prompt."""
-    flat = " ".join(text.split())
+    flat = _flat(text)
     return flat if len(flat) <= max_characters else f"{flat[:max_characters].rstrip()} ..."
 
 
-def evidence_text(passages: Iterable[Passage]) -> str:
-    """One document a line: its number, its title and its text; "none" where there is none."""
-    return "\n".join(document_text(n, passage) for n, passage in enumerate(passages, 1)) or "none"
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def evidence_text(passages: Iterable[Passage], missing: str = "") -> str:
+    """One document a line: its number, its title and its text; then `missing`. "none" where there is nothing."""
+    lines = [document_text(number, passage) for number, passage in enumerate(passages, 1)]
+    return "\n".join([*lines, *filter(None, [missing])]) or "none"
 
 
 def document_text(number: int, passage: Passage) -> str:
     """A document in one line: its number, its title and its text."""
-    title = f"{one_line(passage.title, 200)}: " if passage.title.strip() else ""
+    title = f"{one_line(passage.title, TITLE_CHARACTERS)}: " if passage.title.strip() else ""
     return f"[{number}] {title}{one_line(passage.text)}"
+
+
+def missing_text(results: Sequence[ToolResult]) -> str:
+    """What a model is told of searches that gave no answer; "" where all gave one."""
+    failed = sum(bool(result.error) for result in results)
+    return f"(Evidence is missing: {failed} of {len(results)} searches gave no answer.)" if failed else ""
+
+
+def note_cuts(tools: Tools, role: str, passages: Iterable[Passage]) -> None:
+    """Leave a note of the documents of which a model sees only the beginning."""
+    cut = [
+        passage.id for passage in passages if _is_longer(passage.text) or _is_longer(passage.title, TITLE_CHARACTERS)
+    ]
+    if cut:
+        tools.note(role, f"shown up to {CHARACTERS} characters: {len(cut)} document(s) are cut ({', '.join(cut)})")
+
+
+def _is_longer(text: str, max_characters: int = CHARACTERS) -> bool:
+    return len(_flat(text)) > max_characters
 
 
 def unique(passages: Iterable[Passage]) -> tuple[Passage, ...]:
@@ -117,9 +142,18 @@ async def write_queries(tools: Tools, claim: str, count: int) -> tuple[str, ...]
     return tuple(distinct(said["queries"])) or (claim,)
 
 
-async def search_all(tools: Tools, role: str, queries: Collection[str], k: int, source: str) -> list[list[Passage]]:
-    """The passages of each query; the queries are searched at once."""
-    return await asyncio.gather(*(tools.search(role, query, k, source=source) for query in queries))
+async def search_claims(
+    tools: Tools, queries: Iterable[Collection[str]], k: int, source: str
+) -> list[list[ToolResult]]:
+    """What each query of each claim found; all are searched at once. Raises SourceError where none got an answer."""
+
+    async def search(asked: Collection[str]) -> list[ToolResult]:
+        return await asyncio.gather(*(tools.try_search("searcher", query, k, source=source) for query in asked))
+
+    found = await asyncio.gather(*map(search, queries))
+    if tools.outage:
+        raise SourceError(tools.outage)
+    return found
 
 
 def check_stances(question: Question) -> None:

@@ -7,14 +7,16 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from agents.core.lookahead import Draft
+from agents.core.lookahead import Draft, cut_at_stop
 from agents.core.output import Malformed, Schema, json_schema, parse_output
 from agents.core.prompts.template import PromptSet
-from inference.chat import Dialogue
+from inference.adapters import adapter_of_role
+from inference.chat import ChatFormat, Dialogue, FormattedTurns
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
@@ -37,12 +39,22 @@ class RunContext:
     """Of the roles that are not trained."""
     top_p: float
     adapter: str | None
-    """A LoRA folder for the trainable roles; None: the base model."""
+    """A LoRA folder for the trainable roles, or one with an adapter for each; None: the base model."""
     policy: str
     """'base', or the adapter's digest."""
     scope: str = "train"
     """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
     sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.with_memory_scope`)."""
+
+    @cached_property
+    def _adapters(self) -> dict[str, str | None]:
+        return {}
+
+    def adapter_of(self, role: str) -> str | None:
+        """The folder of the single adapter that plays a trainable role, which is looked up once."""
+        if role not in self._adapters:
+            self._adapters[role] = adapter_of_role(self.adapter, role)
+        return self._adapters[role]
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,10 @@ class Dialogues:
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
 
+    def chat_format(self, role: str) -> ChatFormat:
+        """The tokenizer and chat template of the model that plays a role."""
+        return self._engine(self.role(role).model).format
+
     def prompt(self, slot: str, **values: str) -> str:
         """The message of a slot of the system's `PROMPTS`, or of the config's in their place, filled in.
 
@@ -146,10 +162,18 @@ class Dialogues:
         exchanges that come before the first; the config may put others in their place.
         """
         config = self.role(role)
-        chat = self._engine(config.model).format
-        dialogue = Dialogue(role, config.model, chat, config.trainable, system or None)
+        dialogue = Dialogue(role, config.model, self.chat_format(role), config.trainable, system or None)
         for user, assistant in self._examples(config, examples):
             dialogue.example(user, assistant)
+        return self._opened(dialogue)
+
+    def branch(self, role: str, source: Dialogue | None = None, tokens: int = 0, messages: int = 0) -> Dialogue:
+        """An empty conversation for `extend`, or one that begins as the first tokens and messages of another do."""
+        config = self.role(role)
+        empty = Dialogue(role, config.model, self.chat_format(role), config.trainable)
+        return self._opened(source.branch(tokens, messages) if source else empty)
+
+    def _opened(self, dialogue: Dialogue) -> Dialogue:
         self._dialogues.append(dialogue)
         self._calls.append(0)
         return dialogue
@@ -175,13 +199,16 @@ class Dialogues:
         error = ""
         constrain = json_schema(schema) if self.config.malformed == "constrain" else None
         for attempt in range(self._attempts):
-            act = await self._act(dialogue, role, text, lambda said: parse_output(said, schema), constrain, attempt)
+            act = await self._act(
+                dialogue, role, text, lambda said: parse_output(said, schema), constrain, attempt, retried=True
+            )
             error = act.error
             if not error:
                 return act.value
             if act.full:
                 raise self._no_room(role, dialogue)
-            text = self.prompt("reask_json.user", error=error)
+            if self.config.malformed == "reask":
+                text = self.prompt("reask_json.user", error=error)
         raise Unparsed(role, error)
 
     async def read(
@@ -202,13 +229,14 @@ class Dialogues:
         role = role or dialogue.role
         error, said = "", ""
         for attempt in range(self._attempts):
-            act = await self._act(dialogue, role, text, reader, attempt=attempt)
+            act = await self._act(dialogue, role, text, reader, attempt=attempt, retried=True)
             error, said = act.error, act.text
             if not error:
                 return act.value
             if act.full:
                 break
-            text = self.prompt("reask.user", error=error)
+            if self.config.malformed == "reask":
+                text = self.prompt("reask.user", error=error)
         with contextlib.suppress(Malformed):
             return reader(said)
         if fallback is None:
@@ -258,6 +286,25 @@ class Dialogues:
             raise self._no_room(role, dialogue)
         return drafts[0]
 
+    async def extend(
+        self,
+        dialogue: Dialogue,
+        turns: FormattedTurns,
+        reader: Callable[[str], Any] | None = None,
+        schema: dict[str, Any] | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> tuple[Completion, Any]:
+        """Append what a program says, and what the model says then: (the completion, what the reader made of it).
+
+        The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
+        The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
+        """
+        act = await self._act(
+            dialogue, dialogue.role, turns, reader or _free, constrain=schema, max_tokens=max_tokens, stop=stop
+        )
+        return act.completion, act.value
+
     # What the episode takes from here
 
     def close(self) -> None:
@@ -282,22 +329,29 @@ class Dialogues:
         self,
         dialogue: Dialogue,
         role: str,
-        text: str,
+        text: str | FormattedTurns,
         reader: Callable[[str], Any],
         constrain: dict[str, Any] | None = None,
         attempt: int = 0,
         *,
+        retried: bool = False,
         prefix: Sequence[int] = (),
+        stop: Sequence[str] = (),
         max_tokens: int | None = None,
         place: Callable[[Completion], tuple[int, int]] | None = None,
         logprobs: bool = False,
     ) -> _Action:
-        """One completion in the dialogue, recorded."""
+        """One completion in the dialogue, recorded. `retried`: it is tried again where it is malformed, as the config's
+        policy has it; a reply that is drawn again leaves the dialogue."""
         number = self._dialogues.index(dialogue)
         config, engine = self.role(role), self._engine(dialogue.model)
         if number in self._full:
             raise self._no_room(role, dialogue)
-        dialogue.user(text)
+        before = dialogue.position
+        if isinstance(text, str):
+            dialogue.user(text)
+        else:
+            dialogue.extend(text)
         dialogue.continue_assistant(prefix)
         max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
         room = engine.max_context - dialogue.tokens
@@ -314,7 +368,7 @@ class Dialogues:
         )
         self._calls[number] += 1
         slot, at = self._start()
-        adapter = self._context.adapter if config.trainable else None
+        adapter = self._context.adapter_of(dialogue.role) if config.trainable else None
         messages = list(dialogue.messages)
         if prefix:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
@@ -323,8 +377,16 @@ class Dialogues:
             raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
         if logprobs and len(completion.logprobs or ()) != len(completion.ids):
             raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
+        completion = cut_at_stop(completion, stop, dialogue.chat.decode)
         value, error = _read(completion, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
+        cut_by_context = completion.finish_reason == "context" or (
+            completion.finish_reason == "length" and room < max_tokens
+        )
+        redraws = retried and self.config.malformed == "redraw" and attempt + 1 < self._attempts
+        if error and redraws and not cut_by_context:
+            dialogue.rewind(before)
+            start = end = len(dialogue.ids)
         state: ParseState = "malformed" if error else "free" if reader is _free else "ok"
         self._finish(
             slot,
@@ -345,9 +407,6 @@ class Dialogues:
                 seconds=time.monotonic() - self._started - at,
             ),
         )
-        cut_by_context = completion.finish_reason == "context" or (
-            completion.finish_reason == "length" and room < max_tokens
-        )
         if cut_by_context:
             self._full.add(number)
         return _Action(completion, error, value, cut_by_context)
@@ -357,7 +416,7 @@ class Dialogues:
 
     @property
     def _attempts(self) -> int:
-        return 1 + (self.config.reasks if self.config.malformed == "reask" else 0)
+        return 1 + (self.config.reasks if self.config.malformed in ("reask", "redraw") else 0)
 
     def _no_room(self, role: str, dialogue: Dialogue) -> OutOfBudget:
         return OutOfBudget(role, f"its context of {self._engine(dialogue.model).max_context} tokens is full")

@@ -1,9 +1,11 @@
-"""A look-ahead: what a model would say next, of which a system keeps as much as it wants (FLARE, IRCoT)."""
+"""Part of what a model said: a look-ahead, of which a system keeps as much as it wants (FLARE, IRCoT), and stops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from inference.engine import Completion
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,28 @@ class Draft:
         included, when nothing is left behind."""
         if not self.text[characters:].strip():
             return len(self.ids)
-        wanted = self.text[:characters]
-        low, high = 0, len(self.ids)
-        while low < high:
-            middle = (low + high) // 2
-            # Not merely as long: a letter of several bytes, cut between two tokens, decodes to a stand-in for it.
-            if self.decode(self.ids[:middle]).startswith(wanted):
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return _count_tokens(self.ids, self.text[:characters], self.decode)
+
+
+def cut_at_stop(completion: Completion, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Completion:
+    """The completion as if it had been stopped at the first of these texts: its text ends before that, and its ids with
+    the token that completes it. The rest was never read by anybody, so it is left out of the record."""
+    found = [(at, text) for text in stop if text and (at := completion.text.find(text)) >= 0]
+    if not found:
+        return completion
+    at, text = min(found)
+    ids = completion.ids[: _count_tokens(completion.ids, completion.text[: at + len(text)], decode)]
+    return replace(completion, ids=ids, text=completion.text[:at], finish_reason="stop", logprobs=None)
+
+
+def _count_tokens(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[int]], str]) -> int:
+    """How many of the ids it takes to say the text that they begin with."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        # Not merely as long: a letter of several bytes, cut between two tokens, decodes to a stand-in for it.
+        if decode(ids[:middle]).startswith(wanted):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import Any
@@ -60,6 +61,11 @@ def parse_output(text: str, schema: Schema) -> Any:
     except jsonschema.ValidationError as error:
         raise Malformed(f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {error.message}") from error
     return value
+
+
+def json_text(value: BaseModel) -> str:
+    """A JSON object as worked examples have it."""
+    return json.dumps(value.model_dump(), ensure_ascii=False)
 
 
 def _object_in(text: str) -> str:

@@ -150,12 +150,16 @@ class StatementList:
 
 
 async def faithfulness(
-    ask: Ask, question: Question, answer: str, documents: Sequence[Passage], max_statements: int = 8
+    ask: Ask,
+    question: Question,
+    answer: str,
+    documents: Sequence[Passage],
+    max_statements: int = 8,
+    prompt: FillIn = OWN_WORDS,
 ) -> Measurement:
     """The share of the answer's statements that the documents support. Two calls."""
-    return await check_support(
-        ask, await extract_statements(ask, question, answer, documents, max_statements), documents
-    )
+    found = await extract_statements(ask, question, answer, documents, max_statements, prompt)
+    return await check_support(ask, found, documents, prompt)
 
 
 async def extract_statements(

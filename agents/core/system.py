@@ -5,7 +5,11 @@ A system is a module `agents/<name>.py`, a folder of that name, or code outside 
     class Settings(Section)                    its own part of the config, checked strictly
     ROLES: tuple[str, ...]                     the roles it plays
     PROMPTS: Mapping[str, Prompt]              its prompts, which a config can replace; may be left out
+    GIVES_VERDICT = True                       its answer is one of the question's labels; left out elsewhere
+    def roles_of(settings) -> tuple[str, ...]  its roles, where they depend on its settings; may be left out
+    def digest_of(settings) -> str             of files that its settings name, for content keys; may be left out
     async def solve(question, tools, settings) -> Answer
+    def gold_action(question, settings)        its last action, were it right: (role, text); may be left out
 
 so adding one is one file and one config. A system that has an answer before its last action sets `tools.so_far` to it.
 """
@@ -42,9 +46,14 @@ class System:
     roles: tuple[str, ...]
     run: Callable[[Question, Tools, Section], Awaitable[Answer]]
     digest: str = ""
-    """Of its source, where that lies outside agents/."""
+    """Of its source, where that lies outside agents/, and of files that its settings name."""
     prompts: Prompts = field(default_factory=lambda: SHARED)
     """By slot; the config's in place of the system's own."""
+    gold_action: Callable[[Question, Section], tuple[str, str]] | None = None
+    """The role whose action is the answer, and the action that gives `Question.gold_answer`. Raises ValueError where
+    the answer does not fit the action's form."""
+    gives_verdict: bool = False
+    """Whether its answer is a label: it needs a question with labels, such as a claim."""
 
     @property
     def models(self) -> set[str]:
@@ -80,22 +89,25 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, ("Settings", "ROLES", "solve"), f"{key}.name")
     module = plugin.module
-    for role in config.roles:
-        if role not in (*module.ROLES, "default"):
-            raise UserError(
-                f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*module.ROLES, 'default'))}"
-            )
     settings = parse(module.Settings, config.settings, "", f"{key}.settings")
+    roles = tuple(module.roles_of(settings) if hasattr(module, "roles_of") else module.ROLES)
+    for role in config.roles:
+        if role not in (*roles, "default"):
+            raise UserError(
+                f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*roles, 'default'))}"
+            )
     own: Prompts = {**getattr(module, "PROMPTS", {}), **SHARED}
     prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
     return System(
         plugin.label,
         config,
         settings,
-        tuple(module.ROLES),
+        roles,
         module.solve,
-        plugin.digest,
+        plugin.digest + (module.digest_of(settings) if hasattr(module, "digest_of") else ""),
         prompts,
+        getattr(module, "gold_action", None),
+        getattr(module, "GIVES_VERDICT", False),
     )
 
 
@@ -121,7 +133,7 @@ async def run_episode(
     sampled again.
     `watch` is called with each event as it ends.
     """
-    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts)
+    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts, sample)
     answer, error = Answer(""), ""
     status: Status
     try:

@@ -49,12 +49,15 @@ class Tools(Dialogues):
         resources: Resources | None = None,
         question: Question | None = None,
         prompts: Prompts = SHARED,
+        sample: int = 0,
     ) -> None:
         task = {}
         if question is not None:
             values = (question.text, task_text(question), question.form, labels_text(question.labels))
             task = dict(zip(TASK, values, strict=True))
         super().__init__(config, engines, context, seed, watch, PromptSet(prompts, task))
+        self.sample = sample
+        """The number of the attempt at the question."""
         self._retriever, self._resources, self._question = retriever, resources or Resources(), question
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
@@ -68,10 +71,10 @@ class Tools(Dialogues):
             raise problem
         return passages
 
-    async def try_search(self, role: str, query: str, k: int, source: str = INDEX) -> ToolResult:
+    async def try_search(self, role: str, query: str, k: int, source: str = INDEX, offset: int = 0) -> ToolResult:
         """`search` for an agent that is told where a service cannot be reached: then the result has an error, in words
         for the model, and no passages."""
-        passages, problem = await self._search(role, query, k, 0, source)
+        passages, problem = await self._search(role, query, k, offset, source)
         return ToolResult(tuple(passages), error="" if problem is None else UNAVAILABLE.format(name="The search"))
 
     async def _search(
@@ -106,9 +109,13 @@ class Tools(Dialogues):
     def outage(self) -> str:
         """Why nothing could be looked up: the last failure where no search or tool call got an answer, else ""."""
         looked_up = [event for event in self.events if isinstance(event, Search | ToolCall)]
-        if not looked_up or any(event.state != "failed" for event in looked_up):
-            return ""
-        return looked_up[-1].error
+        return self.last_failure if all(event.state == "failed" for event in looked_up) else ""
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last search or tool call that got no answer got none; "" where all got one."""
+        lookups = [event for event in self.events if isinstance(event, Search | ToolCall)]
+        return next((event.error for event in reversed(lookups) if event.state == "failed"), "")
 
     async def tool_specs(self, sources: Collection[str]) -> dict[str, ToolSpec]:
         """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""

@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import document_text, one_line
+from agents.core.claims import document_text, note_cuts, one_line
 from agents.core.labels import label_of_stance, labels_of, labels_text
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
@@ -48,6 +48,7 @@ from ratchet.records import Label, Passage, Question, Turn, content_key
 from retrieval.sources.source import ToolResult
 
 ROLES = ("decomposer", "executor")
+GIVES_VERDICT = True
 
 EXECUTE = """\
 Find the right label for the {{form}}, step by step. Each step is one JSON object. To look something up:
@@ -97,6 +98,11 @@ class Settings(Section):
     uncertain: bool = False
 
 
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The verdict, without a reason: none is known."""
+    return "executor", json.dumps({"thought": "", "verdict": question.gold_answer})
+
+
 class Evidence:
     """What the Executor was shown of the world, with one number for each document."""
 
@@ -135,6 +141,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if remembers:
         pieces = await tools.recall("executor", entities, question.text, by_meaning=settings.memory == "meaning")
         evidence.recalled = {piece.passage.id: piece.passage for piece in pieces}
+    note_cuts(tools, "executor", evidence.passages)
     if evidence.recalled:
         summary = f"recalled {len(evidence.recalled)} document(s)"
         turns.append(
@@ -182,6 +189,7 @@ async def execute(
         else:
             found = await tools.call("executor", tool, arguments, settings.documents, settings.tools)
             passages = documents_of(found, call, tool)
+            note_cuts(tools, "executor", [p for p in passages if p.id not in {**evidence.recalled, **evidence.found}])
             if found.error:
                 text = tools.prompt("failure.user", error=one_line(found.error, 300))
             else:

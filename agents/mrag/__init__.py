@@ -27,10 +27,10 @@ Guard rails of ours (the published code has none)
   out_of_budget or unparsed.
 """
 
-from agents.mrag.coordinator import BRIEF_PROMPTS, ROLES, solve
+from agents.mrag.coordinator import BRIEF_PROMPTS, ROLES, gold_action, solve
 from agents.mrag.paper import PAPER_PROMPTS
 from agents.mrag.settings import Settings
 
 PROMPTS = {**PAPER_PROMPTS, **BRIEF_PROMPTS}
 
-__all__ = ["PROMPTS", "ROLES", "Settings", "solve"]
+__all__ = ["PROMPTS", "ROLES", "Settings", "gold_action", "solve"]

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.output import json_text
 from agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line
 from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.core.tools import Answer, OutOfBudget, Tools
@@ -31,6 +32,7 @@ from agents.mrag.schemas import (
     BriefValidation,
     Fields,
     Query,
+    Response,
     brief_action,
     brief_review,
 )
@@ -40,6 +42,12 @@ from ratchet.errors import UserError
 from ratchet.records import Passage, Question
 
 ROLES = ("coordinator", *(agent for agent in AGENTS if agent != "finisher"))
+
+
+def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+    """The response of the answerer, or of the reviser, who speaks in the answerer's conversation."""
+    answer = question.gold_answer
+    return "answerer", json_text(BriefAnswer(answer=answer) if settings.style == "brief" else Response(response=answer))
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -81,6 +81,7 @@ from ratchet.records import Label, Question, Turn
 from retrieval.sources.source import SourceError
 
 ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "judge", "scorer")
+GIVES_VERDICT = True
 
 
 class Sources(Section):

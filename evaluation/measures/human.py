@@ -4,7 +4,8 @@ The measure is that of RAGChecker's meta-evaluation (Ru et al. 2024, arXiv 2408.
 Pearson's correlation, in hundredths, of the difference of the two answers' scores with the label that a person gave,
 from -2 (the first answer is much better) to 2. Every label counts by itself; two people who judged one pair are two
 labels. A difference that is missing is put at the median of the others, and is counted. People are compared by the
-first two labels of every pair.
+first two labels of every pair. Spearman's correlation, which asks for the same order alone, is given for the overall
+labels too.
 
 Intervals are of a bootstrap over questions: all pairs and labels of a question are drawn together.
 """
@@ -71,6 +72,8 @@ class HumanAgreement:
     by_aspect: dict[str, Estimate]
     nulls: int
     """Pairs of which an answer has no score."""
+    spearman: float | None
+    """Spearman's correlation with the overall labels; None where it is undefined."""
     against: Difference | None = None
     """The overall correlation less that of the reward which it is compared with."""
 
@@ -154,7 +157,9 @@ def human_agreement(
         at = len(ASPECTS) - 1
         other = _sums(pairs, _filled(against), at)
         compared = paired_statistic(other, _sums(pairs, values, at), pearson, resamples, seed)
-    return HumanAgreement(by_aspect, nulls, compared)
+    repeated = np.repeat(values, [len(pair.labels) for pair in pairs])
+    overall = np.array([label[-1] for pair in pairs for label in pair.labels])
+    return HumanAgreement(by_aspect, nulls, spearman(repeated, overall), compared)
 
 
 def people_agreement(pairs: Sequence[Pair], resamples: int, seed: int) -> HumanAgreement | None:
@@ -168,7 +173,7 @@ def people_agreement(pairs: Sequence[Pair], resamples: int, seed: int) -> HumanA
         second = np.array([pair.labels[1][at] for pair in both])
         rows = _by_question(both, np.stack(_moments(first, second), axis=1))
         by_aspect[aspect] = statistic_interval(rows, pearson, resamples, seed)
-    return HumanAgreement(by_aspect, 0)
+    return HumanAgreement(by_aspect, 0, spearman(first, second))  # of the last aspect
 
 
 def pearson(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -179,6 +184,15 @@ def pearson(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         spread = (n * xx - x * x) * (n * yy - y * y)
         # Below this, what is left of equal values is rounding.
         return np.where(spread > 1e-9 * n**4, 100 * (n * xy - x * y) / np.sqrt(spread), np.nan)
+
+
+def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float | None:
+    """Spearman's correlation, in hundredths: Pearson's of the ranks, where equal values share their mean rank; None
+    where it is undefined."""
+    from scipy.stats import rankdata  # late: half a second that other commands need not wait
+
+    found = pearson(np.array([[moment.sum() for moment in _moments(rankdata(x), rankdata(y))]]))[0]
+    return None if np.isnan(found) else float(found)
 
 
 def _filled(differences: Sequence[float | None]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.adapters import WEIGHTS
+from inference.adapters import WEIGHTS, is_adapter
 from ratchet.config import Config, SweepConfig
 from ratchet.config.sweep import BASE, valid_name
 from ratchet.errors import UserError, did_you_mean
@@ -52,7 +52,7 @@ def find_checkpoints(config: Config, settings: SweepConfig, systems: int) -> lis
             raise UserError(f"sweep.runs: {run} has no adapter (round-N/adapter) yet; train one, or remove this run")
         found += adapters
     for name, path in settings.checkpoints.items():
-        if not _is_adapter(Path(path)):
+        if not is_adapter(Path(path)):
             raise UserError(f"sweep.checkpoints.{name}: {path} is no adapter folder (adapter_config.json, {WEIGHTS})")
         one = Checkpoint(name, Path(path), policy_name(Path(path)))
         if duplicate := next((other for other in found if other.policy == one.policy), None):
@@ -80,17 +80,13 @@ def check_name(key: str, name: str) -> None:
         raise UserError(f"{key}.{name}: this name cannot be a folder's here; choose another")
 
 
-def _is_adapter(folder: Path) -> bool:
-    return (folder / "adapter_config.json").exists() and (folder / WEIGHTS).exists()
-
-
 def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
     """By round, the checkpoints within its training that differ from its adapter, then the adapter."""
     name = run.path.resolve().name
     check_name("sweep.runs", name)
     for folder in run.rounds():
         number = folder.number
-        if not _is_adapter(folder.adapter):
+        if not is_adapter(folder.adapter):
             continue
         final = policy_name(folder.adapter)
         within = _steps(folder.training) if steps else {}
@@ -116,7 +112,7 @@ def _steps(training: Path) -> dict[int, Path]:
     for kind in ("evaluated", "checkpoint"):
         for path in training.glob(f"{kind}-*"):
             step = path.name.removeprefix(f"{kind}-")
-            if step.isdigit() and int(step) > 0 and _is_adapter(path):
+            if step.isdigit() and int(step) > 0 and is_adapter(path):
                 found[int(step)] = path
     return found
 

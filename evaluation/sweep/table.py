@@ -17,6 +17,7 @@ from evaluation.results import format_interval, format_mean, format_number, form
 from evaluation.sweep.records import CellResult, SweepResults
 from ratchet.command import wide_console
 from ratchet.tables import new_table, print_table
+from ratchet.text import escape_formula
 
 WIDTH = 150
 COSTS = {
@@ -35,8 +36,6 @@ HEADINGS = (
     *("measure", "compared", "mean", "low", "high", "n", "nulls"),
     *("base", "difference", "difference_low", "difference_high", "p", "p_holm"),
 )
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a text starts with that a spreadsheet would run as a formula, and what it skips before one."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,3 @@ def to_csv(results: SweepResults) -> str:
             blank = [None] * (len(HEADINGS) - len(head) - 3)
             writer.writerow([*head, "price", "", cell.price, *blank])
     return out.getvalue()
-
-
-def escape_formula(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
-    return f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text

@@ -42,13 +42,12 @@ from ratchet.files import write_atomic
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tables import print_table
+from ratchet.text import escape_formula
 
 SHOWN = ("split", "arm", "key", "claim", "gold", "verdict", "reasons", "facts", "steps", "evidence")
 ASKED = ("annotator", "label", "errors", "wrong_parts", "note")
 NONE = "none"
 """In `wrong_parts`: the decomposition was judged, and is right."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet runs a cell that begins so."""
 EVIDENCE_CHARACTERS = 600
 
 
@@ -138,7 +137,7 @@ def sheet(judged: Sequence[Judged]) -> str:
         done = one.trajectory
         cells = [one.split, one.arm, done.key, one.question.text, one.question.label or "", done.answer]
         cells += [done.explanation, _facts(done), _steps(done), _evidence(done)]
-        writer.writerow([*(f"'{cell}" if cell.startswith(FORMULA) else cell for cell in cells), *("" for _ in ASKED)])
+        writer.writerow([*map(escape_formula, cells), *("" for _ in ASKED)])
     return out.getvalue()
 
 

@@ -158,10 +158,11 @@ def agreement_table(
     table = Table(
         title=f"Agreement with people: {len(pairs)} pairs of answers to {questions} questions, {labels} labels",
         caption="Pearson's correlation x 100 of score differences with labels; 95% bootstrap intervals over\n"
-        "questions. null: pairs without a score, which are put at the median.",
+        "questions. Spearman: Spearman's correlation of overall. null: pairs without a score, which are\n"
+        "put at the median.",
     )
     table.add_column("reward", no_wrap=True)
-    for heading in (*ASPECTS[:-1], ASPECTS[-1], f"less {against}", "null"):
+    for heading in (*ASPECTS, "Spearman", f"less {against}", "null"):
         table.add_column(escape(heading), justify="right", no_wrap=True)
     ordered = sorted(found.items(), key=lambda item: -(item[1].by_aspect["overall"].mean or 0))
     rows = [("people, one with another", people)] if people else []
@@ -171,7 +172,7 @@ def agreement_table(
             continue
         cells = ["-" if (mean := one.by_aspect[aspect].mean) is None else f"{mean:.1f}" for aspect in ASPECTS[:-1]]
         compared = "" if one.against is None else f"{one.against.mean:+.1f} {format_interval(one.against, 1)}"
-        table.add_row(
-            escape(name), *cells, f"{overall.mean:.1f} {format_interval(overall, 1)}", compared, f"{one.nulls}"
-        )
+        ranked = "-" if one.spearman is None else f"{one.spearman:.1f}"
+        pearsons = f"{overall.mean:.1f} {format_interval(overall, 1)}"
+        table.add_row(escape(name), *cells, pearsons, ranked, compared, f"{one.nulls}")
     return table

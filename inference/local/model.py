@@ -151,12 +151,12 @@ def paged_attention(
     heads, tokens, dim = query.shape[1:]
     scale = scaling if scaling is not None else dim**-0.5
     keys, values = packed.pool.keys[module.layer_idx], packed.pool.values[module.layer_idx]  # type: ignore[index]
-    keys[packed.write_blocks, :, packed.write_places] = key[0].transpose(0, 1)
-    values[packed.write_blocks, :, packed.write_places] = value[0].transpose(0, 1)
-    out = torch.empty((tokens, heads, dim), dtype=query.dtype, device=query.device)
+    keys[packed.write_blocks, :, packed.write_places] = key[0].transpose(0, 1).to(keys.dtype)
+    values[packed.write_blocks, :, packed.write_places] = value[0].transpose(0, 1).to(values.dtype)
+    out = torch.empty((tokens, heads, dim), dtype=keys.dtype, device=query.device)
     if packed.short:
         kernel = attention_kernel(heads // key.shape[1], dim, BLOCK)
-        rows = query[0, :, : packed.short].transpose(0, 1).contiguous().numpy()
+        rows = query[0, :, : packed.short].transpose(0, 1).contiguous().to(keys.dtype).numpy()
         place, key_pages, value_pages = out.numpy(), keys.numpy(), values.numpy()
 
         def part(first: int, last: int) -> None:
@@ -172,13 +172,13 @@ def paged_attention(
             k, v = key[:, :, first:end], value[:, :, first:end]
         else:
             # [pages, kv_heads, BLOCK, dim] -> [1, kv_heads, length, dim]
-            k = keys[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length]
-            v = values[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length]
+            k = keys[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length].to(q.dtype)
+            v = values[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length].to(q.dtype)
         mixed = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=heads != key.shape[1]
         )
         out[first:end] = mixed[0].transpose(0, 1)
-    return out[None], None
+    return out[None].to(query.dtype), None
 
 
 AttentionInterface.register("ratchet_paged", paged_attention)
@@ -217,12 +217,14 @@ class PackedModel:
         kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
         head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
         layers = shape.num_hidden_layers
-        block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * dtype.itemsize
+        # On a CPU the cache is float32 whatever the model is: the token kernel reads it, and nothing converts it.
+        cached = torch.float32 if self.device.type == "cpu" else dtype
+        block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * cached.itemsize
         self.pool = BlockPool(
-            layers, kv_heads, head_dim, max(2, int(config.cache_gb * 1e9 / block_bytes)), dtype, self.device
+            layers, kv_heads, head_dim, max(2, int(config.cache_gb * 1e9 / block_bytes)), cached, self.device
         )
         self.lora = LoraBank(self.model)
-        self._token_kernel = self.device.type == "cpu" and dtype == torch.float32
+        self._token_kernel = self.device.type == "cpu"
         self._workers = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(max(1, self._workers - 1), "attention")
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inference.adapters import read_adapter
+from inference.adapters import read_adapter, single_adapters
 from inference.engines import url_variable
 from inference.footprint import footprint
 from inference.serving.devices import available_memory, planned_gpus, visible_gpus
@@ -57,7 +57,8 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((spec for spec in specs if config.training.model in spec.names), None)
-    _check_adapters(arguments.adapter, trained, config.training.model)
+    single = [one for folder in arguments.adapter for one in single_adapters(folder)]
+    _check_adapters(single, trained, config.training.model)
     keys = _keys(specs, bool(command) or arguments.dry_run)
     placements, lines = _placements(specs, arguments)
     if arguments.dry_run:
@@ -71,7 +72,7 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     devices: dict[str, tuple[str, ...]] = {}
     with contextlib.ExitStack() as ports:
         for spec in specs:
-            key, adapters = keys[spec.model.api_key_env], arguments.adapter if spec is trained else []
+            key, adapters = keys[spec.model.api_key_env], single if spec is trained else []
             mine = [
                 _server(config, spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
                 for number, placement in enumerate(placements[spec.name], 1)

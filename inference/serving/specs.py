@@ -84,7 +84,8 @@ def server_specs(config: Config, names: Iterable[str] | None) -> list[ServerSpec
 def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> list[str]:
     """The command of one server. Flags as vLLM 0.32 has them (engine/arg_utils.py); the key is not among them."""
     model, settings = spec.model, spec.settings
-    # Not the `vllm` command, which builds under another name do not have.
+    # `vllm serve` and its module need a distribution named vllm, which builds under another name are not. This module
+    # is deprecated; the upper bound of the extra is a version that still has it.
     command = [settings.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", model.path, "--served-model-name", spec.served_name]
     if model.revision:

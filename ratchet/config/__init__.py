@@ -7,7 +7,7 @@ settings are declared beside the system (`agents/<name>.py`, class Settings).
 """
 
 from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EmbedderConfig, EncoderConfig, Thresholds
-from ratchet.config.evaluation import EvaluationConfig
+from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
 from ratchet.config.index import IndexConfig
@@ -64,6 +64,7 @@ __all__ = [
     "SweepConfig",
     "SystemConfig",
     "Thresholds",
+    "TrainedControl",
     "TrainingConfig",
     "WeightedConfig",
     "is_missing",

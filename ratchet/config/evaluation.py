@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -10,7 +10,8 @@ from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
 
-Control = Literal["base-again", "random"]
+Control = Literal["base-again", "random", "gold"]
+TrainedControl = Literal["random", "gold"]
 
 
 class EvaluationConfig(Section):
@@ -29,10 +30,11 @@ class EvaluationConfig(Section):
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
     controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
-    """Further arms, which show how much changes by chance and what selection is worth. `base-again`: the base model,
-    sampled once more with other seeds. `random`: an adapter trained with the same settings on as many randomly chosen
-    well-formed trajectories of each question as were selected (`train.py --control random`, a stage of
-    `selftrain.py`)."""
+    """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
+    `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
+    settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
+    random`, a stage of `selftrain.py`). `gold`: an adapter trained with the same settings on one trajectory of every
+    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage)."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})
@@ -40,3 +42,8 @@ class EvaluationConfig(Section):
     answers."""
     resamples: int = Field(10_000, gt=0, le=10_000_000)
     """Number of bootstrap resamples for a 95% interval."""
+
+    @property
+    def trained_controls(self) -> tuple[TrainedControl, ...]:
+        """The controls that are adapters of their own."""
+        return tuple(name for name in get_args(TrainedControl) if name in self.controls)

@@ -39,6 +39,8 @@ from ratchet.errors import did_you_mean
 from ratchet.plugins import short_name
 
 _EmptyIsNone = BeforeValidator(lambda value: value or None)
+ROLE_SLOTS = 9
+"""A server's slots for adapters where every role has its own: no system of ours trains more than eight roles."""
 NO_INDEX = missing_section(IndexConfig, "index")
 NO_QUESTIONS = missing_section(QuestionsConfig, "questions")
 
@@ -82,7 +84,7 @@ class Config(Section):
     evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
     """What the adapter is measured on and against."""
     rounds: Annotated[RoundsConfig, AsGiven] = RoundsConfig()
-    """How many rounds there are, and when an adapter is promoted."""
+    """How many rounds there are, what each learns from, and when an adapter is promoted."""
     sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
@@ -124,6 +126,10 @@ class Config(Section):
         self._check_sweep_systems()
         self._check_rounds()
         self._check_controls()
+        if self.sampling.pilot and self.memory is not None and self.memory.sequential:
+            raise ValueError(
+                "sampling.pilot: samples every question twice, and memory.sequential once; remove one of them"
+            )
         return self
 
     def _check_models(self) -> None:
@@ -180,6 +186,11 @@ class Config(Section):
                 "evaluation.split: dev chooses the adapter (training.choose_by), so it cannot say how good the choice "
                 "is; set test"
             )
+        if self.training.choose_by == "reward" and self.training.adapters != "shared":
+            raise ValueError(
+                "training.choose_by: reward chooses one adapter on dev, and training.adapters asks for several, whose "
+                "steps do not belong together; set held_out_loss"
+            )
         if self.rounds.count > 1 and self.members:
             raise ValueError("rounds.count: members of a shared adapter run one round; leave it at 1")
         if self.rounds.count > 1 and self.evaluation.split == "dev":
@@ -188,11 +199,11 @@ class Config(Section):
             )
 
     def _check_controls(self) -> None:
-        if "random" in self.evaluation.controls and (problem := self.why_no_random_control()):
-            raise ValueError(f"evaluation.controls: random is not possible here: {problem}; remove it")
+        if (names := self.evaluation.trained_controls) and (problem := self.why_no_trained_control()):
+            raise ValueError(f"evaluation.controls: {names[0]} is not possible here: {problem}; remove it")
 
-    def why_no_random_control(self) -> str:
-        """Why no adapter of a random selection can be compared with the round's; empty where one can."""
+    def why_no_trained_control(self) -> str:
+        """Why no adapter of other data can be compared with the round's; empty where one can."""
         if self.members:
             return "the members of a shared adapter select by themselves"
         if self.training.objective != "sft":
@@ -206,6 +217,11 @@ class Config(Section):
         if model in self.models:
             return ""
         return f"{key} names the model {model!r}, which is not under models{did_you_mean(model, self.models)}"
+
+    def temperature_of(self, number: int) -> float:
+        """The temperature of trainable roles while a round samples."""
+        by_round = self.rounds.temperatures
+        return by_round[min(number, len(by_round)) - 1] if by_round else self.sampling.temperature
 
     @property
     def folder(self) -> Path:
@@ -227,7 +243,11 @@ class Config(Section):
 
     def serve_config(self, model: str) -> ServeConfig:
         """How a model's servers are started, with the rank of its adapters filled in."""
-        serve = self.models[model].serve
+        serve, groups = self.models[model].serve, self.training.adapters
+        if model == self.training.model and groups != "shared" and "adapters" not in serve.model_fields_set:
+            # One more than are in use: vLLM's build for CPUs mixes adapters up when all slots are taken (vllm#48421).
+            slots = ROLE_SLOTS if groups == "role" else len(groups) + 1
+            serve = serve.model_copy(update={"adapters": slots})
         if serve.lora_rank is not None:
             return serve
         return serve.model_copy(update={"lora_rank": self.training.lora.r if model == self.training.model else 0})

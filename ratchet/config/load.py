@@ -83,9 +83,11 @@ def _check_plugins(config: Config) -> None:
 
 
 def _check_scores(config: Config) -> None:
-    """Check the names of all scores, and that the judge's model is there where one of them is judged."""
+    """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
+    from rewards.prompts import judge_prompts
     from rewards.reward import load_reward
 
+    judge_prompts(config.rewards)
     weights, scores = config.rewards.weights, config.evaluation.scores
     found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
     found += [load_reward(name, "evaluation.scores") for name in scores]

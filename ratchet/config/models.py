@@ -42,7 +42,8 @@ class ServeConfig(Section):
     """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
     that is trained, 0 for others."""
     adapters: int = Field(2, gt=0)
-    """Number of adapters that one batch can mix. Requests for further adapters wait."""
+    """Number of adapters that one batch can mix. Requests for further adapters wait. Where `training.adapters` asks for
+    several, the default is one more than there are groups, or 9 where every role has its own."""
     kv_gb: float | None = Field(None, gt=0)
     """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
     of what is free."""
@@ -119,7 +120,8 @@ class ModelConfig(Section):
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Number format of the weights and of the computation."""
+    """Number format of the weights and of the computation. Training on a CPU takes float32 where the CPU has no
+    instructions for bfloat16, and in place of float16; the adapter itself is always float32."""
     device: str = "auto"
     """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
     is faster."""

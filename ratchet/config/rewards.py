@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
 
 
@@ -111,6 +112,9 @@ class RewardsConfig(Section):
     constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""
+    prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
+    """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
+    writes them. Default: our own words."""
     runs: int = Field(5, gt=0, le=1_000)
     """Number of judge runs that a score is averaged over."""
     temperature: float = Field(0.5, ge=0)

@@ -37,12 +37,13 @@ class SystemConfig(Section):
     # system's Settings class, and agents.core.system.load_system gives the typed object.
     roles: dict[str, RoleConfig] = Field(default={})
     """How roles are played, by the role's name. `default` holds for every role that has no entry of its own."""
-    malformed: Literal["constrain", "reask", "give_up"] = "constrain"
+    malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
     """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, because decoding is
-    constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `give_up`: the
-    trajectory ends as unparsed."""
+    constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
+    reply to the same messages is drawn, as in mRAG's published code; of the first, its text alone is recorded.
+    `give_up`: the trajectory ends as unparsed."""
     reasks: int = Field(2, ge=0)
-    """`reask`: maximum number of times that the model is asked again for one action."""
+    """`reask`, `redraw`: maximum number of times that the model is asked again for one action."""
 
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
     """Folder of texts that replace the system's prompts: one file for each prompt, `ratchet prompts` writes them.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from ratchet.config.section import Section
+
+GROUP_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
+"""Of a group of roles, whose adapter lies in a folder of that name."""
 
 
 class LoraConfig(Section):
@@ -69,8 +74,23 @@ class TrainingConfig(Section):
     """Settings of the objective `weighted`."""
     preference: PreferenceConfig = PreferenceConfig()
     """Settings of the objectives `dpo` and `kto`."""
+    role_credit: float = Field(0.0, ge=0, le=1, exclude_if=lambda credit: credit == 0)
+    """How far a role's rows weigh by what its actions decide of the reward, which is estimated from attempts that part
+    after the same tokens: the weight is 1 - c + c * effect / mean effect over the roles. 0: all roles weigh the same.
+    It needs `sft`, `weighted`, or a preference of actions."""
+    adapters: Literal["shared", "role"] | dict[str, tuple[str, ...]] = Field(
+        "shared", exclude_if=lambda adapters: adapters == "shared"
+    )
+    """Which adapters a round trains. `shared`: one for all trainable roles, as mRAG (Salemi et al. 2025, arXiv
+    2506.10844) does. `role`: one for each role. Or groups of roles, by a name: one adapter for each group."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter."""
+    four_bit: bool = Field(False, exclude_if=lambda four_bit: not four_bit)
+    """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314), in a quarter of the
+    memory."""
+    cpu_precision: Literal["float32", "auto"] = Field("float32", exclude_if=lambda chosen: chosen == "float32")
+    """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
+    instructions for such matrices (AMX), else float32. Weights, adapter and optimizer stay in float32."""
     lora: LoraConfig = LoraConfig()
     """The shape of the adapter."""
     learning_rate: float = Field(1e-4, gt=0)
@@ -96,6 +116,8 @@ class TrainingConfig(Section):
     """Gradients are clipped to this norm."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
+    patience: int | None = Field(None, gt=0, exclude_if=lambda patience: patience is None)
+    """Training stops after this number of evaluations in a row without a lower held-out loss. Default: it does not."""
     choose_by: Literal["held_out_loss", "reward"] = Field(
         "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
     )
@@ -110,6 +132,36 @@ class TrainingConfig(Section):
     `eval_steps`."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
+
+    @model_validator(mode="after")
+    def _four_bit_needs_unsloth(self) -> TrainingConfig:
+        if self.four_bit and self.backend != "unsloth":
+            raise ValueError("four_bit: only backend unsloth has it; set training.backend to unsloth, or leave it out")
+        return self
+
+    @field_validator("adapters")
+    @classmethod
+    def _groups_are_distinct(cls, adapters: str | dict[str, tuple[str, ...]]) -> str | dict[str, tuple[str, ...]]:
+        if isinstance(adapters, str):
+            return adapters
+        for name, roles in adapters.items():
+            if not GROUP_NAME.fullmatch(name) or not roles:
+                raise ValueError(f"{name!r}: a group has a name of letters, digits, - and _, and at least one role")
+        twice = [
+            role for role, count in Counter(role for roles in adapters.values() for role in roles).items() if count > 1
+        ]
+        if twice or not adapters:
+            raise ValueError(f"{twice[0]}: is named twice" if twice else "names no group; set shared")
+        return adapters
+
+    @model_validator(mode="after")
+    def _credit_has_weights(self) -> TrainingConfig:
+        if self.role_credit and self.objective in ("dpo", "kto") and self.preference.level == "trajectory":
+            raise ValueError(
+                f"role_credit: objective={self.objective} compares whole trajectories, in which all roles act; set "
+                "preference.level=action, or role_credit=0"
+            )
+        return self
 
     def settings(self) -> dict[str, Any]:
         """All that an adapter depends on, as JSON: without the settings of objectives other than its own, so that an

@@ -7,6 +7,7 @@ function el(tag, props, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props || {})) {
     if (name === "class") node.className = value;
+    else if (name === "style") node.style.cssText = value || "";  // as an attribute, a strict policy would refuse it
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
   }

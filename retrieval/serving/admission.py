@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 
-from fastapi import HTTPException, Response
+from fastapi import Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ratchet.http.guard import body_too_large, limited_body
 from retrieval.serving.protocol import ErrorAnswer, Limits
 
-BODY_SECONDS = 30.0
-"""Seconds within which a request's body must have arrived, because it counts as a concurrent request."""
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 CALLS = ("search", "search_batch")
 
@@ -73,11 +71,11 @@ class AdmissionMiddleware:
             busy = f"the server is busy with {self._busy} requests, which is its limit (--concurrent)"
             await refusal(503, busy, {"Retry-After": "1"})(scope, receive, send)
         elif length.isdigit() and int(length) > limit:
-            await refusal(413, _too_large(limit))(scope, receive, send)
+            await refusal(413, str(body_too_large(limit).detail))(scope, receive, send)
         else:
             self._busy += 1
             try:
-                await self._app(scope, _limited(receive, limit), send)
+                await self._app(scope, limited_body(receive, limit), send)
             finally:
                 self._busy -= 1
 
@@ -85,33 +83,6 @@ class AdmissionMiddleware:
         """(index, call) of a path; empty where there is no such thing, so that nobody can make up labels."""
         _, _, name, call, *_ = [*path.split("/"), "", "", "", ""]
         return name if name in self._names else "", call if call in CALLS else ""
-
-
-def _limited(receive: Receive, limit: int) -> Receive:
-    """`receive` that raises HTTPException as soon as a body is too long or too slow."""
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-    size, complete = 0, False
-
-    async def limited_receive() -> Message:
-        nonlocal size, complete
-        if complete:  # what follows a body is the end of the connection, whenever that comes
-            return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
-        size += len(message.get("body", b""))
-        complete = not message.get("more_body", False)
-        if size > limit:
-            raise HTTPException(413, _too_large(limit))
-        return message
-
-    return limited_receive
-
-
-def _too_large(limit: int) -> str:
-    return f"the body is larger than {limit} bytes, which is the limit (--body-bytes)"
 
 
 def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -26,6 +26,7 @@ from pydantic import Field, ValidationError
 from ratchet.command import config_of, config_parser
 from ratchet.config import Section
 from ratchet.errors import UserError, did_you_mean
+from ratchet.http.server import serve_until_stopped, server_settings
 from ratchet.records import Passage, content_key
 from retrieval.index import Index, Retriever
 from retrieval.serving.mcp_results import NOTICE, Results, results_of
@@ -203,8 +204,8 @@ def _offset(cursor: str, key: str, end: int) -> int:
 # Serving
 
 
-async def serve_stdio(server: Server[Any], sources: Mapping[str, Source]) -> None:
-    """Until stdin ends. SIGTERM and Ctrl-C end it too."""
+async def serve_stdio(server: Server[Any], close: Callable[[], Awaitable[None]]) -> None:
+    """Until stdin ends, then `close`. SIGTERM and Ctrl-C end it too."""
     from mcp.server.stdio import stdio_server
 
     async def serve() -> None:
@@ -216,7 +217,7 @@ async def serve_stdio(server: Server[Any], sources: Mapping[str, Source]) -> Non
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     stopping = asyncio.ensure_future(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    await _close(sources)
+    await close()
     if not serving.done():
         os._exit(0)  # a thread waits for the next line of stdin, and nothing but a line would call it back
     stopping.cancel()
@@ -228,7 +229,6 @@ async def serve_http(
 ) -> None:
     """Until SIGTERM or Ctrl-C. `names`: the Host headers that are answered; a page elsewhere cannot reach the server
     by giving its own name this machine's address, nor with an Origin of its own."""
-    import uvicorn
     from mcp.server.transport_security import TransportSecuritySettings
 
     security = TransportSecuritySettings(
@@ -236,11 +236,8 @@ async def serve_http(
         allowed_origins=[origin for name in names for origin in (f"http://{name}", f"http://{name}:*")],
     )
     app = server.streamable_http_app(transport_security=security)
-    settings = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5)
-    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
-        signal.signal(number, lambda *_: None)
     try:
-        await uvicorn.Server(settings).serve([listener])
+        await serve_until_stopped(server_settings(app, 5), listener)
     finally:
         await _close(sources)
 
@@ -279,9 +276,9 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
         sources = open_sources(config.sources, retriever, config.embedder)
         server = create_server(retriever, sources)
     if not given.http:
-        asyncio.run(serve_stdio(server, sources))
+        asyncio.run(serve_stdio(server, lambda: _close(sources)))
         return
-    from retrieval.serving.server import listen
+    from ratchet.http.server import listen
 
     with listen(given.host, given.port) as listener:
         own = f"[{given.host}]" if ":" in given.host else given.host

@@ -6,8 +6,6 @@ What it answers is told in `retrieval.serving.app`. Needs the extra `[server]`.
 from __future__ import annotations
 
 import argparse
-import errno
-import ipaddress
 import logging
 import re
 import socket
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING
 from ratchet.command import run_command
 from ratchet.config import load_config, parse
 from ratchet.errors import UserError
+from ratchet.http.server import address_of, is_loopback, listen, server_settings
 from retrieval.serving.protocol import Limits
 from retrieval.sparse.engine import usable_cores
 
@@ -53,20 +52,11 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.se
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)
     with listen(arguments.host, arguments.port) as listener:
-        if not _is_loopback(arguments.host):
+        if not is_loopback(arguments.host):
             logger.warning("%s: the server has no authentication; all who reach it can search", arguments.host)
         _announce(listener, indexes)
         app = create_app(indexes, limits, arguments.threads)
-        # Without its own logging: lines go where ours go, and no line is written for every request.
-        settings = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=30,
-        )
-        uvicorn.Server(settings).run([listener])
+        uvicorn.Server(server_settings(app, 30, keep_alive_seconds=30)).run([listener])
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
@@ -88,35 +78,9 @@ def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
     return indexes
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; what stands against it is a UserError."""
-    if not 0 <= port <= 65535:
-        raise UserError(f"--port {port}: a port is a number from 0 to 65535")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=1024)
-        # Connections inherit it. asyncio sets it only on sockets of its own making, and without it every answer waits
-        # 40 ms for the client's acknowledgement of its headers.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} of {host} is in use; stop what uses it, or choose another --port") from error
-        raise UserError(f"cannot listen on --host {host} --port {port} ({error.strerror or error})") from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _announce(listener: socket.socket, indexes: Mapping[str, Retriever]) -> None:
-    host, port = listener.getsockname()[:2]
     names = ", ".join(f"{name} ({index.digest[:12]})" for name, index in indexes.items())
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    print(f"serving {names} on http://{where}", file=sys.stderr, flush=True)
+    print(f"serving {names} on {address_of(listener)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

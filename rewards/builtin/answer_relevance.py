@@ -6,9 +6,10 @@ from rewards import ragas
 from rewards.judge import ScoreJudge
 from rewards.ragas import ANSWER_RELEVANCE_VERSION as VERSION
 
-__all__ = ["TITLE", "VERSION", "score"]
+__all__ = ["PROMPTS", "TITLE", "VERSION", "score"]
 
 TITLE = "RAGAS relevance"
+PROMPTS = ("generated_question.user",)
 
 
 async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge, embed: Embed) -> Score:

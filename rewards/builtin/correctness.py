@@ -6,9 +6,10 @@ from rewards.correctness import NuggetStore
 from rewards.judge import ScoreJudge
 from rewards.prompts import CORRECTNESS_VERSION as VERSION
 
-__all__ = ["NEEDS", "TITLE", "VERSION", "score", "why_unscorable"]
+__all__ = ["NEEDS", "PROMPTS", "TITLE", "VERSION", "score", "why_unscorable"]
 
 TITLE = "Nugget correctness"
+PROMPTS = ("nuggets.user", "nugget_score.user", "nugget_score_left_out_incorrect.user")
 NEEDS = ("nuggets", "reference")
 
 

@@ -5,9 +5,10 @@ from rewards import claims
 from rewards.judge import ScoreJudge
 from rewards.prompts import FAITHFULNESS_VERSION as VERSION
 
-__all__ = ["TITLE", "VERSION", "score"]
+__all__ = ["PROMPTS", "TITLE", "VERSION", "score"]
 
 TITLE = "Faithfulness"
+PROMPTS = ("claims.user", "claim_support.user")
 
 
 async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:

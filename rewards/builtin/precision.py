@@ -8,9 +8,10 @@ from rewards.judge import ScoreJudge
 from rewards.prompts import PRECISION_VERSION as VERSION
 from rewards.prompts import expected_output
 
-__all__ = ["AFTER", "NEEDS", "TITLE", "VERSION", "score", "why_unscorable"]
+__all__ = ["AFTER", "NEEDS", "PROMPTS", "TITLE", "VERSION", "score", "why_unscorable"]
 
 TITLE = "Precision of claims"
+PROMPTS = ("claims.user", "claim_precision.user")
 NEEDS = ("reference", "answers", "nuggets")
 AFTER = ("faithfulness",)
 """Its claims are reused."""

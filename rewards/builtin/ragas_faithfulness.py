@@ -5,9 +5,10 @@ from rewards import ragas
 from rewards.judge import ScoreJudge
 from rewards.ragas import RAGAS_FAITHFULNESS_VERSION as VERSION
 
-__all__ = ["TITLE", "VERSION", "score"]
+__all__ = ["PROMPTS", "TITLE", "VERSION", "score"]
 
 TITLE = "RAGAS faithfulness"
+PROMPTS = ("statements.user", "support.user")
 
 
 async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:

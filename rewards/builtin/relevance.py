@@ -12,9 +12,10 @@ from rewards.judge import ScoreJudge
 from rewards.prompts import RELEVANCE_VERSION as VERSION
 from rewards.prompts import AspectVerdict, expected_output, relevance_prompt
 
-__all__ = ["NEEDS", "TITLE", "VERSION", "score", "why_unscorable"]
+__all__ = ["NEEDS", "PROMPTS", "TITLE", "VERSION", "score", "why_unscorable"]
 
 TITLE = "Relevance"
+PROMPTS = ("relevance.user",)
 NEEDS = ("reference", "answers", "nuggets")
 
 
@@ -25,6 +26,6 @@ def why_unscorable(question: Question) -> str:
 
 async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 3 over the judge's readable replies, one a run."""
-    prompt = relevance_prompt(question, expected_output(question), trajectory.answer)
+    prompt = relevance_prompt(question, expected_output(question), trajectory.answer, judge.judge.prompts)
     scores = [reply.score for reply in await judge.ask(prompt, AspectVerdict) if reply is not None]
     return ((fmean(scores) + 1) / 3, "") if scores else (None, "no readable verdict")

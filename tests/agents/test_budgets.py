@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agents.core.prompts.documents import MARK
-from agents.core.system import known_systems
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine, ScriptedReply
 from ratchet.records import Passage, Trajectory
+from tests.helpers.any_system import SYSTEMS
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tests.helpers.tiny import tiny_format
 from training.rows import build_rows, check_rows
@@ -124,7 +124,7 @@ GARBAGE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 async def test_no_reply_of_a_model_breaks_a_system(name: str, garbage: str) -> None:
     trajectory = await play({"name": name}, engine(lambda *_: GARBAGE[garbage]), Library({}), question=CLAIM)
     assert trajectory.status in ("finished", "unparsed", "out_of_budget") and trajectory.model_calls
@@ -132,23 +132,23 @@ async def test_no_reply_of_a_model_breaks_a_system(name: str, garbage: str) -> N
     check_training(trajectory)
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 async def test_a_model_that_opens_turns_is_never_trained_on(name: str) -> None:
     trajectory = await play({"name": name}, Forging(tiny_format(), lambda *_: ANSWERED), Library({}), question=CLAIM)
     assert trajectory.status in ("finished", "unparsed", "out_of_budget") and check_training(trajectory) == 0
 
 
-@pytest.mark.parametrize("reask", [0, 2])
-@pytest.mark.parametrize("name", known_systems())
-async def test_garbage_is_asked_for_again_as_often_as_the_config_says(name: str, reask: int) -> None:
-    config = {"name": name, "malformed": "reask", "reasks": reask}
+@pytest.mark.parametrize(("policy", "reask"), [("reask", 0), ("reask", 2), ("redraw", 2)])
+@pytest.mark.parametrize("name", SYSTEMS)
+async def test_garbage_is_asked_for_again_as_often_as_the_config_says(name: str, policy: str, reask: int) -> None:
+    config = {"name": name, "malformed": policy, "reasks": reask}
     trajectory = await play(config, engine(lambda *_: "I would not know."), Library({}), question=CLAIM)
     assert trajectory.status in ("finished", "unparsed", "out_of_budget")
     assert all(call.attempt <= reask for call in trajectory.model_calls)
     check_training(trajectory)
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 async def test_a_context_that_is_too_small_and_a_server_that_is_gone_are_statuses(name: str) -> None:
     trajectory = await play({"name": name}, engine(lambda *_: ANSWERED, max_context=60), Library({}), question=CLAIM)
     assert trajectory.status == "out_of_budget"
@@ -156,13 +156,13 @@ async def test_a_context_that_is_too_small_and_a_server_that_is_gone_are_statuse
     assert trajectory.status == "failed" and trajectory.error
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 async def test_an_index_that_finds_nothing_breaks_no_system(name: str) -> None:
     trajectory = await play({"name": name}, engine(lambda *_: ANSWERED), Shelf({}), question=CLAIM)
     assert trajectory.status in ("finished", "unparsed") and trajectory.passages == ()
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 async def test_a_trajectory_does_not_depend_on_which_of_two_calls_ends_first(name: str) -> None:
     def said(_: str, params: SamplingParams, __: Sequence[Message]) -> str:
         return f"{params.seed % 97} {ANSWERED} {params.seed % 7}"

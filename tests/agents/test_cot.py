@@ -7,7 +7,7 @@ import pytest
 from questions.labels import choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Question
-from tests.helpers.playing import CLAIM, Shelf, engine, play
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
 COT = {"name": "cot"}
@@ -22,6 +22,13 @@ async def test_one_call_gives_the_label_and_its_reasons() -> None:
     assert len(agent.calls) == 1 and shelf.asked == [] and trajectory.passages == ()
     assert [call.parse for call in trajectory.model_calls] == ["ok"]
     check_snapshot("cot", agent)
+
+
+async def test_documents_for_the_question_are_shown_above_it() -> None:
+    agent, shelf = engine(["It says so.\nSUPPORTS"]), Shelf({CLAIM.text: [passage(1, "Ada built it."), passage(2)]})
+    trajectory = await play({**COT, "settings": {"documents": 2}}, agent, shelf, question=CLAIM)
+    assert [one.id for one in trajectory.passages] == ["c1", "c2"] and shelf.asked == [(CLAIM.text, 2, 0)]
+    check_snapshot("cot_documents", agent)
 
 
 async def test_with_extraction_the_label_is_drawn_out_of_the_thoughts_in_a_second_call() -> None:

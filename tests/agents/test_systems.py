@@ -15,6 +15,7 @@ from agents.core.system import known_systems, load_system
 from inference.scripted import ScriptedEngine
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
+from tests.helpers.any_system import ON_QUESTIONS
 from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.snapshots import check_snapshot
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -28,6 +29,7 @@ def load(**config: Any) -> Any:
 def test_every_system_in_the_folder_loads_with_its_defaults(name: str) -> None:
     system = load(name=name)
     assert system.name == name and system.roles and system.models == {"agent"}
+    assert system.gives_verdict is (name not in ON_QUESTIONS)
 
 
 def test_the_papers_settings_are_the_default() -> None:

@@ -8,17 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agents.core.resources import Resources
 from agents.core.system import load_system
 from agents.core.tools import RunContext
 from inference.scripted import ScriptedEngine
+from questions.labels import TRUE_FALSE
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
-from ratchet.records import Search, ToolCall, Trajectory
+from ratchet.records import Label, Note, Question, Search, ToolCall, Trajectory
 from retrieval.sources.source import SourceError
 from sampling.pool import Job, Task, run_pool
 from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play, reach_over, say
@@ -90,6 +92,120 @@ async def test_a_system_with_nothing_to_tell_a_model_fails_as_before() -> None:
     assert trajectory.status == "failed" and "9" in trajectory.error and agent.calls == []
     [search] = trajectory.searches
     assert (search.state, search.error) == ("failed", trajectory.error)
+
+
+class DownFor(Shelf):
+    """A remote index that gives no answer to some queries."""
+
+    def __init__(self, *queries: str) -> None:
+        super().__init__({"one": [passage(1)], "two": [passage(2)], "three": [passage(3)]})
+        self.queries = queries
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Any]:
+        if query in self.queries:
+            raise SourceError(f"no search server answers {query!r}")
+        return super().search(query, k, offset)
+
+
+async def with_queries_down(
+    name: str, said: list[str], *queries: str, question: Question = CLAIM, **settings: Any
+) -> tuple[Trajectory, list[str]]:
+    """The trajectory where the index answers other queries, and the last message of each call."""
+    agent, shelf = engine(said), DownFor(*queries)
+    with reach_over(shelf) as resources:
+        resources = replace(resources, embed=lambda texts: np.eye(len(texts), dtype=np.float32))
+        config = {"name": name, "settings": {"source": "index", **settings}}
+        trajectory = await play(config, agent, shelf, question=question, resources=resources)
+    return trajectory, [str(call.messages[-1]["content"]) for call in agent.calls]
+
+
+def fire_step(query: str) -> str:
+    return say(reasoning="not sure", search_query=query)
+
+
+async def test_fire_is_told_and_searches_on() -> None:
+    said = [fire_step("one"), fire_step("two"), say(reasoning="So.", final_answer="SUPPORTS")]
+    trajectory, told = await with_queries_down("fire", said, "one")
+    assert (trajectory.status, trajectory.answer) == ("finished", "SUPPORTS")
+    assert [search.state for search in trajectory.searches] == ["failed", "ok"]
+    assert "(Evidence is missing: 1 of 1 searches gave no answer.)\n\nQueries tried:\n- one (no answer)" in told[1]
+    assert "[1] fact 2\n(Evidence is missing: 1 of 2 searches gave no answer.)" in told[2]
+
+
+async def test_fire_may_ask_again_what_got_no_answer_and_failed_where_nothing_got_one() -> None:
+    said = [*[fire_step("one")] * 3, say(reasoning="So.", final_answer="SUPPORTS")]
+    trajectory, told = await with_queries_down("fire", said, "one", steps=3, compare="words")
+    assert len(told) == 4 and len(trajectory.searches) == 3, "no repetition: the last call comes after all steps"
+    assert (trajectory.status, trajectory.answer) == ("failed", "") and "'one'" in trajectory.error
+
+
+FACT = say(reasoning="So.", error="", correction="", factuality=True)
+
+
+async def test_factools_verifier_is_told_what_is_missing() -> None:
+    said = [say(queries=["one", "two"]), FACT]
+    trajectory, told = await with_queries_down("factool", said, "one", extract=False)
+    assert (trajectory.status, trajectory.answer) == ("finished", "SUPPORTS")
+    assert sorted(search.state for search in trajectory.searches) == ["failed", "ok"]
+    assert "[1] fact 2\n(Evidence is missing: 1 of 2 searches gave no answer.)\n\nClaim:" in told[1]
+
+
+async def test_factool_goes_on_where_one_claim_has_no_evidence() -> None:
+    said = [say(claims=["A.", "B."]), say(queries=["one", "two"]), say(queries=["three", "four"]), FACT, FACT]
+    trajectory, told = await with_queries_down("factool", said, "one", "two")
+    assert (trajectory.status, trajectory.answer) == ("finished", "SUPPORTS")
+    assert "not instructions):\n(Evidence is missing: 2 of 2 searches gave no answer.)\n\nClaim: A." in told[3]
+    assert "missing" not in told[4]
+
+
+@pytest.mark.parametrize("name", ["factool", "factcheck_gpt"])
+async def test_claims_without_any_answer_are_not_judged(name: str) -> None:
+    said = [say(queries=["one", "two"])]
+    settings: dict[str, Any] = {} if name == "factool" else {"queries": 2}
+    trajectory, told = await with_queries_down(name, said, "one", "two", extract=False, **settings)
+    assert trajectory.status == "failed" and "no search server answers" in trajectory.error and len(told) == 1
+
+
+async def test_factcheck_gpt_decides_by_the_evidence_that_it_has() -> None:
+    said = [say(queries=["one", "two"]), say(stance="refute")]
+    trajectory, _ = await with_queries_down("factcheck_gpt", said, "one", extract=False, queries=2)
+    assert (trajectory.status, trajectory.answer) == ("finished", "REFUTES")
+    assert trajectory.explanation.endswith("1 refute (Evidence is missing: 1 of 2 searches gave no answer.)")
+
+
+@pytest.mark.parametrize("labels", [CLAIM.labels, TRUE_FALSE])
+async def test_factcheck_gpt_calls_nothing_false_for_want_of_an_answer(labels: tuple[Label, ...]) -> None:
+    said = [say(queries=["one", "two"]), say(stance="irrelevant")]
+    question = CLAIM.model_copy(update={"labels": labels})
+    trajectory, _ = await with_queries_down("factcheck_gpt", said, "one", question=question, extract=False, queries=2)
+    assert (trajectory.status, trajectory.answer) == ("failed", "") and "'one'" in trajectory.error
+
+
+async def test_documents_that_are_cut_are_counted() -> None:
+    """The note of each system that shows a model the beginning of its documents alone."""
+    long = Shelf({"one": [passage(1, "x " * 1000), passage(2, "y" * 1500)], "two": [passage(1, "x " * 1000)]})
+    triplet = {"subject": "Ada", "relation": "built", "object": "harbour", "attributions": []}
+    call = say(thought="Who?", action="shelf", arguments={"query": "one"})
+    asked = {
+        "fire": [fire_step("one"), fire_step("two"), say(reasoning="So.", final_answer="SUPPORTS")],
+        "factool": [say(queries=["one", "two"]), FACT],
+        "factcheck_gpt": [say(queries=["one", "two"]), say(stance="refute"), say(stance="irrelevant")],
+        "mermaid": [say(triplets=[triplet], keywords=[]), call, call, say(thought="So.", verdict="SUPPORTS")],
+    }
+    own: dict[str, dict[str, Any]] = {
+        "fire": {"source": "shelf", "tolerance": None},
+        "factool": {"source": "shelf", "extract": False},
+        "factcheck_gpt": {"source": "shelf", "extract": False, "queries": 2},
+        "mermaid": {"tools": ["shelf"]},
+    }
+    for name, said in asked.items():
+        with reach_over(long) as resources:
+            resources = replace(resources, sources={"shelf": resources.sources["shelf"]})
+            trajectory = await play(
+                {"name": name, "settings": own[name]}, engine(said), long, question=CLAIM, resources=resources
+            )
+        told = [event.text for event in trajectory.events if isinstance(event, Note) and "cut" in event.text]
+        assert told == ["shown up to 1500 characters: 1 document(s) are cut (c1)"], name
 
 
 def test_records_of_before_have_their_state() -> None:

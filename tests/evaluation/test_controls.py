@@ -27,7 +27,7 @@ CONTROLS = "evaluation.controls=[base-again, random]"
 def with_controls(config_path: Path) -> tuple[Config, RoundFolder]:
     config = load_config(config_path, [CONTROLS])
     folder = open_run(config).round(1)
-    save_adapter(folder.random_control.adapter, 3.0)
+    save_adapter(folder.control("random").adapter, 3.0)
     return config, folder
 
 
@@ -66,7 +66,7 @@ def test_the_control_may_not_be_asked_its_training_questions_either(config_path:
     config, folder = with_controls(config_path)
     evaluate(config, folder, 1, "dev", folder.adapter)
     asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
-    (folder.random_control.adapter / "training_questions.json").write_text(json.dumps(asked))
+    (folder.control("random").adapter / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
         evaluate(config, folder, 1, "test", folder.adapter)
 

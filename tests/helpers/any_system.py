@@ -12,10 +12,13 @@ from inference.scripted import ScriptedEngine
 from ratchet.records import Passage, Question, Trajectory
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, play
 
+SYSTEMS = sorted({*known_systems()} - {"external"})
+"""Every system that asks models by itself."""
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in known_systems()),
+    *((name, {}) for name in SYSTEMS),
     ("awe", {"citations": "checked"}),
     ("cot", {"extraction": True, "examples": True}),
+    ("cot", {"documents": 2}),
     ("drag", {"answer_rounds": 0}),
     ("mad_liang", {"examples": True}),
     ("madke", {"examples": True}),
@@ -28,7 +31,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 """Every system, and the settings that use other prompts than its defaults do."""
 ON_QUESTIONS = {"awe", "drag", "flare", "ircot", "iter_retgen", "mad", "mad_drag", "mrag", "naive_gen", "naive_rag"}
-ON_QUESTIONS |= {"no_retrieval", "self_ask", "sure", "vanilla_rag"}
+ON_QUESTIONS |= {"external", "no_retrieval", "self_ask", "sure", "vanilla_rag"}
 WORDS = "(a) Ada (b) Bo >>> Ada did it. <<< [harbour]\nQuery Expansion: quay\nAction: search[harbour]\nFollow up: Who?"
 
 

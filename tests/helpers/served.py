@@ -13,10 +13,10 @@ import uvicorn
 
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
+from ratchet.http.server import listen
 from ratchet.records import Passage
 from retrieval.serving.app import create_app
 from retrieval.serving.protocol import Limits
-from retrieval.serving.server import listen
 
 TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}
 QUICK = Backoff(tries=30, first=0.02, longest=0.2)

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat, load_tokenizer, render
+from inference.chat import ChatFormat, load_tokenizer
+from inference.rendering import render
 from ratchet.errors import UserError
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tests.helpers.tiny import tiny_tokenizer
@@ -288,3 +290,13 @@ def test_smollm2_dialogue_equals_its_template(real: ChatFormat, system: str | No
     rendered = render(real.tokenizer, messages, generation=True)
     assert play(real, system, texts).ids == real.tokenizer.encode(rendered, add_special_tokens=False)
     assert real.tokenizer.decode([real.end_of_turn]) == "<|im_end|>"
+
+
+def test_a_template_that_loops_for_hours_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.rendering.SECONDS", 0.2)
+    tokenizer = tiny_tokenizer()
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    tokenizer.chat_template = loops + tokenizer.chat_template
+    with pytest.raises(UserError, match=r"the model: its chat template took longer than 0\.2 s"):
+        ChatFormat.from_tokenizer(tokenizer)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agents.core.system import RunContext, known_systems, load_system
+from agents.core.system import RunContext, load_system
 from agents.mermaid.actions import action_schema
 from inference.chat import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
@@ -23,6 +23,7 @@ from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
 from retrieval.sources.source import ToolSpec
+from tests.helpers.any_system import SYSTEMS
 from tests.helpers.closed_service import (
     KEY,
     Refusal,
@@ -253,7 +254,7 @@ CONTINUES = {"flare", "ircot"}
 """Systems that continue an answer which has started, token by token."""
 
 
-@pytest.mark.parametrize("name", sorted({*known_systems()} - CONTINUES))
+@pytest.mark.parametrize("name", sorted({*SYSTEMS} - CONTINUES))
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-5-mini"])
 async def test_every_system_runs_on_a_closed_model_and_is_recorded_as_text(
     service: Service, name: str, model: str

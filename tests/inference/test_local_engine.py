@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from inference.chat import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
 from inference.local.engine import LocalEngine
+from inference.local.model import Chunk, PackedModel
 from inference.local.sampling import Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
@@ -67,7 +68,7 @@ def engine(llama: Path) -> Iterator[LocalEngine]:
 
 
 def open_engine(path: Path, **settings: Any) -> LocalEngine:
-    return LocalEngine(ModelConfig(path=str(path), dtype="float32", **{"cache_gb": 0.02, **settings}))
+    return LocalEngine(ModelConfig(path=str(path), **{"dtype": "float32", "cache_gb": 0.02, **settings}))
 
 
 def run(*calls: Coroutine[Any, Any, Completion]) -> list[Completion]:
@@ -104,6 +105,19 @@ def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_pa
     asyncio.run(engine.close())
     for prompt, completion in zip(prompts(engine), got, strict=True):
         assert list(completion.ids) == reference(plain, prompt, 40, engine.format.end_of_turn)
+
+
+def test_in_bfloat16_on_a_cpu_prefill_and_decoding_give_the_logits_of_plain_transformers(llama: Path) -> None:
+    mine = PackedModel(ModelConfig(path=str(llama), dtype="bfloat16", device="cpu", cache_gb=0.02))
+    plain = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.bfloat16)
+    ids = list(range(1, 44))
+    got = [mine.forward([Chunk(ids[:40], 0, [0, 1, 2], 0)])[0]]
+    got += [mine.forward([Chunk([ids[at]], at, [0, 1, 2], 0)])[0] for at in range(40, 43)]
+    mine.close()
+    with torch.no_grad():
+        wanted = plain(torch.tensor([ids])).logits[0, 39:].float()
+    error = (torch.stack(got) - wanted).norm() / wanted.norm()
+    assert error < 0.02, "bfloat16 has eight bits"
 
 
 def test_base_and_two_adapters_in_one_batch_each_match_peft(llama: Path, engine: LocalEngine, tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def test_a_model_that_can_do_without_its_code_is_loaded_without_it(tmp_path: Pat
 
 
 LOADING = {"SentenceTransformer", "CrossEncoder", "pipeline", "LLM"}
-READ_NO_CODE = {"PeftConfig"}
-"""Classes whose from_pretrained reads JSON and takes no such argument."""
+READ_NO_CODE = {"PeftConfig", "PeftModel"}
+"""Classes whose from_pretrained reads an adapter's JSON and weights, and takes no such argument."""
 
 
 def forgetful(source: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -284,3 +285,10 @@ def test_the_list_shows_a_benchmark_that_an_installed_package_declares(
     finally:
         sys.modules.pop("lab_harbour_of_tests", None)
     assert "lab_harbour" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.json", "pipe.csv", "pipe.parquet"])
+def test_questions_come_from_files_and_not_from_a_pipe_that_never_ends(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=rf"{name}: is a pipe or a device; write what it gives into a file"):
+        load_questions(SplitConfig(path=str(tmp_path / name)))

@@ -72,7 +72,7 @@ def test_one_id_with_two_texts_keeps_both() -> None:
 
 def of_section(questions: tuple[Question, ...], trajectories: dict[str, list[tuple[str, Trajectory]]]) -> Gathered:
     section = Section("evaluated", "Held out", len(questions), questions, trajectories, {}, {})
-    return Gathered(1, {}, None, None, {}, None, section, (), (), 0, {}, ())
+    return Gathered(1, {}, None, None, {}, None, section, (), {}, 0, {}, ())
 
 
 def test_hostile_text_in_a_debate_is_data_alone(gathered: tuple[Gathered, str]) -> None:

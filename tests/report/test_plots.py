@@ -34,15 +34,15 @@ def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:
 
 def test_questions_with_few_rewards_do_not_shorten_the_curve() -> None:
     choices = tuple(choice(i, True, rewards=1 if i == 0 else 4) for i in range(20))
-    plots = make_plots(None, Selection(weights={"f1": 1}, rule={}, questions=choices), ())
+    plots = make_plots(None, Selection(weights={"f1": 1}, rule={}, questions=choices), {})
     caption = next(plot.caption for plot in plots if plot.title == "What choosing is worth")
     assert "mean over 19 training questions" in caption and "1 with fewer" in caption
 
 
 def test_nothing_to_draw_draws_nothing() -> None:
-    assert make_plots(None, None, ()) == []
+    assert make_plots(None, None, {}) == []
     empty = Selection(weights={"f1": 1}, rule={}, questions=(choice(0, False, rewards=0),))
-    assert make_plots(None, empty, (LogLine(step=1),)) == []
+    assert make_plots(None, empty, {"": (LogLine(step=1),)}) == []
 
 
 def test_a_mix_is_half_kept_and_half_dropped_in_order_and_fills_up_from_the_other() -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from evaluation.measures.estimates import Difference
-from ratchet.config import Config
+from ratchet.config import Config, RoundsConfig
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from report.__main__ import main
 from report.gather import Gathered, gather
 from report.ledger import ledger_view
 from report.page import render
-from report.plots import learning_curve
+from report.round_plots import learning_curve, round_plots
 from report.rounds import RoundNumbers, gather_rounds, losses, numbers_on_disk
 from report.training import LogLine
 from rounds.records import Entry, Promotion
@@ -90,6 +92,37 @@ def test_the_curve_draws_promoted_ones_filled_and_others_hollow(rounds: Rounds) 
     assert filled == [(True, False), (False, True), (True, False)]
     shown = [n.promotion.difference.after for n in rounds[2].rounds if n.promotion]
     assert all(f">{value:.2f}<" in plot.svg for value in shown if value is not None)
+
+
+def test_the_curves_show_test_form_substance_and_changed_questions_by_round(rounds: Rounds) -> None:
+    found = rounds[2].rounds
+    curve, gained, changed = round_plots(found)
+    tested = found[-1].tested
+    assert tested is not None and tested.split == "test" and "Squares: base and the tested adapter" in curve.caption
+    for plot in (gained, changed):
+        assert all(f">round {n}<" in plot.svg for n in (1, 2, 3)) and ">base<" not in plot.svg
+    assert ">form: finished with an answer<" in gained.svg and ">substance: F1 where both answered<" in gained.svg
+    assert ">trained<" in changed.svg and ">base again<" in changed.svg and "by 0.5 or more" in changed.caption
+    assert all(plot.svg in rounds[3] for plot in (curve, gained, changed))
+    without = [replace(n, results=None, tested=None) for n in found]
+    [alone] = round_plots(without)
+    assert "Squares" not in alone.caption, "a plot without records is left out"
+
+
+def test_why_the_rounds_stopped_and_a_dev_that_is_too_small_are_told(rounds: Rounds) -> None:
+    config, run, _, text = rounds
+    assert "The rounds stopped" not in text and "too small" not in text
+    path = run.round(2).promotion
+    before = path.read_text()
+    told = {"no_gain": "round 2 was not promoted", "warning": "dev is too small to show it"}
+    try:
+        path.write_text(json.dumps(json.loads(before) | told))
+        stopping = config.model_copy(update={"rounds": RoundsConfig(count=3, stop="no_gain")})
+        words = words_of(render(stopping, gather(stopping, run.round(3), 3)))
+        assert "The rounds stopped after round 2 of 3: round 2 was not promoted." in words
+        assert "Round 2, warning: dev is too small to show it" in words
+    finally:
+        path.write_text(before)
 
 
 def test_a_round_without_a_candidate_and_one_without_an_interval_can_be_drawn(rounds: Rounds) -> None:

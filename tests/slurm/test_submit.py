@@ -231,7 +231,7 @@ def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment
     save_adapter(slurm.folder / "run" / "round-1" / "adapter")
     alone = ["evaluate", "--config", str(config), "--set", f"run={slurm.folder / 'run'}"]
     refused = slurm.command(*alone)
-    assert refused.returncode == 2 and "no adapter of the random selection" in refused.stderr
+    assert refused.returncode == 2 and "no adapter of the control random" in refused.stderr
     save_adapter(slurm.folder / "run" / "round-1" / "control-random" / "adapter")
     assert "evaluate" in submitted(slurm, *alone)
 

@@ -40,7 +40,7 @@ def test_controls_may_be_asked_for_later_and_are_trained_and_evaluated_once(tmp_
 
     results = json.loads((run.round(1).evaluation / "results.json").read_bytes())
     assert [arm["name"] for arm in results["arms"]] == ["base", "adapter", "random selection", "base again"]
-    assert results["arms"][2]["policy"] == adapter_digest(run.round(1).random_control.adapter)
+    assert results["arms"][2]["policy"] == adapter_digest(run.round(1).control("random").adapter)
     assert "random trajectories" in results["verdict"]
     again = command("selftrain.py", "--config", str(path))
     assert again.stdout.count(": done before") == 7

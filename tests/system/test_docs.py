@@ -34,6 +34,7 @@ PACKAGES = [
     "questions",
     "inference",
     "slurm",
+    "report",
 ]
 SUBCOMMANDS = {name: tuple(importlib.import_module(f"{name}.__main__").SUBCOMMANDS) for name in PACKAGES}
 

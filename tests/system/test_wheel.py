@@ -95,7 +95,8 @@ def test_every_module_of_the_wheel_is_below_ratchet_and_imports_only_there(insta
     script = """
 import importlib, importlib.util, pkgutil, sys, ratchet
 assert importlib.util.find_spec("sampling") is None, "the checkout is not importable"
-optional = {"fastapi", "uvicorn", "mcp", "pymilvus", "jpype", "vllm", "unsloth", "gguf", "starlette"}
+optional = {"fastapi", "uvicorn", "mcp", "pymilvus", "jpype", "vllm", "unsloth", "gguf", "starlette",
+            "inspect_ai", "opentelemetry"}
 for module in pkgutil.walk_packages(ratchet.__path__, "ratchet."):
     if module.name.endswith("__main__") or ".http" in module.name:
         continue

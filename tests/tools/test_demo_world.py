@@ -96,7 +96,7 @@ def test_documents_are_short_and_name_their_subject() -> None:
 
 
 def test_sizes_and_mix() -> None:
-    for split, size in (("train", 120), ("dev", 30), ("test", 120)):
+    for split, size in (("train", 120), ("dev", 90), ("test", 120)):
         kinds = Counter(question.kind for question in QUESTIONS[split])
         assert sum(kinds.values()) == size
         assert kinds["one_hop"] == 0.6 * size

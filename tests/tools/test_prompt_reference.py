@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.system import known_systems, load_system
+from agents.core.system import load_system
 from ratchet.config import SystemConfig
+from tests.helpers.any_system import SYSTEMS
 from tools.prompt_reference import PAGE, reference
 
 
@@ -13,7 +14,7 @@ def test_the_page_is_current() -> None:
     assert PAGE.read_text() == reference(), "run: python -m tools.prompt_reference"
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_every_prompt_is_listed_with_its_chat_role_and_variables(name: str) -> None:
     page = reference()
     section = page.partition(f"## `{name}`\n")[2].partition("\n## ")[0]

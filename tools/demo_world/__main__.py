@@ -16,7 +16,7 @@ from pathlib import Path
 from ratchet.command import run_command
 from ratchet.files import write_atomic
 from tools.demo_world.entities import SPLITS, build_entities, write_document
-from tools.demo_world.questions import make_claims, make_questions
+from tools.demo_world.questions import MORE_DEV, make_claims, make_questions
 
 SEED = 1
 
@@ -28,6 +28,8 @@ def generate(seed: int = SEED) -> dict[str, str]:
     documents = [write_document(entity, rng) for entity in entities.values()]
     rng.shuffle(documents)
     questions = {split: make_questions(entities, split, rng) for split in SPLITS}
+    # From a generator of its own: train, test and claims stay those of the first version, and results comparable.
+    questions["dev"] = make_questions(entities, "dev", random.Random(f"{seed}/dev"), MORE_DEV)
     claims = [claim for split in SPLITS for claim in make_claims(entities, split, rng)]
     files = {"corpus.jsonl": [asdict(document) for document in documents]}
     files |= {f"{s}.jsonl": [q.model_dump(mode="json", exclude_defaults=True) for q in questions[s]] for s in SPLITS}

@@ -66,6 +66,11 @@ def final_answer(text: str) -> str:
     return (answer if mark else text).strip()
 
 
+def in_form(answer: str, form: AnswerForm) -> str:
+    """An answer as the prompt asks for it, which `final_answer` reads."""
+    return f"{MARK} {answer}" if form == "marked" else answer
+
+
 def unanimous(answers: Collection[str]) -> str:
     """The answer that all of them give, in the words of the first; "" where they differ or one gives none."""
     return next(iter(answers)) if len({answer.strip().casefold() for answer in answers}) == 1 else ""

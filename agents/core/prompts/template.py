@@ -1,12 +1,13 @@
-"""A system's prompts as templates, which a config can replace by files of its own (`system.prompts`).
+"""Prompts as templates, which a config can replace by files of its own (`system.prompts`; the judge's:
+`rewards.prompts`).
 
 A template is one whole message. `{{name}}` stands for a variable: it is filled in by one pass of text substitution, so
 that nothing in a value is ever read as a template, and single braces are ordinary text. With `{{name?}}` an empty value
 takes what stands around it along: the paragraph (between blank lines) whose variables are all of this kind and empty is
 left out, else the line.
 
-A system names its prompts in `PROMPTS`, by slot. A slot's name ends in `.system` or `.user`: the chat role of the
-message. Its file is `<slot>.txt`.
+A system names its prompts in `PROMPTS`, by slot, and so does `rewards/prompts.py`. A slot's name ends in `.system` or
+`.user`: the chat role of the message. Its file is `<slot>.txt`.
 """
 
 from __future__ import annotations
@@ -112,13 +113,17 @@ def replace_prompts(prompts: Prompts, folder: Path, key: str) -> dict[str, Promp
     `key`: where the config names the folder, for errors.
     """
     if not folder.is_dir():
-        raise UserError(f"{key}: there is no folder {folder}; `ratchet prompts --out {folder}` writes one to edit")
+        system = key.removesuffix(".prompts")
+        which = "" if system == "system" else f" --system {system}"
+        raise UserError(
+            f"{key}: there is no folder {folder}; `ratchet prompts{which} --out {folder}` writes one to edit"
+        )
     found = dict(prompts)
     files = {slot + SUFFIX: slot for slot in prompts}
     for file in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         slot = files.get(file.name)
         if slot is None:
-            raise UserError(f"{file}: the system has no prompt of this name{did_you_mean(file.name, files)}")
+            raise UserError(f"{file}: {key} has no prompt of this name{did_you_mean(file.name, files)}")
         found[slot] = replace(prompts[slot], text=_read(file, prompts[slot]))
         if slot.endswith(".user") and not found[slot].text.strip():
             raise UserError(f"{file}: is empty, and a user message must not be")

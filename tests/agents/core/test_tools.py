@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from agents.core.tools import Answer, Tools, Unparsed
+from inference.adapters import write_index
 from inference.engine import Completion, EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from tests.helpers.playing import Shelf, Solve, engine, passage, run, say
+from tests.helpers.playing import SETTING, Shelf, Solve, engine, passage, run, say
 
 
 class City(BaseModel):
@@ -132,6 +134,24 @@ async def test_reask_shows_the_error_and_counts_every_try() -> None:
     assert "large: Field required" in agent.calls[2].messages[-1]["content"]
     assert [s.parsed for s in trajectory.conversations[0].spans if s.sampled] == [False, False, True]
     assert (await run(ask_city, engine(["no"] * 9), config)).status == "unparsed"
+
+
+async def test_redraw_asks_the_same_again_with_another_seed_and_tells_no_error() -> None:
+    config = SystemConfig(malformed="redraw", reasks=2)
+    agent = engine(["Velm", '{"name": "Velm"}', say(name="Velm", large=True)])
+    trajectory = await run(ask_city, agent, config)
+    assert trajectory.answer == "Velm"
+    assert len({call.prompt for call in agent.calls}) == 1 and len({call.params.seed for call in agent.calls}) == 3
+    assert [(c.attempt, c.parse, c.text) for c in trajectory.model_calls][:2] == [
+        (0, "malformed", "Velm"),
+        (1, "malformed", '{"name": "Velm"}'),
+    ]
+    [conversation], last = trajectory.conversations, trajectory.model_calls[-1]
+    assert [s.parsed for s in conversation.spans if s.sampled] == [True], "what was drawn again is no part of it"
+    assert conversation.ids[: last.start] == agent.calls[0].prompt
+    failed = await run(ask_city, engine(["no"] * 9), config)
+    assert (failed.status, len(failed.model_calls)) == ("unparsed", 3)
+    assert [s.parsed for s in failed.conversations[0].spans if s.sampled] == [False]
 
 
 async def test_give_up_asks_once_without_constraint() -> None:
@@ -336,3 +356,16 @@ async def test_what_runs_beside_a_branch_that_failed_goes_no_further() -> None:
     assert played.status == "failed"
     await asyncio.sleep(0.05)
     assert len(agent.calls) <= 5, "two turns of each, and at most one that was on its way"
+
+
+async def test_each_role_is_asked_with_the_adapter_of_its_own(tmp_path: Path) -> None:
+    write_index(tmp_path, {"one": "first", "two": "second"})
+
+    async def solve(tools: Tools) -> Answer:
+        for role in ("one", "two", "three"):
+            await tools.ask(tools.dialogue(role), "a", role="speaker")
+        return Answer("done")
+
+    agent = engine(["x", "y", "z"])
+    await run(solve, agent, setting=replace(SETTING, adapter=str(tmp_path)))
+    assert [call.adapter for call in agent.calls] == [str(tmp_path / "first"), str(tmp_path / "second"), None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr
+from scipy.stats import pearsonr, spearmanr
 
 from evaluation.measures.human import Pair, human_agreement, people_agreement, read_pairs
 from ratchet.errors import UserError
@@ -75,6 +75,17 @@ def test_every_label_counts_by_itself_and_missing_differences_are_put_at_the_med
     assert found.by_aspect["overall"].mean == pytest.approx(
         100 * pearsonr(np.repeat([*middle, *differences[2:]], 2), labels.ravel())[0]
     )
+
+
+def test_spearman_is_of_the_overall_labels_and_agrees_with_scipy(many: list[Pair]) -> None:
+    differences = [float(at // 3) for at in range(len(many))]
+    labels = np.array([[label[2] for label in pair.labels] for pair in many])
+    found = human_agreement(many, differences, 50, 0)
+    assert found.spearman == pytest.approx(100 * spearmanr(np.repeat(differences, 2), labels.ravel())[0])
+    assert human_agreement(many, [np.exp(one) for one in differences], 50, 0).spearman == pytest.approx(found.spearman)
+    people = people_agreement(many, 50, 0)
+    assert people is not None and people.spearman == pytest.approx(100 * spearmanr(labels[:, 0], labels[:, 1])[0])
+    assert human_agreement(many, [0.0] * len(many), 50, 0).spearman is None
 
 
 def test_people_are_compared_by_two_labels_of_each_pair(many: list[Pair]) -> None:

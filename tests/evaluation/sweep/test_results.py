@@ -16,11 +16,12 @@ from evaluation.__main__ import main
 from evaluation.sweep.choice import choose
 from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
-from evaluation.sweep.table import HEADINGS, escape_formula, print_sweep, to_csv
+from evaluation.sweep.table import HEADINGS, print_sweep, to_csv
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.config.sweep import Price
 from ratchet.errors import UserError
 from ratchet.records import ModelCall, Trajectory
+from ratchet.text import escape_formula
 from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run
 
 SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}

@@ -65,8 +65,8 @@ def test_without_names_every_reward_without_a_judge_is_compared_with_f1(run: Run
     assert "12 pairs of answers to 12 questions, 24 labels" in said
     assert cells(said, "people, one with another")[3].startswith("100.0")
     f1, length = cells(said, "f1"), cells(said, "answer length, words")
-    assert float(f1[3].split()[0]) > 90 and f1[4] == "" and f1[5] == "0"
-    assert float(length[3].split()[0]) < -90 and length[4].startswith("-1")
+    assert float(f1[3].split()[0]) > 90 and float(f1[4]) > 80 and f1[5] == "" and f1[6] == "0"
+    assert float(length[3].split()[0]) < -90 and length[5].startswith("-1")
     assert {"em", "reference_similarity", "token recall"} <= {line[2:].split("  ")[0] for line in said.splitlines()}
     assert "nugget_containment: the question has no nuggets" in said and "accuracy: the question has no label" in said
     assert "lexical_support: it is the same for both answers" in said
@@ -80,7 +80,7 @@ def test_files_and_weighted_means_are_rewards_too(run: Run) -> None:
     status, said = run("--human", "human.json", *words, "--against", "em")
     assert status == 0, said
     assert float(cells(said, "./brief.py")[3].split()[0]) > 90
-    assert cells(said, "f1=1,./brief.py=0.5")[5] == "0" and "less em" in said
+    assert cells(said, "f1=1,./brief.py=0.5")[6] == "0" and "less em" in said
     assert "never.py: it cannot be told" in said and "reference_similarity" not in said
 
 
@@ -118,7 +118,7 @@ def test_a_judge_scores_once_and_its_scores_are_stored(
     status, said = run(*words)
     assert status == 0, said
     assert float(cells(said, "correctness")[3].split()[0]) > 90
-    assert cells(said, "correctness=2,f1=1")[5] == "0"
+    assert cells(said, "correctness=2,f1=1")[6] == "0"
     asked = len(engine.calls)
     status, again = run(*words)
     assert cells(again, "correctness") == cells(said, "correctness")
