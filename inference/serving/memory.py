@@ -17,12 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inference.footprint import DTYPE_BYTES, Footprint
-from inference.serving.devices import Gpu
+from inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
 from inference.serving.specs import GB, Placement, ServerSpec
 from ratchet.errors import UserError
 
-CUDA_CONTEXT_BYTES = int(0.6 * GB)
-"""Memory outside vLLM's part: the process's CUDA context and libraries, 0.4 to 0.6 GB on A100 and H100."""
 ACTIVATION_BYTES = 3 * GB
 """The peak of vLLM's profiling pass, which fills a batch of 8192 tokens (2048 on smaller GPUs) and samples for every
 sequence: for a 10B model under 1.5 GB of activations, and as much for the sampler over 150,000 words."""
@@ -167,7 +165,7 @@ def _assign(estimates: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tu
 
 def _usable_bytes(gpu: Gpu) -> int:
     """The free bytes of a GPU that servers may take."""
-    return int(gpu.free - SPARE_FRACTION * gpu.total)
+    return int(gpu.free - gpu.kept - SPARE_FRACTION * gpu.total)
 
 
 def _share(one: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
@@ -186,6 +184,7 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
         if room[gpu.name] >= 0:
             continue
         used = f", {_gb(gpu.total - gpu.free)} of it in use" if gpu.free < gpu.total else ""
+        used += f", {_gb(gpu.kept)} of it kept for encoders" if gpu.kept else ""
         lines.append(
             f"the servers do not fit GPU {gpu.name} ({_gb(gpu.total)}{used}, {SPARE_FRACTION:.0%} kept spare):"
         )
@@ -194,6 +193,7 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
     lines.append(
         "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
         "GPUs, or a server elsewhere (models.*.url)"
+        + (", or encoders on the CPU (index.encoder.device, embedder.device)" if any(gpu.kept for gpu in gpus) else "")
     )
     return "\n".join(lines)
 
