@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inference.adapters import read_adapter, single_adapters
-from inference.engines import url_variable
+from inference.engines import concurrency_variable, url_variable
 from inference.footprint import footprint
 from inference.serving.devices import available_memory, keep_free, planned_gpus, visible_gpus
 from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
@@ -53,7 +53,9 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     config = config_of(arguments)
     if arguments.gpu_gb and not arguments.dry_run:
         raise UserError("--gpu-gb plans for another machine: add --dry-run")
-    specs = server_specs(config, arguments.models.split(",") if arguments.models else None)
+    from rounds.plan.usage import model_uses  # late: rounds, which knows the stages, imports inference
+
+    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, model_uses(config))
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((spec for spec in specs if config.training.model in spec.names), None)
@@ -82,6 +84,8 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
                 for server, placement in zip(mine, placements[spec.name], strict=True)
             }
             addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in spec.names}
+            held = min(placement.concurrency for placement in placements[spec.name])
+            addresses |= {concurrency_variable(name): str(held) for name in spec.names}
             servers += mine
 
         def ready() -> None:
