@@ -44,8 +44,8 @@ from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
-kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or the
-file of --accelerate."""
+kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
+the file of --accelerate."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:

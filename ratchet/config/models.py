@@ -128,7 +128,8 @@ class ModelConfig(Section):
     instructions for bfloat16, and in place of float16; the adapter itself is always float32."""
     quantization: Literal["fp8"] | None = None
     """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
-    the weights when it loads them. Not for the model that is trained. It changes answers, so scores by it are its own."""
+    the weights when it loads them. Not for the model that is trained. It changes answers: a judge's scores are computed
+    again."""
     kv_cache_dtype: Literal["fp8"] | None = None
     """`vllm`: number format of keys and values on the server. `fp8` holds twice the tokens of `bfloat16`. Not for the
     model that is trained."""

@@ -33,8 +33,6 @@ CACHED = 0.5
 """The part of a prompt that is in the prefix cache: a turn's prompt begins with the last turn's."""
 NEW_TOKENS = 150.0
 """New tokens of a call: an action as JSON, or a short answer."""
-CONVERSATION_TOKENS = 4000
-"""Tokens of a conversation at its end."""
 ITEMS = 10.0
 """Nuggets of a reference answer."""
 JUDGE_PROMPT_TOKENS = 1500.0
@@ -63,7 +61,7 @@ class SystemUse:
 
     roles: tuple[RoleUse, ...]
     source: str
-    """Where the numbers are from, as a sentence's end: measured on ..., or assumed: ..."""
+    """Where the numbers are from, for people: measured on ..., or assumed: ..."""
 
     @property
     def calls(self) -> float:
@@ -83,8 +81,8 @@ class SystemUse:
         return SystemUse(tuple(role for role in self.roles if role.model == model), self.source)
 
 
-def assumed_use(system: System) -> SystemUse:
-    """The calls of a system that has not been sampled."""
+def assumed_use(system: System, config: Config) -> SystemUse:
+    """The calls of a system that has not been sampled. A conversation takes a quarter of its model's context."""
     name = short_name(system.config.name)
     calls = CALLS.get(name, {})
     roles = tuple(
@@ -95,7 +93,7 @@ def assumed_use(system: System) -> SystemUse:
             PROMPT_TOKENS,
             CACHED * PROMPT_TOKENS,
             NEW_TOKENS,
-            CONVERSATION_TOKENS,
+            config.models[system.config.role(role).model].max_context / 4,
         )
         for role in system.roles
     )
@@ -144,7 +142,7 @@ def system_use(config: Config) -> SystemUse:
         source = f"measured on {len(finished):,} trajectories of round {folder.number}"
         if (found := use_of(finished, source)) is not None:
             return found
-    return assumed_use(load_system(config.system))
+    return assumed_use(load_system(config.system), config)
 
 
 @dataclass(frozen=True)
@@ -222,20 +220,22 @@ def _calls_of(score: Score, has_faithfulness: bool) -> int:
 
 
 def model_uses(config: Config) -> dict[str, ModelUse]:
-    """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers."""
-    if not config.models:
+    """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers.
+
+    Without those that cannot be told: models are also served for configs that lack a system or a reward.
+    """
+    try:
+        use = system_use(config)
+        asked = judge_use(config, {*config.rewards.weights, *config.evaluation.scores}, config.sampling.samples)
+    except UserError:
         return {}
-    use = system_use(config)
-    measured = use.source.startswith("measured")
     found: dict[str, ModelUse] = {}
     for model in {role.model for role in use.roles}:
-        own = use.of_model(model).roles
-        calls = sum(role.calls for role in own)
-        mean = sum(role.calls * role.conversation_tokens for role in own) / calls if calls else 0.0
-        found[model] = ModelUse(calls, round(mean) if measured else 0)
-    names = {*config.rewards.weights, *config.evaluation.scores}
+        own = use.of_model(model)
+        mean = sum(role.calls * role.conversation_tokens for role in own.roles) / own.calls
+        found[model] = ModelUse(own.calls, round(mean))
     judge = config.rewards.judge
-    if (asked := judge_use(config, names, config.sampling.samples)).total and judge in config.models:
+    if asked.total and judge in config.models:
         before = found.get(judge, ModelUse(calls=0.0))
         tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
         found[judge] = ModelUse(before.calls + asked.total, tokens)
