@@ -53,8 +53,8 @@ class JudgeCall(Record):
 class CallLog:
     """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored.
 
-    One event loop uses it. It is flushed in a thread, many replies at a time: a flush takes milliseconds on a local disk
-    and tens of them on a network's, and hundreds of requests wait for this loop.
+    One event loop uses it. It is flushed in a thread, many replies at a time: a flush takes milliseconds on a local
+    disk and tens of them on a network's, and hundreds of requests wait for this loop.
     """
 
     def __init__(self, path: Path, finished: set[str]) -> None:
