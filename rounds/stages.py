@@ -41,6 +41,7 @@ from rounds.records import StageId, StageKey
 
 TRAIN = script_arguments("train")
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
+CPU_DDP = str(ROOT / "configs" / "accelerate" / "cpu_ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
 EvaluationId = Literal["choose", "promote", "evaluate", "test"]
