@@ -138,11 +138,11 @@ def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[s
 
 def test_eight_bits_halve_what_they_may_and_are_told_to_vllm(folder: Path, sizes: dict[str, Footprint]) -> None:
     plain, small = (
-        wanted(folder, judge={})[0],
-        wanted(folder, judge={"quantization": "fp8", "kv_cache_dtype": "fp8"})[0],
+        wanted(folder, agent={}, judge={})[1],
+        wanted(folder, agent={}, judge={"quantization": "fp8", "kv_cache_dtype": "fp8"})[1],
     )
     before, after = (estimate_memory(spec, 1, sizes["judge"]) for spec in (plain, small))
-    # Embeddings and head, 131,072 x 3,072 numbers each, keep their 2 bytes: half of both together is saved nowhere.
+    # Embeddings and head, 131,072 x 3,072 numbers each, keep their 2 bytes.
     assert after.weights == pytest.approx(before.weights / 2 + 131_072 * 3072 * 2, rel=0.001)
     assert after.token == before.token / 2
     command = server_command(small, Placement(("0",), 0.5), 1)
