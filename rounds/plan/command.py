@@ -89,9 +89,9 @@ def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
 def _speed(
     config: Config, name: str, node: Node, gpu: GpuModel, uses: Mapping[str, ModelUse], given: float | None
 ) -> ServingSpeed | None:
-    """The speed of a model's servers together; None where another machine runs the model, or it fits no GPU."""
+    """The speed of one server of a model; None where it runs elsewhere or on the CPU, or fits no GPU."""
     model = config.models[name]
-    if model.engine not in ("vllm", "local"):
+    if model.engine not in ("vllm", "local") or model.device == "cpu":
         return None
     use, serve = uses.get(name, ModelUse()), config.serve_config(name)
     size = footprint(model.path, model.revision, model.dtype)
@@ -127,18 +127,22 @@ def _stage_hours(
     measured = entry.seconds / 3600 if entry is not None else None
     lines = [stage.counted] if stage.counted else []
     planned: float | None = None
+    gpus = "1 GPU" if node.gpus == 1 else f"{node.gpus} GPUs"
     if stage.trained_tokens:
         speed, source = _training_speed(config, gpu)
         planned = stage.trained_tokens / (speed * node.gpus) / 3600
-        lines.append(f"/ {speed:,.0f} tokens/s ({source}) / {node.gpus} GPUs = {planned:,.3g} hours")
+        if math.isnan(speed):
+            lines.append("hours: not known for a CPU")
+        else:
+            lines.append(f"/ {speed:,.0f} tokens/s ({source}) / {gpus} = {planned:,.3g} hours")
     elif stage.work and all(one.model in speeds for one in stage.work):
         # Servers that share a GPU take turns; with more GPUs every model has replicas (serve.replicas).
         planned = sum(one.seconds(speeds[one.model]) for one in stage.work) / node.gpus / 3600
         models = ", ".join(sorted({one.model for one in stage.work}))
-        lines.append(f"/ the speeds of {models} / {node.gpus} GPUs = {planned:,.3g} hours")
+        lines.append(f"/ the speed of {models} / {gpus} = {planned:,.3g} hours")
     elif stage.work:
         planned = math.nan
-        lines.append("hours: not known, since a model runs elsewhere or does not fit the GPU")
+        lines.append("hours: not known, since a model runs elsewhere or on the CPU, or does not fit the GPU")
     if entry is not None and stage.work:
         lines.append(_measured_line(stage, entry))
     return StageHours(stage, planned, measured, tuple(lines))
@@ -157,12 +161,14 @@ def _measured_line(stage: PlannedStage, entry: Entry) -> str:
 
 
 def _training_speed(config: Config, gpu: GpuModel) -> tuple[float, str]:
-    """Tokens a second of one GPU, and where the number is from."""
+    """Tokens a second of one GPU, and where the number is from; NaN for a CPU that has not trained yet."""
     for folder in reversed(RunFolder(config.folder).rounds()):
         lines = read_log(folder.training / "log.jsonl")
         if speeds := [speed for line in lines if (speed := line.get("tokens_per_second"))]:
             return median(speeds), f"measured in round {folder.number}"
     model = config.models[config.training.model]
+    if model.device == "cpu":
+        return math.nan, ""
     size = footprint(model.path, model.revision, model.dtype)
     speed = training_speed(size, config.training.gradient_checkpointing, gpu)
     return speed, f"assumed: {gpu.name} at a third of its data sheet; `python benchmarks/training.py` measures it"

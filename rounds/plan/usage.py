@@ -22,7 +22,7 @@ from rewards.reward import judged
 from rewards.store import stored_scores
 from sampling.store import TrajectoryStore
 
-MAX_TRAJECTORIES = 2000
+MAX_TRAJECTORIES = 500
 """The limit of trajectories of a run that are read."""
 CALLS = {"mrag": {"coordinator": 8.0, "searcher": 6.0}}
 """Calls of a role in one trajectory by system, where it is not one. mRAG: each of seven agents is called once, the

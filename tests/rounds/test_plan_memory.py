@@ -195,7 +195,7 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     said = capsys.readouterr().out
     assert "DOES NOT FIT a GPU of 24.0 GB: serve.tensor_parallel" in said
     assert "DOES NOT FIT one GPU of 24.0 GB: fits with FSDP" in said
-    assert "hours: not known, since a model runs elsewhere or does not fit the GPU" in said
+    assert "hours: not known, since a model runs elsewhere or on the CPU, or does not fit the GPU" in said
 
 
 def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
