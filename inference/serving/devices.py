@@ -71,7 +71,8 @@ def keep_free(gpus: Sequence[Gpu], taken: Iterable[tuple[str, int]]) -> list[Gpu
     """
     on: dict[int, int] = {}
     for device, size in taken:
-        number = int(device.partition(":")[2] or 0)
+        place = device.partition(":")[2]
+        number = int(place) if place.isdecimal() else 0
         on[number] = on.get(number, CUDA_CONTEXT_BYTES) + size
     return [replace(gpu, kept=on.get(number, 0)) for number, gpu in enumerate(gpus)]
 

@@ -62,13 +62,9 @@ class MemoryEstimate:
         return 0.0 if self.has_fixed_kv else requests * self.spec.tokens * self.token
 
     def concurrency(self, kv: float) -> int:
-        """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency where it is set.
-
-        A limit among serve.arguments holds for both.
-        """
-        limit = self.spec.settings.arguments.get(MAX_NUM_SEQS, MAX_IN_FLIGHT)
-        fitting = max(1, min(int(limit), int(kv / (self.token * self.spec.tokens))))
-        return self.spec.concurrency or fitting
+        """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is set."""
+        limit = int(self.spec.settings.arguments.get(MAX_NUM_SEQS, MAX_IN_FLIGHT))
+        return self.spec.concurrency or max(1, min(limit, int(kv / (self.token * self.spec.tokens))))
 
     @property
     def fixed(self) -> int:

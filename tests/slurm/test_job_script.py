@@ -165,6 +165,7 @@ def test_arguments_arrive_as_they_are_and_the_tasks_number_where_it_belongs(worl
     awkward = ["a b", "", "*", "$HOME", "`x`", "--part", "@TASK@/8", "x@TASK@/8", "it's", 'say "so"', "line\nline"]
     show = "import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'], os.environ['RATCHET_LEASE_WAIT'])"
     world.environment.pop("OMP_NUM_THREADS", None)
+    world.environment.pop("SLURM_GPUS_ON_NODE", None)
     task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3", "SLURM_CPUS_PER_TASK": "6"}
     status, out = world.run(sys.executable, "-c", show, *awkward, **task)
     assert status == 0
