@@ -8,6 +8,7 @@ from typing import Any
 
 from inference.footprint import DTYPE_BYTES
 from ratchet.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
+from ratchet.config.index import ENCODERS
 from ratchet.errors import UserError
 from ratchet.parsing import parse
 
@@ -48,9 +49,8 @@ def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
     if index.kind not in ("sparse", "dense"):
         return found
     settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
-    kind = EncoderConfig if index.kind == "sparse" else DenseConfig
     try:
-        encoder = parse(kind, settings, f"{key}.encoder")
+        encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")
     except UserError:  # an index of another version, which no command opens
         return found
     found += _encoder(f"{key}.encoder", encoder)

@@ -165,11 +165,18 @@ def test_arguments_arrive_as_they_are_and_the_tasks_number_where_it_belongs(worl
     awkward = ["a b", "", "*", "$HOME", "`x`", "--part", "@TASK@/8", "x@TASK@/8", "it's", 'say "so"', "line\nline"]
     show = "import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'], os.environ['RATCHET_LEASE_WAIT'])"
     world.environment.pop("OMP_NUM_THREADS", None)
-    world.environment.pop("SLURM_GPUS_ON_NODE", None)
     task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3", "SLURM_CPUS_PER_TASK": "6"}
     status, out = world.run(sys.executable, "-c", show, *awkward, **task)
     assert status == 0
     assert str([*awkward[:6], "3/8", *awkward[7:]]) + " 6 86400" in out
+
+
+@pytest.mark.parametrize(("gpus", "threads"), [("", 8), ("1", 8), ("4", 2), ("16", 1)])
+def test_threads_are_the_share_of_one_gpu(world: World, gpus: str, threads: int) -> None:
+    world.environment.pop("OMP_NUM_THREADS", None)
+    told = {"SLURM_CPUS_PER_TASK": "8", "SLURM_GPUS_ON_NODE": gpus}
+    status, out = world.run("sh", "-c", "echo threads $OMP_NUM_THREADS", **told)
+    assert status == 0 and f"threads {threads}\n" in out
 
 
 def test_modules_and_set_up_come_before_the_command(world: World) -> None:
