@@ -63,7 +63,7 @@ def test_cpus_and_memory_grow_with_gpus_unless_the_site_sets_them() -> None:
 def test_only_training_runs_over_several_nodes() -> None:
     with pytest.raises(ValidationError, match=r"jobs\.sample\.nodes: only training"):
         Site.model_validate({"jobs": {"sample": {"nodes": 2}}})
-    with pytest.raises(ValidationError, match=r"jobs\.index\.nodes: only training"):
+    with pytest.raises(ValidationError, match=r"jobs\.default\.nodes: only training"):
         Site.model_validate({"jobs": {"default": {"nodes": 2}}})
 
 
