@@ -18,10 +18,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ratchet.files import Segment
 from ratchet.tasks import gather_or_cancel
 from rewards.judge import CallLog, JudgeCall
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,11 @@ async def measure(calls: int, in_flight: int, reply: float, add: Callable[[Judge
 def run(way: str, options: argparse.Namespace, folder: Path) -> Measurement:
     flushes, fsync = 0, os.fsync
 
-    def slow_fsync(number: int) -> None:
+    def slow_fsync(file: int | HasFileno) -> None:
         nonlocal flushes
         flushes += 1
         time.sleep(options.flush_ms / 1000)
-        fsync(number)
+        fsync(file)
 
     os.fsync = slow_fsync
     began, reply = time.monotonic(), options.reply_ms / 1000
