@@ -216,8 +216,8 @@ def _role_line(role: RoleUse) -> str:
 
 
 def _speed_lines(speeds: Mapping[str, ServingSpeed]) -> list[str]:
-    lines = ["speed of one server that has its GPUs to itself, from data sheets and assumed parts of them:"]
-    return [*lines, *(f"  {name}: {speed.source}" for name, speed in speeds.items())]
+    about = "speed of one server that has its GPUs to itself, from data sheets and assumed parts of them:"
+    return [about, *(f"  {name}: {speed.source}" for name, speed in speeds.items())] if speeds else []
 
 
 def render(rows: Sequence[TableRow], node: Node, run: str) -> str:
