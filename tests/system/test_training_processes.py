@@ -86,7 +86,8 @@ def test_a_file_for_accelerate_gets_its_processes_from_the_machine(
     processes: int | None,
 ) -> None:
     """Every file here says 8, or 2 for CPUs, as an example."""
-    printed = planned(monkeypatch, capsys, config, gpus, "--accelerate", f"configs/accelerate/{file}")
+    arguments = ("--accelerate", f"configs/accelerate/{file}", "--set", "training.micro_batch=1")
+    printed = planned(monkeypatch, capsys, config, gpus, *arguments)
     count = "" if processes is None else f"--num_processes {processes} "
     assert f"--config_file configs/accelerate/{file} {count}{ROOT / 'train.py'}" in printed
 
@@ -96,9 +97,8 @@ def test_a_file_for_several_machines_is_taken_as_it_is(
 ) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(Path(DDP).read_text().replace("num_machines: 1", "num_machines: 2").replace(": 8", ": 4"))
-    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(
-        monkeypatch, capsys, config, 2, "--accelerate", str(file)
-    )
+    arguments = ("--accelerate", str(file), "--set", "training.micro_batch=1")
+    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(monkeypatch, capsys, config, 2, *arguments)
 
 
 @pytest.mark.parametrize(
