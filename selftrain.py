@@ -11,7 +11,7 @@ resumes there.
     python selftrain.py --config X --dry-run     the commands of what is left
     python selftrain.py --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
 
-Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, where no --accelerate says otherwise.
+Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or the file of --accelerate.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
-kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, where
---accelerate names no other file."""
+kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
+the file of --accelerate."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
@@ -103,17 +103,20 @@ def training_processes(experiment: ExperimentRun) -> int | None:
     """
     check_model_is_open(experiment.config)
     training, file = experiment.config.training, experiment.accelerate
-    if file is not None:
-        accumulation_steps(training, int(read_mapping(Path(file)).get("num_processes") or 1))
+    launch = read_mapping(Path(file)) if file is not None else {}
+    on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")
+    gpus = 0 if on_cpu else len(visible_gpus())
+    if file is not None and (gpus == 0 or int(launch.get("num_machines") or 1) > 1):
+        # Without a GPU, and over several machines, the file alone says how many.
+        accumulation_steps(training, int(launch.get("num_processes") or 1))
         return None
-    gpus = 0 if experiment.config.models[training.model].device == "cpu" else len(visible_gpus())
     fitting = [n for n in range(1, gpus + 1) if training.batch_size % (training.micro_batch * n) == 0]
     processes = max(fitting, default=1)
     accumulation_steps(training, processes)
-    if gpus < 2:
+    if gpus < 2 and file is None:
         return None
     fewer = f" (training.batch_size={training.batch_size} cannot be divided over more)" if processes < gpus else ""
-    print(f"{gpus} GPUs are visible: training takes {processes} of them{fewer}", flush=True)
+    print(f"training takes {processes} of the visible GPUs, of which there are {gpus}{fewer}", flush=True)
     return processes
 
 

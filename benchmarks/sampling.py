@@ -90,6 +90,7 @@ def measure(config: Config, questions: Sequence[Question], way: str, folder: Pat
     """Run all trajectories one way on engines that are opened for it; also their keys."""
     config = config.model_copy(update={"run": str(folder)})  # memory and caches of sources are each run's own
     system, places = load_system(config.system), config.sampling.concurrency
+    assert places is not None, "--places sets it"
     setting = RunContext(
         config.sampling.temperature, config.sampling.frozen_temperature, config.sampling.top_p, None, "base"
     )

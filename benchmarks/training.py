@@ -16,7 +16,7 @@ Model FLOP utilisation = model FLOPs a second / the device's peak, where model F
 Work done again by gradient checkpointing counts for nothing, as is usual for MFU (with it the hardware does about
 half as much more). Peaks are the vendors' dense bf16 figures; on a CPU no utilisation is given.
 
-`computed_gib` is what `python -m slurm scale` computes for this step (slurm/scale.py), beside what was there: on a GPU
+`computed_gib` is what `ratchet plan` computes for this step (rounds/plan/memory.py), beside what was there: on a GPU
 torch's peak, on a CPU how much the process grew while it built the model and trained (set MALLOC_MMAP_THRESHOLD_ and
 MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed: 1.67 GiB instead of 0.78). With smollm2-135m 0.78
 was there and 0.72 computed for --length 1024, 1.25 and 1.20 with --learnt 1, 1.23 and 1.22 for 512 --no-checkpointing.
@@ -45,7 +45,7 @@ from inference.footprint import footprint
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.files import read_log
 from ratchet.records import TokenRow
-from slurm.scale import Step
+from rounds.plan.memory import Step
 from training.callback import TrainingCallback
 from training.lora import add_lora, compute_type
 from training.rows import rows_table

@@ -74,13 +74,31 @@ def url_variable(name: str) -> str:
     return "RATCHET_URL_" + re.sub(r"\W", "_", name).upper()
 
 
+def concurrency_variable(name: str) -> str:
+    """The environment variable for the requests that each server of a model can hold: RATCHET_CONCURRENCY_AGENT."""
+    return "RATCHET_CONCURRENCY_" + re.sub(r"\W", "_", name).upper()
+
+
 def addressed(name: str, model: ModelConfig) -> ModelConfig:
-    """The model with its servers' addresses: the config's own, or else the environment's; unchanged without either."""
+    """The model with its servers' addresses: the config's own, or else the environment's; unchanged without either.
+
+    With an address of the environment comes what the server can hold, where the config has no `concurrency`.
+    """
     found = os.environ.get(url_variable(name), "")
     if model.engine not in ("vllm", "openai", "chat-api") or model.url or not found:
         return model
     urls = tuple(url.strip() for url in found.split(",") if url.strip())
-    return model.model_copy(update={"url": urls[0] if len(urls) == 1 else urls})
+    held = os.environ.get(concurrency_variable(name), "")
+    concurrency = model.concurrency or (int(held) if held.isdecimal() and int(held) else None)
+    return model.model_copy(update={"url": urls[0] if len(urls) == 1 else urls, "concurrency": concurrency})
+
+
+def max_requests(name: str, model: ModelConfig) -> int:
+    """Requests that all servers of a model take at once, or the sequences that this process decodes at once."""
+    model = addressed(name, model)
+    if model.engine == "local":
+        return model.batch
+    return model.max_in_flight * (len(model.url) if isinstance(model.url, tuple) else 1)
 
 
 def needs_server(name: str, model: ModelConfig) -> bool:

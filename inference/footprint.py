@@ -20,6 +20,8 @@ class Footprint:
     """Bytes of the keys and values of all layers for one token."""
     kv_heads: int
     """The number of heads that keys and values can be split over; more devices hold copies."""
+    linear_parameters: int
+    """The number of weights of the linear layers, the head left out: those that vLLM rounds to 8 bits."""
     linear_features: int
     """The inputs plus outputs of every linear layer but the head; an all-linear LoRA of rank r has r times as many
     parameters."""
@@ -49,5 +51,6 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
         weight_bytes=parameters * DTYPE_BYTES[dtype],
         kv_bytes_per_token=2 * text.num_hidden_layers * heads * width * DTYPE_BYTES[dtype],
         kv_heads=heads,
+        linear_parameters=sum(layer.weight.numel() for layer in layers),
         linear_features=sum(layer.in_features + layer.out_features for layer in layers),
     )

@@ -43,6 +43,9 @@ COMMANDS = {
         "write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "report.logs.command:main"
     ),
     "selftrain": Subcommand("run every stage, round after round; resumes where it was stopped", "selftrain:main"),
+    "plan": Subcommand(
+        "memory and hours of a run before it starts, and beside what it took", "rounds.plan.command:main"
+    ),
     "status": Subcommand("what of a run is done, and what is left", "selftrain:status"),
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "rounds.__main__:choose"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "rounds.__main__:promote"),

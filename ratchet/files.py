@@ -1,6 +1,6 @@
 """Files that survive a kill at any moment: atomic writes of complete files, and append-only JSONL segments.
 
-A segment belongs to one writer at a time. Each line is flushed to disk before its write returns, so nothing
+A segment belongs to one writer at a time. Lines are flushed to disk before their write returns, so nothing
 acknowledged is lost; a torn last line (a kill in the middle of a write) is cut back before the next append and
 ignored by readers.
 """
@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import secrets
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -77,6 +78,7 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
         self._lease = Lease(lease_of(path), str(path))
         self._lease.acquire()
         try:
@@ -103,20 +105,27 @@ class Segment:
 
     def append(self, record: BaseModel | dict[str, Any]) -> None:
         """Durable when it returns. On a full disk the file is cut back to its last complete line."""
-        self._lease.check()
-        before = self._file.seek(0, os.SEEK_END)
-        left = memoryview(_line(record))
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file.fileno(), before)
-            raise disk_error(self.path, error) from error
+        self.extend([record])
+
+    def extend(self, records: Iterable[BaseModel | dict[str, Any]]) -> None:
+        """Append records, all flushed to disk together. Threads may call it, also while another one closes the file:
+        it then raises ValueError, as every closed file does."""
+        left = memoryview(b"".join(map(_line, records)))
+        with self._lock:
+            self._lease.check()
+            before = self._file.seek(0, os.SEEK_END)
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file.fileno(), before)
+                raise disk_error(self.path, error) from error
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._file.close()
         self._lease.release()
 
     def __enter__(self) -> Segment:

@@ -1,7 +1,9 @@
 """A language model as judge: one JSON reply per prompt, and no prompt is sent twice.
 
-Every reply is written to a call log before it is used, so a stage that was interrupted resumes without repeating a
-call. A call that the engine could not serve is not an answer: it is not logged, and its score stays unfinished.
+Every reply is on disk in a call log before it is used, so a stage that was interrupted resumes without repeating a
+call. Replies that arrive while others are flushed share the next flush, so a kill costs the calls in flight and the
+replies of the last few milliseconds, which no score has used. A call that the engine could not serve is not an answer:
+it is not logged, and its score stays unfinished.
 """
 
 from __future__ import annotations
@@ -49,10 +51,16 @@ class JudgeCall(Record):
 
 
 class CallLog:
-    """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored."""
+    """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored.
+
+    One event loop uses it. It is flushed in a thread, many replies at a time: a flush takes milliseconds on a local
+    disk and tens of them on a network's, and hundreds of requests wait for this loop.
+    """
 
     def __init__(self, path: Path, finished: set[str]) -> None:
         self._segment = Segment(path)
+        self._waiting: list[tuple[JudgeCall, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
         self._calls: dict[str, dict[str, JudgeCall]] = {}
         for call in read_segment(path, JudgeCall):
             if call.owner not in finished:
@@ -61,9 +69,29 @@ class CallLog:
     def get(self, owner: str, key: str) -> JudgeCall | None:
         return self._calls.get(owner, {}).get(key)
 
-    def add(self, call: JudgeCall) -> None:
-        self._segment.append(call)
+    async def add(self, call: JudgeCall) -> None:
+        """Return when the reply is on disk. Raises UserError where it cannot be written."""
+        flushed = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, flushed))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        await flushed
         self._calls.setdefault(call.owner, {})[call.key] = call
+
+    async def _flush(self) -> None:
+        """Write what waits, and what comes meanwhile, until nothing does."""
+        try:
+            while self._waiting:
+                batch = self._waiting
+                self._waiting = []
+                try:
+                    await asyncio.to_thread(self._segment.extend, [call for call, _ in batch])
+                except (UserError, ValueError) as error:
+                    _settle(batch, error)
+                else:
+                    _settle(batch)
+        finally:
+            self._flushing = None
 
     def forget(self, owner: str) -> None:
         """Free the memory of an owner whose score is stored."""
@@ -73,7 +101,22 @@ class CallLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._segment.close()
+        try:
+            if self._waiting:  # replies that came just before the end: the next run need not ask again
+                self._segment.extend(call for call, _ in self._waiting)
+        finally:
+            self._segment.close()
+
+
+def _settle(batch: Sequence[tuple[JudgeCall, asyncio.Future[None]]], error: Exception | None = None) -> None:
+    """Tell those who wait for a flush that it is done, or why not."""
+    for _, flushed in batch:
+        if flushed.done():  # its task was cancelled
+            continue
+        if error is None:
+            flushed.set_result(None)
+        else:
+            flushed.set_exception(error)
 
 
 @dataclass(frozen=True)
@@ -160,7 +203,7 @@ class Judge:
             )
             completion = await self._generate(dialogue, params)
             call = JudgeCall(owner=owner, key=key, text=completion.text, finish_reason=completion.finish_reason)
-            log.add(call)
+            await log.add(call)
         return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply))
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:

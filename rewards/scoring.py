@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.engine import Engine
-from inference.engines import close_engines, open_engines
+from inference.engines import close_engines, max_requests, open_engines
 from inference.session import session
 from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
@@ -216,7 +216,7 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
     return {
         **_embedder_settings(config, reward),
         "fingerprint": fingerprint,
-        "model": model.model_dump(mode="json", include=MODEL_IDENTITY),
+        "model": model.model_dump(mode="json", include=MODEL_IDENTITY) | model.reduced_formats,
         "prompts": reward.version,
         **_replaced_prompts(rewards, reward),
         "endings": ENDINGS_VERSION,
@@ -278,7 +278,7 @@ async def _judge_all(
     folder: Path,
     writer: str,
 ) -> Scores:
-    concurrency = config.models[config.rewards.judge].concurrency
+    concurrency = max_requests(config.rewards.judge, config.models[config.rewards.judge])
     judge = Judge(engine, config.rewards, config.seed, concurrency)
     embed = open_embedder(config.embedder)
     tally = _ScoreCounts()

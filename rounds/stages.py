@@ -41,6 +41,7 @@ from rounds.records import StageId, StageKey
 
 TRAIN = script_arguments("train")
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
+CPU_DDP = str(ROOT / "configs" / "accelerate" / "cpu_ddp.yaml")
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]
 EvaluationId = Literal["choose", "promote", "evaluate", "test"]
@@ -86,7 +87,7 @@ class ExperimentRun:
     accelerate: str | None = None
     """A config file of `accelerate launch`."""
     processes: int | None = None
-    """Of the training, each on a GPU, where there is no such file and several GPUs are visible."""
+    """Of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
     member: str = ""
     """Its name, where it is a member of another config."""
 
@@ -422,9 +423,8 @@ def _outside_code(
 
 def _trainer(experiment: ExperimentRun) -> tuple[str, ...]:
     """What runs train.py. One process needs no launcher, which would not pass a signal on to it."""
-    launch = (*MODULE, "accelerate.commands.launch", "--config_file")
-    if experiment.accelerate is not None:
-        return (*launch, experiment.accelerate, *TRAIN)
-    if experiment.processes is not None:
-        return (*launch, DDP, "--num_processes", str(experiment.processes), *TRAIN)
-    return (sys.executable, *TRAIN)
+    if experiment.accelerate is None and experiment.processes is None:
+        return (sys.executable, *TRAIN)
+    processes = () if experiment.processes is None else ("--num_processes", str(experiment.processes))
+    file = experiment.accelerate or DDP
+    return (*MODULE, "accelerate.commands.launch", "--config_file", file, *processes, *TRAIN)

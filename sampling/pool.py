@@ -21,8 +21,9 @@ from agents.core.resources import Resources, open_resources
 from agents.core.system import RunContext, System, load_system, run_episode
 from inference.adapters import checked_digest
 from inference.engine import Engine
-from inference.engines import close_engines, open_engines
+from inference.engines import close_engines, max_requests, open_engines
 from ratchet.config import Config, SystemConfig
+from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError
 from ratchet.files import Segment
 from ratchet.progress import FIRST_LOOK, Progress
@@ -275,7 +276,10 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
-            concurrency = config.sampling.concurrency
+            used = {name for models_by_role in roles for name in models_by_role.values()}
+            concurrency = config.sampling.concurrency or max(
+                (max_requests(name, config.models[name]) for name in used), default=DEFAULT_CONCURRENCY
+            )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
             max_failures = config.sampling.max_failures

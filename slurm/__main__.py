@@ -108,10 +108,7 @@ def _check_model(key: str, model: ModelConfig) -> None:
             raise UserError(f"{key}.{name}: {path} does not exist")
 
 
-SUBCOMMANDS = {
-    **{job: Subcommand(about, partial(_submit, job)) for job, about in JOBS.items()},
-    "scale": Subcommand("where each step stops fitting a GPU or a node, with the arithmetic", "slurm.scale:main"),
-}
+SUBCOMMANDS = {job: Subcommand(about, partial(_submit, job)) for job, about in JOBS.items()}
 
 
 if __name__ == "__main__":

@@ -71,7 +71,11 @@ set -euo pipefail
 
 export RATCHET_LEASE_WAIT=${RATCHET_LEASE_WAIT:-86400}
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
-    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK} # not all of a shared node's
+    # Not all CPUs of a shared node; each GPU has a process of its own, in training as in serving.
+    gpus=${SLURM_GPUS_ON_NODE:-0}
+    [[ $gpus =~ ^[1-9][0-9]*$ ]] || gpus=1
+    threads=$((SLURM_CPUS_PER_TASK / gpus))
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 fi
 
 # Of an array's task: the argument @TASK@/8 is 3/8 in task 3.

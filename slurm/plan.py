@@ -24,6 +24,8 @@ from rewards.reward import judge_of
 from rounds.promotion import kept_any, last_promoted, last_round, read_promotion
 from rounds.records import StageId
 from rounds.stages import (
+    CPU_DDP,
+    DDP,
     MODULE,
     TRAIN,
     ExperimentRun,
@@ -41,6 +43,8 @@ from slurm.site import Site, resources_of
 
 TASK = "@TASK@"
 """In a command: the number of the array's task (slurm/job.sh)."""
+RENDEZVOUS = ("--machine_rank=@NODE@", "--main_process_ip=@FIRST_NODE@", "--main_process_port=@PORT@")
+"""In the command of a job over several nodes: which of them it is, and where they meet (slurm/node.sh)."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,8 @@ def _train_job(request: JobRequest) -> Job:
 
 def _training_job(request: JobRequest, name: str, stage: Stage) -> Job:
     script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
-    gpus = training_gpus(request)
-    return Job(name, "train", (*accelerate_launch(request, gpus), *script), gpus)
+    gpus, nodes = training_gpus(request), resources_of(request.site, "train").nodes
+    return Job(name, "train", (*accelerate_launch(request, gpus, nodes), *script), gpus)
 
 
 def _evaluation_jobs(request: JobRequest, stages: Iterable[Stage], after: str = "") -> list[Job]:
@@ -240,7 +244,8 @@ def gpus_of(config: Config, names: Iterable[str]) -> int:
 
 
 def training_gpus(request: JobRequest, alone: bool = True) -> int:
-    """The number of GPUs: the site file's for `train` if `alone`, else accelerate's num_processes, else one."""
+    """The number of GPUs of each node: the site file's for `train` if `alone`, else accelerate's num_processes, else
+    one."""
     if request.config.models[request.config.training.model].device == "cpu":
         return 0
     file = request.site.accelerate
@@ -251,10 +256,17 @@ def training_gpus(request: JobRequest, alone: bool = True) -> int:
     return int(found.get("num_processes", 1)) if asked is None else asked
 
 
-def accelerate_launch(request: JobRequest, gpus: int) -> tuple[str, ...]:
-    """`accelerate launch` with options for the machine of the job, not for the one that submits."""
+def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[str, ...]:
+    """`accelerate launch` with options for the machines of the job, not for the one that submits.
+
+    Over several nodes, each runs this command with one process for each of its GPUs, or one without a GPU.
+    """
     start = (*MODULE, "accelerate.commands.launch")
-    if file := request.site.accelerate:
+    file = request.site.accelerate
+    if nodes > 1:
+        counts = (f"--num_machines={nodes}", f"--num_processes={nodes * max(gpus, 1)}")
+        return (*start, "--config_file", file or (DDP if gpus else CPU_DDP), *counts, *RENDEZVOUS)
+    if file:
         return (*start, "--config_file", file, *((f"--num_processes={gpus}",) if gpus else ()))
     plain = ("--num_machines=1", "--dynamo_backend=no", "--mixed_precision=no", f"--num_processes={max(gpus, 1)}")
     return (*start, *plain, *(("--cpu",) if gpus == 0 else ()), *(("--multi_gpu",) if gpus > 1 else ()))

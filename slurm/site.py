@@ -17,15 +17,22 @@ from ratchet.config.models import SECRET_WORDS
 from ratchet.errors import UserError
 from ratchet.parsing import parse, read_mapping
 
+CPUS_PER_GPU = 8
+MEMORY_PER_GPU, MEMORY_WITHOUT_GPU = 64, 32
+"""In units of 2^30 bytes, as sbatch's G."""
+
 
 class Resources(Section):
     """The resources that one job requests."""
 
     time: str = "24:00:00"
     """The time limit. A job that reaches it requeues itself, so it need not cover all the work."""
-    cpus: int = Field(8, gt=0)
-    memory: str = Field("32G", pattern=r"^(\d+[KMGT])?$")
-    """Memory of the job, such as 32G; empty: not requested."""
+    cpus: int | None = Field(None, gt=0)
+    """The number of CPUs on each node. Default: 8 for each GPU there, and 8 without one."""
+    memory: str | None = Field(None, pattern=r"^(\d+[KMGT])?$")
+    """Memory on each node, such as 32G; empty: not requested. Default: 64G for each GPU there, and 32G without one."""
+    nodes: int = Field(1, gt=0)
+    """train: the number of nodes. All of them see the run folder; `gpus` are those of each node."""
     gpus: int | None = Field(None, ge=0)
     """The number of GPUs. Default: what the models of this job need; 0 where they run on CPUs or other machines."""
     tasks: int | None = Field(None, gt=0)
@@ -47,6 +54,14 @@ class Resources(Section):
             raise ValueError("expected a time such as '24:00:00' (hours) or '2-00:00:00' (days)")
         return time
 
+    def cpus_beside(self, gpus: int) -> int:
+        """The number of CPUs of a node on which the job has so many GPUs."""
+        return self.cpus or CPUS_PER_GPU * max(gpus, 1)
+
+    def memory_beside(self, gpus: int) -> str:
+        """The memory of a node on which the job has so many GPUs, as sbatch takes it; may be empty."""
+        return self.memory if self.memory is not None else f"{gpus * MEMORY_PER_GPU or MEMORY_WITHOUT_GPU}G"
+
     @property
     def seconds(self) -> int:
         """As SLURM reads the time: minutes, minutes:seconds, hours:minutes:seconds, or with days before a dash."""
@@ -64,13 +79,13 @@ class Jobs(Section):
 
     default: Resources = Resources()
     index: Resources = Resources(time="12:00:00", tasks=8)
-    sample: Resources = Resources(memory="64G")
-    rewards: Resources = Resources(memory="64G")
-    train: Resources = Resources(memory="64G")
-    evaluate: Resources = Resources(memory="64G")
-    round: Resources = Resources(memory="64G")
-    selftrain: Resources = Resources(memory="64G")
-    sweep: Resources = Resources(memory="64G")
+    sample: Resources = Resources()
+    rewards: Resources = Resources()
+    train: Resources = Resources()
+    evaluate: Resources = Resources()
+    round: Resources = Resources()
+    selftrain: Resources = Resources()
+    sweep: Resources = Resources()
     merge: Resources = Resources(time="04:00:00", cpus=2, gpus=0)
     """Jobs that merge an array's results, and the report; they open no model."""
 
@@ -134,6 +149,16 @@ class Site(Section):
             if SECRET_WORDS & set(name.upper().split("_")):
                 raise ValueError(f"{name} looks like a secret; set it in the environment that you submit from instead")
         return environment
+
+    @model_validator(mode="after")
+    def _several_nodes_train(self) -> Site:
+        for name in Jobs.model_fields:
+            if name != "train" and resources_of(self, name).nodes > 1:
+                raise ValueError(
+                    f"jobs.{name}.nodes: only training runs over several nodes; share other work with tasks, and set "
+                    "nodes under jobs.train alone"
+                )
+        return self
 
     @model_validator(mode="after")
     def _time_to_stop(self) -> Site:

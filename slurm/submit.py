@@ -14,9 +14,10 @@ from pathlib import Path
 from ratchet.errors import UserError
 from ratchet.files import disk_error
 from slurm.plan import Job
-from slurm.site import Site, resources_of
+from slurm.site import Resources, Site, resources_of
 
 SCRIPT = Path(__file__).parent / "job.sh"
+NODE_SCRIPT = Path(__file__).parent / "node.sh"
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class Submission:
             "--qos": site.qos,
             "--constraint": site.constraint,
             "--time": resources.time,
-            "--nodes": "1",
-            "--ntasks": "1",
-            "--cpus-per-task": str(resources.cpus),
-            "--mem": resources.memory,
+            "--nodes": str(resources.nodes),
+            "--ntasks-per-node": "1",
+            "--cpus-per-task": str(resources.cpus_beside(gpus)),
+            "--mem": resources.memory_beside(gpus),
             "--array": f"0-{job.tasks - 1}{limit}" if job.tasks else "",
             "--dependency": f"{job.condition}:{after}" if job.after else "",
             "--signal": f"B:USR1@{site.signal_seconds}",
@@ -92,8 +93,21 @@ class Submission:
             *resources.options,
             *self.options,
             str(SCRIPT),
+            *self._on_nodes(resources, gpus),
             *self._run(job, gpus),
         ]
+
+    def _on_nodes(self, resources: Resources, gpus: int) -> list[str]:
+        """What starts the command on every node, where there are several."""
+        if resources.nodes == 1:
+            return []
+        # srun does not take the CPUs of a task over from sbatch (SLURM 22.05 and later).
+        counts = [
+            f"--ntasks={resources.nodes}",
+            "--ntasks-per-node=1",
+            f"--cpus-per-task={resources.cpus_beside(gpus)}",
+        ]
+        return ["srun", *counts, "--kill-on-bad-exit=1", "bash", str(NODE_SCRIPT)]
 
     def _run(self, job: Job, gpus: int) -> list[str]:
         """The command that the script runs: the job's, inside the image if there is one."""

@@ -53,7 +53,7 @@ class ChatApiEngine:
         self._name = model.served_name or written(model.path)
         told = model.chat_api.model_dump(mode="json", include={"sampling", "reasoning_effort", "reasoning_tokens"})
         self.fingerprint = content_key("chat-api", self._name, told)
-        self._slots = asyncio.Semaphore(model.concurrency)
+        self._slots = asyncio.Semaphore(model.max_in_flight)
 
     async def generate(
         self,

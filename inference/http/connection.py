@@ -95,7 +95,7 @@ class Connection:
         self._has_answered = served
         self._answered_at = float("-inf")
         self._away_since: float | None = None
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=model.concurrency)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=model.max_in_flight)
         local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
         direct = not local and not getproxies()
         self._client = httpx.AsyncClient(

@@ -72,8 +72,9 @@ class HttpEngine:
         self.stats = Stats()
         self._model = model
         self._name = model.served_name or written(model.path)
-        self.fingerprint = content_key("http", self._name, model.revision, self.format.digest)
-        self._slots = asyncio.Semaphore(model.concurrency)
+        reduced = (model.reduced_formats,) if model.reduced_formats else ()
+        self.fingerprint = content_key("http", self._name, model.revision, self.format.digest, *reduced)
+        self._slots = asyncio.Semaphore(model.max_in_flight)
         self._setup = asyncio.Lock()
         self._connected = False
         self._adapters: dict[str, _Loaded] = {}

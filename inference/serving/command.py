@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inference.adapters import read_adapter, single_adapters
-from inference.engines import url_variable
+from inference.engines import concurrency_variable, url_variable
 from inference.footprint import footprint
-from inference.serving.devices import available_memory, planned_gpus, visible_gpus
+from inference.serving.devices import available_memory, keep_free, planned_gpus, visible_gpus
 from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
 from inference.serving.server import Server, reserve_port
-from inference.serving.specs import Placement, ServerSpec, server_command, server_environment, server_specs
+from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
 from inference.serving.supervisor import ServingFailed, Supervisor, print_status
 from ratchet.command import add_config_arguments, config_of
 from ratchet.config import Config
@@ -53,14 +53,16 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     config = config_of(arguments)
     if arguments.gpu_gb and not arguments.dry_run:
         raise UserError("--gpu-gb plans for another machine: add --dry-run")
-    specs = server_specs(config, arguments.models.split(",") if arguments.models else None)
+    from rounds.plan.usage import model_uses  # late: rounds, which knows the stages, imports inference
+
+    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, model_uses(config))
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((spec for spec in specs if config.training.model in spec.names), None)
     single = [one for folder in arguments.adapter for one in single_adapters(folder)]
     _check_adapters(single, trained, config.training.model)
     keys = _keys(specs, bool(command) or arguments.dry_run)
-    placements, lines = _placements(specs, arguments)
+    placements, lines = _placements(config, specs, arguments)
     if arguments.dry_run:
         then = [f"then: {shlex.join(command)}"] if command else []
         print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
@@ -82,6 +84,8 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
                 for server, placement in zip(mine, placements[spec.name], strict=True)
             }
             addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in spec.names}
+            held = min(placement.concurrency for placement in placements[spec.name])
+            addresses |= {concurrency_variable(name): str(held) for name in spec.names}
             servers += mine
 
         def ready() -> None:
@@ -108,9 +112,11 @@ def _check_adapters(adapters: Sequence[str], spec: ServerSpec | None, trained: s
 
 
 def _placements(
-    specs: Sequence[ServerSpec], arguments: argparse.Namespace
+    config: Config, specs: Sequence[ServerSpec], arguments: argparse.Namespace
 ) -> tuple[dict[str, list[Placement]], list[str]]:
     """The placements of every server by spec name, and the lines of the arithmetic."""
+    from retrieval.encoders.footprint import encoder_memory  # late: retrieval imports inference
+
     if not specs:
         return {}, []
     sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
@@ -121,8 +127,16 @@ def _placements(
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
+    encoders = encoder_memory(config) if on_gpu else []
+    gpus = keep_free(gpus, [(one.device, one.size) for one in encoders])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
-    return placements, memory_table(specs, sizes, placements)
+    kept = [
+        f"GPU {gpu.name}: {gpu.kept / GB:.1f} GB kept free for encoders of the command: "
+        + ", ".join(f"{one.key} {one.size / GB:.1f} GB" for one in encoders)
+        for gpu in gpus
+        if gpu.kept
+    ]
+    return placements, [*kept, *memory_table(specs, sizes, placements)]
 
 
 def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:

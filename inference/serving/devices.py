@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.errors import UserError
@@ -21,6 +22,9 @@ if torch.cuda.is_available():
 print(json.dumps(found))
 """
 
+CUDA_CONTEXT_BYTES = 600_000_000
+"""A process's CUDA context and libraries on a GPU: 0.4 to 0.6 GB on A100 and H100."""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -32,6 +36,8 @@ class Gpu:
     """Total memory in bytes."""
     free: int
     """Free memory in bytes."""
+    kept: int = 0
+    """Bytes of the free memory that no server gets: encoders of the command beside the servers take them."""
 
 
 def visible_gpus(python: str = "") -> list[Gpu]:
@@ -56,6 +62,19 @@ def visible_gpus(python: str = "") -> list[Gpu]:
 def planned_gpus(count: int, gb: float) -> list[Gpu]:
     """GPUs of another machine, with all their memory free."""
     return [Gpu(str(i), int(gb * 1e9), int(gb * 1e9)) for i in range(count)]
+
+
+def keep_free(gpus: Sequence[Gpu], taken: Iterable[tuple[str, int]]) -> list[Gpu]:
+    """The GPUs with memory kept for what a command puts on them; `taken`: (device, bytes), such as ("auto", 10**9).
+
+    The command's process counts the visible GPUs from 0, and `auto` and `cuda` are the first of them.
+    """
+    on: dict[int, int] = {}
+    for device, size in taken:
+        place = device.partition(":")[2]
+        number = int(place) if place.isdecimal() else 0
+        on[number] = on.get(number, CUDA_CONTEXT_BYTES) + size
+    return [replace(gpu, kept=on.get(number, 0)) for number, gpu in enumerate(gpus)]
 
 
 def available_memory() -> int:

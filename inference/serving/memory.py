@@ -7,8 +7,11 @@ parts that add up to less than one, and start one after another: each counts mem
 take meanwhile as its own.
 
 A server needs its weights, room for adapters, keys and values of one complete conversation, activations and CUDA
-graphs. What is left of a GPU goes to the servers on it as more keys and values, in proportion to the
-most they could use: requests in flight x tokens of a conversation x bytes of a token.
+graphs. What is left of a GPU goes to the servers on it as more keys and values, in proportion to what their share of
+the calls holds: calls x tokens of a conversation x bytes of a token. Where `models.*.concurrency` is set for all of
+them, it takes the place of the calls.
+
+The requests in flight of a server are its memory for keys and values by the tokens of a conversation, 256 at most.
 """
 
 from __future__ import annotations
@@ -17,12 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inference.footprint import DTYPE_BYTES, Footprint
-from inference.serving.devices import Gpu
-from inference.serving.specs import GB, Placement, ServerSpec
+from inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
+from inference.serving.specs import GB, MAX_NUM_SEQS, Placement, ServerSpec
+from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError
 
-CUDA_CONTEXT_BYTES = int(0.6 * GB)
-"""Memory outside vLLM's part: the process's CUDA context and libraries, 0.4 to 0.6 GB on A100 and H100."""
 ACTIVATION_BYTES = 3 * GB
 """The peak of vLLM's profiling pass, which fills a batch of 8192 tokens (2048 on smaller GPUs) and samples for every
 sequence: for a 10B model under 1.5 GB of activations, and as much for the sampler over 150,000 words."""
@@ -30,6 +32,9 @@ CUDA_GRAPH_BYTES = int(1.5 * GB)
 """CUDA graphs of about fifty batch sizes; vLLM counts its own estimate of them in its part."""
 SPARE_FRACTION = 0.03
 """The part of every GPU kept free for fragmentation and errors of the estimates above."""
+MAX_IN_FLIGHT = 256
+"""The most requests in flight at one server by default. ACTIVATION_BYTES has room for as many: their logits over
+150,000 words in float32 are 0.15 GB."""
 CPU_KV_FRACTION = 0.25
 """The largest part of free main memory that all servers on a CPU together take for keys and values."""
 
@@ -44,8 +49,22 @@ class MemoryEstimate:
     adapters: int
     kv: int
     """Keys and values of one complete conversation, or serve.kv_gb."""
-    max_kv: int
-    """Keys and values of everything in flight; 0 where serve.kv_gb fixes them."""
+    token: float
+    """Keys and values of one token."""
+
+    @property
+    def has_fixed_kv(self) -> bool:
+        return self.spec.settings.kv_gb is not None
+
+    def demand(self, by_concurrency: bool) -> float:
+        """What it gets of the rest, relative to others; 0 where serve.kv_gb fixes its keys and values."""
+        requests = (self.spec.concurrency or 0) if by_concurrency else self.spec.calls / self.spec.settings.replicas
+        return 0.0 if self.has_fixed_kv else requests * self.spec.tokens * self.token
+
+    def concurrency(self, kv: float) -> int:
+        """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is set."""
+        limit = int(self.spec.settings.arguments.get(MAX_NUM_SEQS, MAX_IN_FLIGHT))
+        return self.spec.concurrency or max(1, min(limit, int(kv / (self.token * self.spec.tokens))))
 
     @property
     def fixed(self) -> int:
@@ -63,7 +82,7 @@ class MemoryEstimate:
             f"CUDA graphs {_gb(CUDA_GRAPH_BYTES)}",
             f"CUDA context {_gb(CUDA_CONTEXT_BYTES)}",
             f"keys and values of {self.spec.model.max_context} tokens {_gb(self.kv)}"
-            if self.max_kv
+            if not self.has_fixed_kv
             else f"keys and values (kv_gb) {_gb(self.kv)}",
         ]
         return f"{self.spec.name}-{self.replica} ({self.spec.model.path}): {' + '.join(parts)} = {_gb(self.total)}"
@@ -75,14 +94,18 @@ def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEs
     devices = settings.tensor_parallel
     # Every adapter has its slot on the GPU from the start.
     adapters = settings.adapters * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
+    # vLLM rounds the weights of linear layers alone to 8 bits.
+    saved = size.linear_parameters * (DTYPE_BYTES[model.dtype] - 1) if model.quantization else 0
     token = size.kv_bytes_per_token / min(devices, size.kv_heads)
+    if model.kv_cache_dtype:
+        token /= DTYPE_BYTES[model.dtype]
     return MemoryEstimate(
         spec=spec,
         replica=replica,
-        weights=size.weight_bytes // devices,
+        weights=(size.weight_bytes - saved) // devices,
         adapters=adapters // devices,
         kv=int(settings.kv_gb * GB / devices) if settings.kv_gb else int(token * model.max_context),
-        max_kv=0 if settings.kv_gb else int(token * model.max_context * spec.concurrency / settings.replicas),
+        token=token,
     )
 
 
@@ -100,8 +123,11 @@ def assign_gpus(
     for one, own_gpus in assignments:
         # The same part on every GPU of a server: the smallest that it gets on any.
         part = min((one.fixed + one.kv + room[gpu.name] * _share(one, on[gpu.name])) / gpu.total for gpu in own_gpus)
+        kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - one.fixed
         placements[one.spec.name].append(
-            Placement(gpus=tuple(gpu.name for gpu in own_gpus), fraction=_round_down(part))
+            Placement(
+                tuple(gpu.name for gpu in own_gpus), _round_down(part), int(kv * len(own_gpus)), one.concurrency(kv)
+            )
         )
     return placements
 
@@ -114,8 +140,14 @@ def plan_cpu_memory(
     rest = available * CPU_KV_FRACTION - sum(one.kv for one in estimates)
     placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
     for one in estimates:
-        more = min(max(0.0, rest) * _share(one, estimates), max(0, one.max_kv - one.kv))
-        placements[one.spec.name].append(Placement(kv_bytes=int(one.kv + more)))
+        useful = one.token * one.spec.model.max_context * (one.spec.concurrency or DEFAULT_CONCURRENCY)
+        more = 0.0 if one.has_fixed_kv else min(max(0.0, rest) * _share(one, estimates), max(0.0, useful - one.kv))
+        placements[one.spec.name].append(
+            Placement(
+                kv_bytes=int(one.kv + more),
+                concurrency=one.spec.concurrency or min(one.concurrency(one.kv + more), DEFAULT_CONCURRENCY),
+            )
+        )
     wanted = sum(one.weights for one in estimates) + sum(p.kv_bytes for ps in placements.values() for p in ps)
     if wanted > available:
         lines = [
@@ -141,6 +173,10 @@ def memory_table(
             one = estimate_memory(spec, n, sizes[spec.name])
             if placement.gpus:
                 lines.append(f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {one.line()}")
+                lines.append(
+                    f"  {_gb(placement.kv_bytes)} for keys and values: {placement.concurrency} requests at once"
+                    + (" (concurrency)" if spec.concurrency else f" of {spec.tokens} tokens")
+                )
             else:
                 lines.append(
                     f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(one.weights)} for weights of "
@@ -167,12 +203,13 @@ def _assign(estimates: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tu
 
 def _usable_bytes(gpu: Gpu) -> int:
     """The free bytes of a GPU that servers may take."""
-    return int(gpu.free - SPARE_FRACTION * gpu.total)
+    return int(gpu.free - gpu.kept - SPARE_FRACTION * gpu.total)
 
 
 def _share(one: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
-    total = sum(estimate.max_kv for estimate in estimates)
-    return one.max_kv / total if total else 0.0
+    by_concurrency = all(estimate.spec.concurrency for estimate in estimates)
+    total = sum(estimate.demand(by_concurrency) for estimate in estimates)
+    return one.demand(by_concurrency) / total if total else 0.0
 
 
 def _round_down(part: float) -> float:
@@ -186,6 +223,7 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
         if room[gpu.name] >= 0:
             continue
         used = f", {_gb(gpu.total - gpu.free)} of it in use" if gpu.free < gpu.total else ""
+        used += f", {_gb(gpu.kept)} of it kept for encoders" if gpu.kept else ""
         lines.append(
             f"the servers do not fit GPU {gpu.name} ({_gb(gpu.total)}{used}, {SPARE_FRACTION:.0%} kept spare):"
         )
@@ -194,6 +232,7 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
     lines.append(
         "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
         "GPUs, or a server elsewhere (models.*.url)"
+        + (", or encoders on the CPU (index.encoder.device, embedder.device)" if any(gpu.kept for gpu in gpus) else "")
     )
     return "\n".join(lines)
 

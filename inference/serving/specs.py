@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from inference.engines import needs_server
 from ratchet.config import Config, ModelConfig, ServeConfig, written
+from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError, did_you_mean
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
 GB = 10**9
+MAX_NUM_SEQS = "max-num-seqs"
+"""vLLM's flag for the sequences of one batch."""
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """How much a model is used, as far as that decides on memory and on requests in flight."""
+
+    calls: float = 1.0
+    """Calls of one trajectory, or of the scoring of one; only their ratio between models matters."""
+    conversation_tokens: int = 0
+    """Tokens of a conversation at its end; 0: a quarter of the model's context."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +36,12 @@ class ServerSpec:
     names: tuple[str, ...]
     model: ModelConfig
     settings: ServeConfig
-    concurrency: int
-    """The limit of requests in flight, of all names together."""
+    concurrency: int | None = None
+    """The limit of requests in flight at one server, of all names together; None: as many as it can hold."""
+    calls: float = 1.0
+    """See `ModelUse.calls`; of all names together."""
+    conversation_tokens: int = 0
+    """See `ModelUse.conversation_tokens`."""
 
     @property
     def name(self) -> str:
@@ -33,6 +50,11 @@ class ServerSpec:
     @property
     def served_name(self) -> str:
         return self.model.served_name or written(self.model.path)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one request holds in the cache."""
+        return min(self.conversation_tokens or self.model.max_context // 4, self.model.max_context) or 1
 
     @property
     def lora_rank(self) -> int:
@@ -50,10 +72,14 @@ class Placement:
     fraction: float = 0.0
     """The part of each GPU's total memory that the server may use."""
     kv_bytes: int = 0
-    """Bytes for keys and values, on the CPU."""
+    """Bytes for keys and values, on all of its GPUs or the CPU together."""
+    concurrency: int = DEFAULT_CONCURRENCY
+    """Requests in flight."""
 
 
-def server_specs(config: Config, names: Iterable[str] | None) -> list[ServerSpec]:
+def server_specs(
+    config: Config, names: Iterable[str] | None, uses: Mapping[str, ModelUse] | None = None
+) -> list[ServerSpec]:
     """The servers of the named models, or of all models that need one. Equal models share a server. UserError."""
     chosen = list(config.models) if names is None else list(dict.fromkeys(names))
     groups: dict[str, ServerSpec] = {}
@@ -68,17 +94,25 @@ def server_specs(config: Config, names: Iterable[str] | None) -> list[ServerSpec
             continue  # its address is in the environment: this command runs inside another `serve`
         settings = config.serve_config(name)
         same = model.model_copy(
-            update={"timeout": 1.0, "concurrency": 1, "batch": 1, "cache_gb": 1.0, "serve": ServeConfig()}
+            update={"timeout": 1.0, "concurrency": None, "batch": 1, "cache_gb": 1.0, "serve": ServeConfig()}
         )
         key = same.model_dump_json() + settings.model_dump_json()
-        before = groups.get(key)
-        groups[key] = ServerSpec(
-            names=(*before.names, name) if before else (name,),
-            model=model,
-            settings=settings,
-            concurrency=model.concurrency + (before.concurrency if before else 0),
-        )
+        use, before = (uses or {}).get(name, ModelUse()), groups.get(key)
+        spec = ServerSpec((name,), model, settings, model.concurrency, use.calls, use.conversation_tokens)
+        groups[key] = _merge(before, spec) if before else spec
     return list(groups.values())
+
+
+def _merge(one: ServerSpec, other: ServerSpec) -> ServerSpec:
+    """One server for both; requests in flight add up where both say how many."""
+    limits = (one.concurrency, other.concurrency)
+    return replace(
+        one,
+        names=(*one.names, *other.names),
+        concurrency=None if None in limits else sum(filter(None, limits)),
+        calls=one.calls + other.calls,
+        conversation_tokens=max(one.tokens, other.tokens),
+    )
 
 
 def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> list[str]:
@@ -99,6 +133,12 @@ def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> l
     command += ["--structured-outputs-config.disable_any_whitespace", "true"]
     if spec.lora_rank:
         command += ["--enable-lora", "--max-lora-rank", str(spec.lora_rank), "--max-loras", str(settings.adapters)]
+    if model.quantization:
+        command += ["--quantization", model.quantization]
+    if model.kv_cache_dtype:
+        command += ["--kv-cache-dtype", model.kv_cache_dtype]
+    if MAX_NUM_SEQS not in settings.arguments:
+        command += [f"--{MAX_NUM_SEQS}", str(placement.concurrency)]
     if settings.tensor_parallel > 1:
         command += ["--tensor-parallel-size", str(settings.tensor_parallel)]
     if placement.gpus:

@@ -146,6 +146,12 @@ class Config(Section):
                 raise ValueError(problem)
 
     def _check_trainable_roles(self) -> None:
+        trained = self.models.get(self.training.model) if self.models else None
+        for key in trained.reduced_formats if trained else ():
+            raise ValueError(
+                f"models.{self.training.model}.{key}: this model is trained (training.model), and its adapter "
+                "fits the weights that it samples with; remove it, or set it for a frozen model such as the judge"
+            )
         for role, settings in self.system.roles.items():
             if settings.trainable and settings.model != self.training.model:
                 raise ValueError(

@@ -15,6 +15,8 @@ SET_BY_KEYS = {
     "revision": "models.*.revision",
     "dtype": "models.*.dtype",
     "max-model-len": "models.*.max_context",
+    "quantization": "models.*.quantization",
+    "kv-cache-dtype": "models.*.kv_cache_dtype",
     "tensor-parallel-size": "serve.tensor_parallel",
     "max-lora-rank": "serve.lora_rank",
     "max-loras": "serve.adapters",
@@ -25,6 +27,8 @@ SET_BY_KEYS = {
     "trust-remote-code": "nothing: code that comes with a model is never run",
 }
 """Flags of vLLM that other keys set, and which keys."""
+DEFAULT_CONCURRENCY = 64
+"""Requests in flight at a server of which nothing else is known."""
 SECRET_WORDS = {"KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
 
 
@@ -122,6 +126,13 @@ class ModelConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Number format of the weights and of the computation. Training on a CPU takes float32 where the CPU has no
     instructions for bfloat16, and in place of float16; the adapter itself is always float32."""
+    quantization: Literal["fp8"] | None = None
+    """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
+    the weights when it loads them. Not for the model that is trained. It changes answers: a judge's scores are computed
+    again."""
+    kv_cache_dtype: Literal["fp8"] | None = None
+    """`vllm`: number format of keys and values on the server. `fp8` holds twice the tokens of `bfloat16`. Not for the
+    model that is trained."""
     device: str = "auto"
     """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
     is faster."""
@@ -134,8 +145,10 @@ class ModelConfig(Section):
     """`local`: memory for keys and values, including the prefix cache, in GB."""
     timeout: float = Field(600.0, gt=0)
     """`vllm`, `openai`, `chat-api`: seconds that one request may take."""
-    concurrency: int = Field(64, gt=0)
-    """`vllm`, `openai`, `chat-api`: maximum number of requests in flight at each server."""
+    concurrency: int | None = Field(None, gt=0)
+    """`vllm`, `openai`, `chat-api`: maximum number of requests in flight at each server. Default: the number of
+    conversations that a server which Ratchet starts can hold (its memory for keys and values by the tokens of a
+    conversation), and 64 at other servers."""
     send_seed: bool = True
     """`vllm`, `openai`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
     request with chunked prefill kills the server."""
@@ -149,3 +162,20 @@ class ModelConfig(Section):
         if self.engine != "chat-api" and self.chat_api.model_fields_set:
             raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
         return self
+
+    @model_validator(mode="after")
+    def _eight_bits_are_vllms(self) -> ModelConfig:
+        for key in ("quantization", "kv_cache_dtype"):
+            if getattr(self, key) and self.engine != "vllm":
+                raise ValueError(f"{key}: is for engine vllm, and engine is {self.engine}; remove it")
+        return self
+
+    @property
+    def max_in_flight(self) -> int:
+        """Maximum number of requests in flight at each server."""
+        return self.concurrency or DEFAULT_CONCURRENCY
+
+    @property
+    def reduced_formats(self) -> dict[str, str]:
+        """The number formats of the server that change its answers, by key; empty where none is set."""
+        return self.model_dump(include={"quantization", "kv_cache_dtype"}, exclude_none=True)

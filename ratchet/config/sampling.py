@@ -29,8 +29,9 @@ class SamplingConfig(Section):
     top_p: float = Field(0.95, gt=0, le=1)
     """Probability mass of nucleus sampling. mRAG (Salemi et al. 2025, arXiv 2506.10844) uses nucleus sampling without
     giving a value; this one is ours."""
-    concurrency: int = Field(64, gt=0)
-    """Maximum number of trajectories in flight."""
+    concurrency: int | None = Field(None, gt=0)
+    """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
+    once (`models.*.concurrency` of all its servers, or `models.*.batch`)."""
     max_failures: int = Field(20, gt=0)
     """Number of trajectories in a row that failed, or had a tool that could not be reached, after which sampling stops
     with an error. It holds for evaluation as well."""

@@ -99,7 +99,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet[dense]'") from error
-    folder = _folder(config)
+    folder = model_folder(config)
     carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
     if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):
         raise UserError(
@@ -139,7 +139,7 @@ def shared_encoder(config: DenseConfig) -> DenseEncoder:
         return _load_once(config)
 
 
-def _folder(config: DenseConfig) -> Path:
+def model_folder(config: DenseConfig) -> Path:
     """The model's files on this disk."""
     path = Path(config.path)
     if path.is_dir():

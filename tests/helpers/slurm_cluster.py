@@ -28,18 +28,17 @@ STARTUP = 30.0
 
 CONF = """
 ClusterName=test
-SlurmctldHost={node}(127.0.0.1)
+SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CryptoType=crypto/munge
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -60,17 +59,19 @@ MinJobAge=600
 JobRequeue=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName={node} NodeAddr=127.0.0.1 CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 \
-RealMemory=20000 Gres=gpu:a100:1 State=UNKNOWN
-PartitionName=gpu Nodes={node} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE
-PartitionName=urgent Nodes={node} MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+{nodes}
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
+NODE = """NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 Boards=1 SocketsPerBoard=1 \
+CoresPerSocket=16 ThreadsPerCore=1 RealMemory=20000 Gres=gpu:a100:1 State=UNKNOWN"""
 
 
 class SlurmCluster:
     """Daemons as children of this process, killed with the context. 16 pretended CPUs, so ask for a GPU to collide."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 1) -> None:
+        """Several nodes are several slurmd on this machine, each with a name and a port of its own."""
         # Not pytest's folder: munge wants one that others may pass through, and a socket's path is short.
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         self.logs = self.folder / "logs"
@@ -81,6 +82,7 @@ class SlurmCluster:
             "SBATCH_OUTPUT": str(self.logs / "%A_%a.out"),
             "SBATCH_OPEN_MODE": "append",
         }
+        self._nodes = tuple(f"node{number}" for number in range(nodes))
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> SlurmCluster:
@@ -98,11 +100,15 @@ class SlurmCluster:
         self.folder.chmod(0o755)
         for name in ("logs", "state", "spool"):
             (self.folder / name).mkdir()
-        node = socket.gethostname().split(".")[0]
-        ports = _free_ports(2)
-        conf = CONF.format(node=node, folder=self.folder, controller_port=ports[0], node_port=ports[1])
+        host = socket.gethostname().split(".")[0]
+        controller_port, *ports = _free_ports(1 + len(self._nodes))
+        pairs = zip(self._nodes, ports, strict=True)
+        nodes = "\n".join(NODE.format(name=name, host=host, port=port) for name, port in pairs)
+        conf = CONF.format(host=host, nodes=nodes, folder=self.folder, controller_port=controller_port)
         (self.folder / "slurm.conf").write_text(conf)
-        (self.folder / "gres.conf").write_text(f"NodeName={node} Name=gpu Type=a100 File=/dev/null\n")
+        (self.folder / "gres.conf").write_text(
+            "".join(f"NodeName={name} Name=gpu Type=a100 File=/dev/null\n" for name in self._nodes)
+        )
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
@@ -112,12 +118,15 @@ class SlurmCluster:
         self._daemon("munged", "--foreground", "--num-threads=2", *options)
         self._until(lambda: (self.folder / "munge.socket").exists(), "munge did not start")
         self.start_controller()
-        self._daemon("slurmd", "-D")
-        self._until(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T", check=False), "SLURM did not start")
+        for name in self._nodes:
+            self._daemon("slurmd", "-D", "-N", name, key=name)
+        idle = ["sinfo", "-h", "-N", "-p", "gpu", "-o", "%T"]
+        self._until(lambda: self.run(*idle, check=False).count("idle") == len(self._nodes), "SLURM did not start")
 
-    def _daemon(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.out").open("ab") as out:
-            self._daemons[name] = subprocess.Popen(
+    def _daemon(self, name: str, *arguments: str, key: str = "") -> None:
+        """Start a daemon; `key` is its name in `_daemons` where there are several."""
+        with (self.folder / f"{key or name}.out").open("ab") as out:
+            self._daemons[key or name] = subprocess.Popen(
                 [shutil.which(name) or name, *arguments], env=self.environment, stdout=out, stderr=out
             )
 
@@ -145,12 +154,12 @@ class SlurmCluster:
         daemon.wait()
 
     def _stop(self) -> None:
-        if "slurmd" in self._daemons and "slurmctld" in self._daemons:
+        if self._nodes[0] in self._daemons and "slurmctld" in self._daemons:
             self.run("scancel", "--quiet", "--user=root", check=False)
             deadline = time.monotonic() + STARTUP
             while self.run("squeue", "-h", check=False).strip() and time.monotonic() < deadline:
                 time.sleep(0.1)
-        for name in ("slurmd", "slurmctld", "munged"):
+        for name in (*self._nodes, "slurmctld", "munged"):
             if daemon := self._daemons.pop(name, None):
                 daemon.send_signal(signal.SIGTERM)
                 try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from inference.__main__ import main
 from inference.footprint import Footprint, footprint
-from inference.serving.devices import Gpu, planned_gpus
+from inference.serving.devices import Gpu, keep_free, planned_gpus
 from inference.serving.memory import (
     CUDA_CONTEXT_BYTES,
     GB,
@@ -18,7 +20,7 @@ from inference.serving.memory import (
     estimate_memory,
     plan_cpu_memory,
 )
-from inference.serving.specs import Placement, ServerSpec, server_command, server_environment, server_specs
+from inference.serving.specs import ModelUse, Placement, ServerSpec, server_command, server_environment, server_specs
 from ratchet.config import Config, ServeConfig
 from ratchet.errors import UserError
 from ratchet.parsing import parse
@@ -92,13 +94,80 @@ def test_what_does_not_fit_40_gb_is_refused_with_its_arithmetic(
 
 def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
     def parts(**agent: Any) -> tuple[float, float]:
-        placements = assign_gpus(wanted(folder, agent=agent, judge={}), sizes, planned_gpus(1, 80))
+        both = wanted(folder, agent=agent, judge={"concurrency": 64} if "concurrency" in agent else {})
+        placements = assign_gpus(both, sizes, planned_gpus(1, 80))
         return placements["agent"][0].fraction, placements["judge"][0].fraction
 
     plain, wide = parts(concurrency=64), parts(concurrency=256)
     assert wide[0] > plain[0] and wide[1] < plain[1]
     fixed = parts(serve={"kv_gb": 4.0, "lora_rank": 0})
     assert fixed[0] == pytest.approx((15.231 + 4.5 + 4.0) / 80, abs=1e-3), "no more than was asked for"
+
+
+def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
+    def rest(uses: dict[str, ModelUse]) -> list[float]:
+        specs = server_specs(config(folder, agent={"serve": {"lora_rank": 0}}, judge={}), None, uses)
+        placements = assign_gpus(specs, sizes, planned_gpus(1, 80))
+        needed = [estimate_memory(spec, 1, sizes[spec.name]) for spec in specs]
+        return [placements[one.spec.name][0].fraction * 80 * GB - one.total + CUDA_CONTEXT_BYTES for one in needed]
+
+    agent, judge = rest({"agent": ModelUse(calls=18), "judge": ModelUse(calls=2)})
+    assert agent / judge == pytest.approx(9 * 57_344 / 163_840, rel=0.05), "calls x bytes of a token"
+    agent, judge = rest({"agent": ModelUse(18, 4000), "judge": ModelUse(2, 16_000)})
+    assert agent / judge == pytest.approx(9 / 4 * 57_344 / 163_840, rel=0.05), "and x the tokens of a conversation"
+
+
+def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[str, Footprint]) -> None:
+    def placed(agent: dict[str, Any], use: ModelUse) -> tuple[Placement, list[str]]:
+        [spec] = server_specs(config(folder, agent={"serve": {"lora_rank": 0}} | agent), None, {"agent": use})
+        [placement] = assign_gpus([spec], sizes, planned_gpus(1, 40))["agent"]
+        return placement, server_command(spec, placement, 1)
+
+    # Of 40 GB: 38.8 less weights 15.231, activations 3, graphs 1.5 and the context 0.6 are 18.469 = 322,000 tokens.
+    by_default, command = placed({}, ModelUse())
+    assert by_default.kv_bytes == pytest.approx(18.469e9, rel=0.01)
+    assert by_default.concurrency == 40, "of 8,000 tokens, a quarter of the context"
+    assert command[command.index("--max-num-seqs") + 1] == "40"
+    assert placed({}, ModelUse(conversation_tokens=4000))[0].concurrency == 80
+    assert placed({}, ModelUse(conversation_tokens=10))[0].concurrency == 256, "no more than there is memory to sample"
+    limited, command = placed({"serve": {"lora_rank": 0, "arguments": {"max-num-seqs": 16}}}, ModelUse())
+    assert limited.concurrency == 16 and command.count("--max-num-seqs") == 1
+    explicit, command = placed({"concurrency": 300}, ModelUse())
+    assert explicit.concurrency == 300 and command[command.index("--max-num-seqs") + 1] == "300"
+
+
+def test_eight_bits_halve_what_they_may_and_are_told_to_vllm(folder: Path, sizes: dict[str, Footprint]) -> None:
+    plain, small = (
+        wanted(folder, agent={}, judge={})[1],
+        wanted(folder, agent={}, judge={"quantization": "fp8", "kv_cache_dtype": "fp8"})[1],
+    )
+    before, after = (estimate_memory(spec, 1, sizes["judge"]) for spec in (plain, small))
+    # Embeddings and head, 131,072 x 3,072 numbers each, keep their 2 bytes.
+    assert after.weights == pytest.approx(before.weights / 2 + 131_072 * 3072 * 2, rel=0.001)
+    assert after.token == before.token / 2
+    command = server_command(small, Placement(("0",), 0.5), 1)
+    assert command[command.index("--quantization") + 1] == command[command.index("--kv-cache-dtype") + 1] == "fp8"
+    assert "--quantization" not in server_command(plain, Placement(("0",), 0.5), 1)
+
+
+@pytest.mark.parametrize("key", ["quantization", "kv_cache_dtype"])
+def test_eight_bits_are_refused_for_the_trained_model_and_without_vllm(folder: Path, key: str) -> None:
+    with pytest.raises(ValidationError, match=rf"models\.agent\.{key}: this model is trained"):
+        config(folder, agent={key: "fp8"})
+    with pytest.raises(ValidationError, match=f"{key}: is for engine vllm, and engine is local"):
+        config(folder, agent={}, judge={"engine": "local", key: "fp8"})
+
+
+def test_encoders_of_the_command_keep_their_memory(folder: Path, sizes: dict[str, Footprint]) -> None:
+    one = wanted(folder, agent={})
+    [alone] = assign_gpus(one, sizes, planned_gpus(1, 80))["agent"]
+    gpus = keep_free(planned_gpus(2, 80), [("auto", 3 * GB), ("cuda:0", GB)])
+    assert [gpu.kept for gpu in gpus] == [4 * GB + CUDA_CONTEXT_BYTES, 0]
+    assert assign_gpus(one, sizes, gpus)["agent"][0].gpus == ("1",), "where there is more room"
+    [beside] = assign_gpus(one, sizes, gpus[:1])["agent"]
+    assert (alone.fraction - beside.fraction) * 80 * GB == pytest.approx(4 * GB + CUDA_CONTEXT_BYTES, abs=0.1 * GB)
+    with pytest.raises(UserError, match=r"60\.6 GB of it kept for encoders(?s:.)*encoders on the CPU \(index\.encoder"):
+        assign_gpus(one, sizes, keep_free(planned_gpus(1, 80), [("auto", 60 * GB)]))
 
 
 def test_memory_that_others_use_is_not_given_away(folder: Path, sizes: dict[str, Footprint]) -> None:
@@ -140,7 +209,9 @@ def test_main_memory_is_shared_out_where_there_is_no_gpu(folder: Path, sizes: di
 def test_equal_models_share_a_server_and_others_do_not(folder: Path) -> None:
     path = str(folder / "agent")
     shared = wanted(folder, agent={"serve": {"lora_rank": 0}}, judge={"path": path, "timeout": 5.0})
-    assert [(s.names, s.concurrency) for s in shared] == [(("agent", "judge"), 128)]
+    assert [(s.names, s.concurrency) for s in shared] == [(("agent", "judge"), None)]
+    limits = wanted(folder, agent={"serve": {"lora_rank": 0}, "concurrency": 3}, judge={"path": path, "concurrency": 4})
+    assert [s.concurrency for s in limits] == [7]
     for other in ({"revision": "v2"}, {"max_context": 99}, {"serve": {"kv_gb": 1.0}}, {"path": str(folder / "judge")}):
         assert len(wanted(folder, agent={"serve": {"lora_rank": 0}}, judge={"path": path, **other})) == 2
 
@@ -208,6 +279,6 @@ def test_a_dry_run_plans_for_another_machine(
         main()
     out = capsys.readouterr().out
     assert status.value.code == 0
-    assert "GPU 0: 0.350 of its memory for agent-1" in out and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
+    assert re.search(r"GPU 0: 0\.\d+ of its memory for agent-1", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
     assert out.count("--gpu-memory-utilization") == 2 and out.endswith("then: run it\n")
     assert not Path("unused").exists()

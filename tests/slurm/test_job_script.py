@@ -171,6 +171,14 @@ def test_arguments_arrive_as_they_are_and_the_tasks_number_where_it_belongs(worl
     assert str([*awkward[:6], "3/8", *awkward[7:]]) + " 6 86400" in out
 
 
+@pytest.mark.parametrize(("gpus", "threads"), [("", 8), ("1", 8), ("4", 2), ("16", 1)])
+def test_threads_are_the_share_of_one_gpu(world: World, gpus: str, threads: int) -> None:
+    world.environment.pop("OMP_NUM_THREADS", None)
+    told = {"SLURM_CPUS_PER_TASK": "8", "SLURM_GPUS_ON_NODE": gpus}
+    status, out = world.run("sh", "-c", "echo threads $OMP_NUM_THREADS", **told)
+    assert status == 0 and f"threads {threads}\n" in out
+
+
 def test_modules_and_set_up_come_before_the_command(world: World) -> None:
     # As sbatch hands a function down.
     module = {"BASH_FUNC_module%%": f'() {{ echo "module $*" >> {world.calls}; }}'}

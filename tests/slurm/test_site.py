@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from ratchet.errors import UserError
 from slurm.site import Resources, Site, load_site, resources_of
@@ -45,6 +46,25 @@ def test_a_jobs_resources_are_its_own_then_the_sites_then_ours() -> None:
     jobs = {"default": {"cpus": 3, "memory": "1G"}, "merge": {"memory": "2G"}}
     merge = resources_of(Site.model_validate({"jobs": jobs}), "merge")
     assert (merge.memory, merge.cpus, merge.time, merge.gpus) == ("2G", 3, "04:00:00", 0)
+
+
+def test_cpus_and_memory_grow_with_gpus_unless_the_site_sets_them() -> None:
+    plain, own = Site(), Site.model_validate({"jobs": {"default": {"cpus": 3, "memory": ""}}})
+    train = resources_of(plain, "train")
+    assert [(train.cpus_beside(gpus), train.memory_beside(gpus)) for gpus in (0, 1, 8)] == [
+        (8, "32G"),
+        (8, "64G"),
+        (64, "512G"),
+    ]
+    assert (resources_of(own, "train").cpus_beside(8), resources_of(own, "train").memory_beside(8)) == (3, "")
+    assert resources_of(plain, "merge").cpus_beside(0) == 2
+
+
+def test_only_training_runs_over_several_nodes() -> None:
+    with pytest.raises(ValidationError, match=r"jobs\.sample\.nodes: only training"):
+        Site.model_validate({"jobs": {"sample": {"nodes": 2}}})
+    with pytest.raises(ValidationError, match=r"jobs\.default\.nodes: only training"):
+        Site.model_validate({"jobs": {"default": {"nodes": 2}}})
 
 
 @pytest.mark.parametrize(

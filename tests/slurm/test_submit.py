@@ -264,6 +264,19 @@ def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm
     ]
 
 
+def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Slurm, experiment: Path) -> None:
+    config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
+    site = slurm.site("jobs:\n  train: {nodes: 2, gpus: 4}\n")
+    calls = submitted(slurm, "chain", "--config", config, "--site", site)
+    options, command = options_of(calls["train"]), command_of(calls["train"])
+    assert (options["--nodes"], options["--ntasks-per-node"], options["--gres"]) == ("2", "1", "gpu:4")
+    assert (options["--cpus-per-task"], options["--mem"]) == ("32", "256G"), "of each node"
+    assert command[:4] == ["srun", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=32"]
+    assert command[5:8] == ["bash", str(ROOT / "slurm" / "node.sh"), sys.executable]
+    assert {"--num_machines=2", "--num_processes=8", "--machine_rank=@NODE@"} <= set(command)
+    assert options_of(calls["sample"])["--nodes"] == "1" and "srun" not in command_of(calls["sample"])
+
+
 def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, experiment: Path) -> None:
     found = [path for path in ("ddp.yaml", "fsdp.yaml") if (ROOT / "configs" / "accelerate" / path).exists()]
     file = ROOT / "configs" / "accelerate" / found[0]

@@ -1,4 +1,5 @@
-"""Under a real SLURM: a round as one job, as a chain of jobs, and a sweep as an array give what the commands give."""
+"""Under a real SLURM: a round as one job or a chain of jobs, training over two nodes, and a sweep as an array give what
+the commands give."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from safetensors import safe_open
@@ -53,11 +55,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str) -> dict[str, int]:
+def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str, site: Path | None = None) -> dict[str, int]:
     """python -m slurm; the jobs' numbers by name."""
     flags = [word for override in overrides for word in ("--set", override)]
-    site = str(config.parent / "site.yaml")
-    program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", site, *flags]
+    file = str(site or config.parent / "site.yaml")
+    program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", file, *flags]
     out = cluster.run(*program, env=environment())
     return {name: int(number) for number, name in re.findall(r"^(\d+)  ([\w-]+)", out, flags=re.M)}
 
@@ -71,12 +73,16 @@ def finish(cluster: SlurmCluster, jobs: dict[str, int], run: Path) -> None:
             raise AssertionError(f"{error}\n{logs}") from None
 
 
+def weights_of(folder: RoundFolder) -> dict[str, np.ndarray]:
+    with safe_open(folder.adapter / "adapter_model.safetensors", "numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
 def outcome(folder: RoundFolder) -> dict[str, Any]:
     """What a round came to, without where and how fast; every trajectory once."""
     sampled = list(read_segments(folder.trajectories, Trajectory))
     results = json.loads((folder.evaluation / "results.json").read_text())
-    with safe_open(folder.adapter / "adapter_model.safetensors", "numpy") as file:
-        weights = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+    weights = {name: tensor.tobytes() for name, tensor in weights_of(folder).items()}
     return {
         "trajectories": sorted((t.key, t.status, t.answer, [c.ids for c in t.conversations]) for t in sampled),
         "selection": json.loads(folder.selection.read_text()),
@@ -103,6 +109,22 @@ def test_a_round_as_one_job_and_as_a_chain_of_jobs(cluster: SlurmCluster, config
     assert len(outcome(RunFolder(chain).round(1))["trajectories"]) == 4 * 4
     assert outcome(RunFolder(chain).round(1)) == plain
     assert "<html" in RunFolder(chain).report.read_text()
+
+
+def test_training_over_two_nodes_gives_what_one_process_gives(config: Path) -> None:
+    plain, two = RunFolder(config.parent / "plain").round(1), config.parent / "two nodes"
+    shutil.copytree(plain.path.parent, two)
+    shutil.rmtree(two / plain.path.name / "training")
+    shutil.rmtree(two / plain.path.name / "adapter")
+    site = config.parent / "two.yaml"
+    site.write_text(SITE.replace("merge: {gpus: 0}", "train: {nodes: 2, gpus: 0}"))
+    with SlurmCluster(nodes=2) as cluster:
+        jobs = submit(cluster, "train", config, f"run={two}", site=site)
+        finish(cluster, jobs, two)
+        log = (two / "slurm" / f"train-{jobs['train']}.out").read_text()
+    assert "node.sh: node 0, node0: " in log and "node.sh: node 1, node1: " in log
+    for name, weights in weights_of(plain).items():
+        np.testing.assert_allclose(weights_of(RunFolder(two).round(1))[name], weights, rtol=1e-3, atol=1e-5)
 
 
 def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: SlurmCluster, config: Path) -> None:

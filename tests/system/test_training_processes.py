@@ -54,7 +54,7 @@ def test_training_takes_the_visible_gpus_that_divide_the_batch(
 ) -> None:
     settings = ("--set", f"training.batch_size={batch}", "--set", f"training.micro_batch={micro}")
     printed = planned(monkeypatch, capsys, config, gpus, *settings)
-    assert f"{gpus} GPUs are visible: training takes {processes} of them" in printed
+    assert f"training takes {processes} of the visible GPUs, of which there are {gpus}" in printed
     assert ("cannot be divided over more" in printed) == (processes < gpus)
     launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} {ROOT / 'train.py'}"
     assert launched in printed
@@ -68,11 +68,37 @@ def test_training_without_several_gpus_to_use_needs_no_launcher(
     assert f"{sys.executable} {ROOT / 'train.py'} --config" in printed and "accelerate" not in printed
 
 
-def test_a_file_for_accelerate_is_taken_as_it_is(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("gpus", "file", "processes"),
+    [
+        (4, "ddp.yaml", 4),
+        (8, "ddp.yaml", 4),  # of the batch of 4
+        (1, "fsdp.yaml", 1),
+        (4, "cpu_ddp.yaml", None),
+    ],
+)
+def test_a_file_for_accelerate_gets_its_processes_from_the_machine(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: int,
+    file: str,
+    processes: int | None,
 ) -> None:
-    printed = planned(monkeypatch, capsys, config, 4, "--accelerate", "configs/accelerate/cpu_ddp.yaml")
-    assert "--config_file configs/accelerate/cpu_ddp.yaml" in printed and "--num_processes" not in printed
+    """Every file here says 8, or 2 for CPUs, as an example."""
+    arguments = ("--accelerate", f"configs/accelerate/{file}", "--set", "training.micro_batch=1")
+    printed = planned(monkeypatch, capsys, config, gpus, *arguments)
+    count = "" if processes is None else f"--num_processes {processes} "
+    assert f"--config_file configs/accelerate/{file} {count}{ROOT / 'train.py'}" in printed
+
+
+def test_a_file_for_several_machines_is_taken_as_it_is(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(Path(DDP).read_text().replace("num_machines: 1", "num_machines: 2").replace(": 8", ": 4"))
+    arguments = ("--accelerate", str(file), "--set", "training.micro_batch=1")
+    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(monkeypatch, capsys, config, 2, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +106,7 @@ def test_a_file_for_accelerate_is_taken_as_it_is(
     [
         (0, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be divided into training\.micro_batch=3"),
         (4, ("--set", "training.micro_batch=3"), r"batch_size=4 cannot be divided into training\.micro_batch=3"),
-        (8, ("--accelerate", DDP), r"batch_size=4 cannot .* on 8 devices: set training\.batch_size="),
+        (0, ("--accelerate", DDP), r"batch_size=4 cannot .* on 8 devices: set training\.batch_size="),
     ],
 )
 def test_a_batch_that_cannot_be_divided_is_refused_before_the_first_stage(

@@ -25,9 +25,10 @@ from evaluation.tables.verdicts import print_verdicts
 from ratchet.records import Question, Score, Trajectory
 from ratchet.runfolder import RunFolder
 from ratchet.tables import print_table
+from rounds.plan.command import render
+from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status
-from slurm.scale import Node, TableRow, _render
 from tests.helpers.planned_run import experiment
 from tests.helpers.verdict_arms import claims, results_of
 
@@ -127,7 +128,7 @@ def show_status(out: TextIO, folder: Path) -> None:
 
 def show_scale(out: TextIO) -> None:
     rows = [TableRow("train", "123.4 GB a GPU", "DOES NOT FIT one GPU of 80.0 GB" * 3, ("1 x 2 = 3 " * 20,))]
-    out.write(_render(rows, Node(80e9, 8, 1e12), "runs/x"))
+    out.write(render(rows, Node(80e9, 8, 1e12), "runs/x"))
 
 
 def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[TextIO], None]]:

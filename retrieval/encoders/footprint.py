@@ -1,0 +1,106 @@
+"""The GPU memory of what searches and compares texts on a GPU, computed from files: it shares the GPU with servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference.footprint import DTYPE_BYTES
+from ratchet.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
+from ratchet.config.index import ENCODERS
+from ratchet.errors import UserError
+from ratchet.parsing import parse
+
+WORK_BYTES = 1_000_000_000
+"""What one encoder computes in: a layer of 1B parameters (8,192 wide inside) on 16,384 tokens takes 0.8 GB, and the
+logits of 1,024 tokens over 128,000 words 0.26 GB."""
+
+
+@dataclass(frozen=True)
+class EncoderMemory:
+    """The GPU memory of one encoder, or of an index's vectors, in the process that searches."""
+
+    key: str
+    """The config's key, and the path."""
+    device: str
+    """As the config names it: auto, cuda or cuda:1."""
+    size: int
+    """Bytes."""
+
+
+def encoder_memory(config: Config) -> list[EncoderMemory]:
+    """What a command of this config may load on a GPU besides language models.
+
+    A model whose files are not on this machine is left out: it cannot be loaded here.
+    """
+    found = [] if is_missing(config.index) else _index_memory(config.index, "index")
+    if config.embedder.engine == "local":
+        found += _encoder("embedder", config.embedder)
+    return found
+
+
+def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
+    if index.url is not None:
+        return []
+    found: list[EncoderMemory] = []
+    for number, part in enumerate(index.parts):
+        found += _index_memory(part, f"{key}.parts[{number}]")
+    if index.kind not in ("sparse", "dense"):
+        return found
+    settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
+    try:
+        encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")
+    except UserError:  # an index of another version, which no command opens
+        return found
+    found += _encoder(f"{key}.encoder", encoder)
+    if index.kind == "dense" and index.engine == "ratchet" and encoder.device != "cpu":
+        # Chunks are scored from a copy in float16 (retrieval/backends/gpu.py), half of what the shards hold.
+        vectors = sum(file.stat().st_size for file in Path(index.path).glob("shards/*/vectors"))
+        if vectors:
+            found.append(EncoderMemory(f"{key}.encoder: vectors of {index.path}", encoder.device, vectors // 2))
+    return found
+
+
+def _built_with(index: IndexConfig) -> dict[str, Any]:
+    """The encoder's settings that an index was built with; empty where it is not built."""
+    from retrieval.layout import read_manifest
+
+    try:
+        return read_manifest(Path(index.path)).encoder
+    except UserError:
+        return {}
+
+
+def _encoder(key: str, config: EncoderConfig | DenseConfig) -> list[EncoderMemory]:
+    if config.device == "cpu" or not config.path:
+        return []
+    parameters = _parameters(config)
+    if not parameters:
+        return []
+    return [EncoderMemory(f"{key} {config.path}", config.device, parameters * DTYPE_BYTES[config.dtype] + WORK_BYTES)]
+
+
+def _parameters(config: EncoderConfig | DenseConfig) -> int:
+    """The number of parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    revision = config.revision if isinstance(config, DenseConfig) else None
+    try:
+        folder = config.base or config.path if isinstance(config, EncoderConfig) else _dense_folder(config.path)
+        shape = AutoConfig.from_pretrained(folder, revision=revision, trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModel.from_config(shape, trust_remote_code=False)
+    except Exception:  # the readers of damaged files raise anything; who loads the model says what is wrong with it
+        return 0
+    head = 0
+    if isinstance(config, EncoderConfig) and not shape.tie_word_embeddings:
+        head = shape.vocab_size * shape.hidden_size
+    return sum(weight.numel() for weight in model.parameters()) + head
+
+
+def _dense_folder(path: str) -> str:
+    from retrieval.encoders.dense import PACKAGED, model_folder
+
+    return str(model_folder(DenseConfig(path=path))) if path in PACKAGED else path

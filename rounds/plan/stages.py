@@ -1,0 +1,146 @@
+"""What each stage of a run computes: trajectories, judge calls and trained tokens. Pure, but for what is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.core.system import load_system
+from ratchet.config import Config
+from rounds.plan.hours import Work, judging_work, row_tokens, sampling_work
+from rounds.plan.usage import JudgeUse, SystemUse, assumed_use, judge_use, system_use
+from rounds.records import StageKey
+from rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
+
+
+@dataclass(frozen=True)
+class NumQuestions:
+    """The numbers of questions; NaN where they are not known."""
+
+    train: float
+    dev: float
+    evaluated: float
+    """Of the evaluated split and all benchmarks together."""
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """The work of one stage."""
+
+    key: StageKey
+    counted: str = ""
+    """How its trajectories, calls or tokens were counted."""
+    trajectories: float = 0.0
+    judge_calls: float = 0.0
+    work: tuple[Work, ...] = ()
+    """Of language models that sample and judge."""
+    trained_tokens: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunUse:
+    """How the systems and the judge of a config call their models."""
+
+    system: SystemUse
+    baselines: dict[str, SystemUse]
+    rewards: JudgeUse
+    """For one sampled trajectory."""
+    evaluation: JudgeUse
+    """For one trajectory of an evaluation."""
+
+
+def run_use(config: Config) -> RunUse:
+    """Measured on the run where it has been sampled and scored, else assumed; baselines are assumed. UserError."""
+    return RunUse(
+        system_use(config),
+        {name: assumed_use(load_system(one), config) for name, one in config.evaluation.baselines.items()},
+        judge_use(config, config.rewards.weights, config.sampling.samples),
+        judge_use(config, config.evaluation.scores, config.evaluation.samples),
+    )
+
+
+def plan_stages(experiment: ExperimentRun, use: RunUse, questions: NumQuestions) -> list[PlannedStage]:
+    """The stages of the run in their order; in later rounds as many as in the first. UserError."""
+    keys = [stage.key for stage in stages_of(experiment)]
+    return [_planned(experiment.config, key, keys, use, questions) for key in keys]
+
+
+def _planned(
+    config: Config, key: StageKey, keys: Sequence[StageKey], use: RunUse, questions: NumQuestions
+) -> PlannedStage:
+    samples, pilot = config.sampling.samples, config.sampling.pilot or 0
+    if key.id in ("sample.pilot", "sample"):
+        each = pilot if key.id == "sample.pilot" else samples - pilot
+        text = f"{count(questions.train)} questions x {each} samples"
+        return _sampling(key, text, [(use.system, questions.train * each)])
+    if key.id in ("score.pilot", "score"):
+        each = pilot if key.id == "score.pilot" else samples - pilot
+        text = f"{count(questions.train)} questions x {each} samples"
+        return _judging(config, key, text, use.rewards, questions.train * each)
+    if key.id in ("train", "train.random", "train.gold"):
+        return _training(config, key, use)
+    asked: list[tuple[SystemUse, float]]
+    if key.id in ("choose.sample", "choose"):
+        candidates = max(1, config.training.max_steps // config.training.eval_steps)
+        text = f"{count(questions.dev)} questions x {candidates} candidates (max_steps / eval_steps)"
+        asked, judged = [(use.system, questions.dev * candidates)], use.rewards
+    elif key.id in ("promote.sample", "promote"):
+        arms = 2 if key.round == 1 else 3
+        text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
+        asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
+    elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
+        own, each = 2 + len(config.evaluation.controls), questions.evaluated * config.evaluation.samples
+        text = (
+            f"{count(questions.evaluated)} questions x {config.evaluation.samples} samples x "
+            f"{own + len(use.baselines)} arms (base, adapter, controls and baselines)"
+        )
+        asked = [(use.system, each * own), *((one, each) for one in use.baselines.values())]
+        judged = use.evaluation
+    else:  # an index is measured by `index_build capacity`; a report and a table take seconds
+        return PlannedStage(key)
+    total = sum(number for _, number in asked)
+    sampled, scored = _sampling(key, text, asked), _judging(config, key, text, judged, total)
+    if key.id in SAMPLING_STAGES.values():
+        return sampled
+    if any(SAMPLING_STAGES.get(key.id) == other.id and key.round == other.round for other in keys):
+        return scored
+    return PlannedStage(
+        key, f"{sampled.counted}; {scored.counted}", total, scored.judge_calls, (*sampled.work, *scored.work)
+    )
+
+
+def _sampling(key: StageKey, text: str, asked: Sequence[tuple[SystemUse, float]]) -> PlannedStage:
+    total = sum(number for _, number in asked)
+    work = [one for use, number in asked for one in sampling_work(use, number)]
+    calls, new = sum(one.calls for one in work), sum(one.new_tokens for one in work)
+    counted = (
+        f"{text} = {count(total)} trajectories: {count(calls)} calls, {count(new)} new tokens, "
+        f"{count(sum(one.prefilled_tokens for one in work))} prompt tokens that are in no cache"
+    )
+    return PlannedStage(key, counted, total, 0.0, tuple(work))
+
+
+def _judging(config: Config, key: StageKey, text: str, use: JudgeUse, trajectories: float) -> PlannedStage:
+    if not use.total:
+        return PlannedStage(key, f"{text}: scored by rules", trajectories)
+    work = judging_work(config.rewards.judge, use, trajectories)
+    parts = " + ".join(f"{calls:,.1f} {name}" for name, calls in use.calls.items())
+    counted = f"{text} = {count(trajectories)} trajectories x ({parts}) = {count(work.calls)} judge calls"
+    return PlannedStage(key, counted, trajectories, work.calls, (work,))
+
+
+def _training(config: Config, key: StageKey, use: RunUse) -> PlannedStage:
+    training, trained = config.training, config.training.model
+    roles = tuple(role for role in use.system.roles if role.model == trained)
+    each = row_tokens(roles, training.max_length)
+    rows = training.max_steps * training.batch_size
+    counted = (
+        f"{training.max_steps:,} steps x batch of {training.batch_size} (at most; epochs and patience end it earlier) "
+        f"x {each:,.0f} tokens a row = {count(rows * each)} tokens"
+    )
+    return PlannedStage(key, counted, trained_tokens=rows * each)
+
+
+def count(number: float) -> str:
+    """A number for people, `?` where it is not known."""
+    return "?" if number != number else f"{number:,.0f}"

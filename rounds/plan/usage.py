@@ -1,0 +1,242 @@
+"""How often a config's models are called and with how many tokens: measured on its run, or else assumed.
+
+Assumptions are constants here, and `ratchet plan` prints each one that it uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
+
+from agents.core.system import System, load_system
+from inference.serving.specs import ModelUse
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.plugins import short_name
+from ratchet.records import Score, Trajectory
+from ratchet.runfolder import RunFolder
+from rewards.reward import judged
+from rewards.store import stored_scores
+from sampling.store import TrajectoryStore
+
+MAX_TRAJECTORIES = 500
+"""The limit of trajectories of a run that are read."""
+CALLS = {"mrag": {"coordinator": 8.0, "searcher": 6.0}}
+"""Calls of a role in one trajectory by system, where it is not one. mRAG: each of seven agents is called once, the
+coordinator before each of them and at the end; the searcher writes a query and reads ten documents, two at a time."""
+PROMPT_TOKENS = 2000.0
+"""Tokens of a call's prompt: instructions, the conversation so far and two passages of 512 tokens."""
+CACHED = 0.5
+"""The part of a prompt that is in the prefix cache: a turn's prompt begins with the last turn's."""
+NEW_TOKENS = 150.0
+"""New tokens of a call: an action as JSON, or a short answer."""
+ITEMS = 10.0
+"""Nuggets of a reference answer."""
+JUDGE_PROMPT_TOKENS = 1500.0
+JUDGE_NEW_TOKENS = 150.0
+"""A call of the judge: instructions, question, reference and answer; a verdict with its reason as JSON."""
+
+
+@dataclass(frozen=True)
+class RoleUse:
+    """The calls of one role in one trajectory."""
+
+    role: str
+    model: str
+    calls: float
+    prompt_tokens: float
+    """Of one call, those out of the prefix cache included."""
+    cached_tokens: float
+    new_tokens: float
+    conversation_tokens: float
+    """Of a conversation at its end."""
+
+
+@dataclass(frozen=True)
+class SystemUse:
+    """The calls of one trajectory of a system."""
+
+    roles: tuple[RoleUse, ...]
+    source: str
+    """Where the numbers are from, for people: measured on ..., or assumed: ..."""
+
+    @property
+    def calls(self) -> float:
+        return sum(role.calls for role in self.roles)
+
+    @property
+    def new_tokens(self) -> float:
+        return sum(role.calls * role.new_tokens for role in self.roles)
+
+    @property
+    def prefilled_tokens(self) -> float:
+        """Prompt tokens that are computed, since they are in no cache."""
+        return sum(role.calls * (role.prompt_tokens - role.cached_tokens) for role in self.roles)
+
+    def of_model(self, model: str) -> SystemUse:
+        """The calls of one of its models alone."""
+        return SystemUse(tuple(role for role in self.roles if role.model == model), self.source)
+
+
+def assumed_use(system: System, config: Config) -> SystemUse:
+    """The calls of a system that has not been sampled. A conversation takes a quarter of its model's context."""
+    name = short_name(system.config.name)
+    calls = CALLS.get(name, {})
+    roles = tuple(
+        RoleUse(
+            role,
+            system.config.role(role).model,
+            calls.get(role, 1.0),
+            PROMPT_TOKENS,
+            CACHED * PROMPT_TOKENS,
+            NEW_TOKENS,
+            config.models[system.config.role(role).model].max_context / 4,
+        )
+        for role in system.roles
+    )
+    more = ", ".join(f"{count:g} of {role}" for role, count in calls.items())
+    tokens = f"{PROMPT_TOKENS:,.0f} prompt tokens ({CACHED:.0%} cached) and {NEW_TOKENS:,.0f} new ones a call"
+    return SystemUse(roles, f"assumed: one call of each role{f' but {more}' if more else ''}, {tokens}")
+
+
+def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
+    """The mean calls of these trajectories; None without a call."""
+    count, models = 0, dict[str, str]()
+    calls: Counter[str] = Counter()
+    tokens: dict[str, Counter[str]] = {"prompt": Counter(), "cached": Counter(), "new": Counter()}
+    lengths: dict[str, list[int]] = {}
+    for one in trajectories:
+        count += 1
+        for call in one.model_calls:
+            calls[call.role] += 1
+            tokens["prompt"][call.role] += call.prompt_tokens
+            tokens["cached"][call.role] += call.cached_tokens
+            tokens["new"][call.role] += call.new_tokens
+        for talk in one.conversations:
+            models[talk.role] = talk.model
+            lengths.setdefault(talk.role, []).append(len(talk.ids))
+    roles = tuple(
+        RoleUse(
+            role,
+            models[role],
+            number / count,
+            tokens["prompt"][role] / number,
+            tokens["cached"][role] / number,
+            tokens["new"][role] / number,
+            fmean(lengths[role]),
+        )
+        for role, number in calls.items()
+        if role in models
+    )
+    return SystemUse(roles, source) if roles else None
+
+
+def system_use(config: Config) -> SystemUse:
+    """The calls of the config's system: of the latest round that was sampled, else assumed."""
+    for folder in reversed(RunFolder(config.folder).rounds()):
+        some = list(islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES))
+        finished = [one for one in some if one.status != "failed"]
+        source = f"measured on {len(finished):,} trajectories of round {folder.number}"
+        if (found := use_of(finished, source)) is not None:
+            return found
+    return assumed_use(load_system(config.system), config)
+
+
+@dataclass(frozen=True)
+class JudgeUse:
+    """The judge's calls for one trajectory."""
+
+    calls: dict[str, float]
+    """By score."""
+    source: str
+
+    @property
+    def total(self) -> float:
+        return sum(self.calls.values())
+
+
+def assumed_judge_use(config: Config, names: Iterable[str], samples: int) -> JudgeUse:
+    """The judge's calls for the scores of these names, with `samples` trajectories of a question.
+
+    Correctness judges every nugget in a call of its own, and draws the nuggets once for all samples of a question.
+    Faithfulness and precision draw the claims of an answer in one call and judge all of them in another; precision has
+    its claims from faithfulness where both are scored.
+    """
+    rewards, scores = config.rewards, judged(names)
+    runs = rewards.runs
+    draws = _nugget_draws(config)
+    claims = runs if rewards.faithfulness.claims == "per_run" else 1
+    known = {
+        "correctness": draws / samples + ITEMS * runs,
+        "faithfulness": claims + runs,
+        "precision": runs + (0 if "faithfulness" in scores else claims),
+        "ragas_faithfulness": 2.0 * runs,
+        "answer_relevance": 3.0 * runs,
+    }
+    calls = {name: float(known.get(short_name(name), runs)) for name in scores}
+    return JudgeUse(calls, f"assumed: {ITEMS:g} nuggets, {runs} runs")
+
+
+def judge_use(config: Config, names: Iterable[str], samples: int) -> JudgeUse:
+    """The judge's calls for one trajectory: of the latest round that was scored, else assumed.
+
+    What draws nuggets is no part of a stored score, so it is computed.
+    """
+    assumed = assumed_judge_use(config, names, samples)
+    for folder in reversed(RunFolder(config.folder).rounds()):
+        keys = list(islice(TrajectoryStore(folder.trajectories).keys(), MAX_TRAJECTORIES))
+        try:
+            scores = stored_scores(folder.scores, set(keys))
+        except UserError:  # of another version; who scores says so
+            continue
+        by_name = {name: [one for (_, scored), one in scores.items() if scored == name] for name in assumed.calls}
+        if not by_name or not all(by_name.values()):
+            continue
+        draws = _nugget_draws(config) / samples
+        calls = {
+            name: fmean(_calls_of(one, "faithfulness" in by_name) for one in found)
+            + (draws if short_name(name) == "correctness" else 0.0)
+            for name, found in by_name.items()
+        }
+        count = min(map(len, by_name.values()))
+        return JudgeUse(calls, f"measured on the scores of {count:,} trajectories of round {folder.number}")
+    return assumed
+
+
+def _nugget_draws(config: Config) -> int:
+    """How many times the nuggets of a question are drawn."""
+    return config.rewards.runs if config.rewards.correctness.nuggets == "per_run" else 1
+
+
+def _calls_of(score: Score, has_faithfulness: bool) -> int:
+    """The judge's replies behind a score; precision repeats those that drew the claims of faithfulness."""
+    replies = [verdict for verdict in score.verdicts if "text" in verdict]
+    if score.name == "precision" and has_faithfulness:
+        replies = [verdict for verdict in replies if verdict.get("part") != "claims"]
+    return len(replies)
+
+
+def model_uses(config: Config) -> dict[str, ModelUse]:
+    """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers.
+
+    Without those that cannot be told: models are also served for configs that lack a system or a reward.
+    """
+    try:
+        use = system_use(config)
+        asked = judge_use(config, {*config.rewards.weights, *config.evaluation.scores}, config.sampling.samples)
+    except UserError:
+        return {}
+    found: dict[str, ModelUse] = {}
+    for model in {role.model for role in use.roles}:
+        own = use.of_model(model)
+        mean = sum(role.calls * role.conversation_tokens for role in own.roles) / own.calls
+        found[model] = ModelUse(own.calls, round(mean))
+    judge = config.rewards.judge
+    if asked.total and judge in config.models:
+        before = found.get(judge, ModelUse(calls=0.0))
+        tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
+        found[judge] = ModelUse(before.calls + asked.total, tokens)
+    return found
