@@ -42,11 +42,11 @@ def packed_attention(
     if cu_seq_lens_q is None or max_length_q is None:
         max_length_q = query.shape[2]
         cu_seq_lens_q = torch.tensor([0, max_length_q], dtype=torch.int32, device=query.device)
-    attend = _by_flash_attention if query.is_cuda and value.dtype.itemsize == 2 else _row_by_row
+    attend = flash_attention if query.is_cuda and value.dtype.itemsize == 2 else attention_row_by_row
     return attend(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window).transpose(1, 2), None
 
 
-def _by_flash_attention(
+def flash_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -55,11 +55,14 @@ def _by_flash_attention(
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
+    """By torch's kernel for rows of different lengths: (1, heads, tokens, size) in 16 bits, `starts` of int32."""
     from torch.nn.attention.varlen import varlen_attn
 
-    parts = [part[0].transpose(0, 1).to(value.dtype) for part in (query, key, value)]
+    queries, keys, values = (part[0].transpose(0, 1).to(value.dtype) for part in (query, key, value))
     out = varlen_attn(
-        *parts,
+        queries,
+        keys,
+        values,
         starts,
         starts,
         longest,
@@ -72,7 +75,7 @@ def _by_flash_attention(
     return out.transpose(0, 1)[None]
 
 
-def _row_by_row(
+def attention_row_by_row(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -81,6 +84,7 @@ def _row_by_row(
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
+    """One row after the other: (1, heads, tokens, size) in any format."""
     lengths = starts.diff().tolist()
     rows = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
     shares_heads = query.shape[1] != key.shape[1]

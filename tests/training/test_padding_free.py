@@ -19,7 +19,7 @@ from tests.helpers.world import make_run, make_trainer, trl_head_on_cpu
 from training import recipe
 from training.collator import Collator
 from training.lora import add_lora
-from training.packed_attention import pack_attention
+from training.packed_attention import flash_attention, pack_attention
 from training.trainer import RowTrainer
 
 SMALL: dict[str, Any] = {
@@ -83,6 +83,17 @@ def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_wi
         weights.append(load_file(folder.adapter / "adapter_model.safetensors"))
     assert logs[0] == [pytest.approx(line, rel=1e-4) for line in logs[1]]
     assert all(torch.allclose(weights[0][name], weights[1][name], atol=1e-5) for name in weights[0])
+
+
+def test_the_gpu_s_attention_takes_and_gives_these_shapes() -> None:
+    """On torch's own description of the kernel; what it computes only a GPU can show (`make gpu-check`)."""
+    query, key = (
+        torch.empty((1, heads, 20, 16), dtype=torch.bfloat16, device="meta", requires_grad=True) for heads in (4, 2)
+    )
+    starts = torch.tensor([0, 15, 20], dtype=torch.int32, device="meta")
+    for window in (None, 9):
+        found = flash_attention(query, key, key, starts, 15, 0.25, window)
+        assert found.shape == (1, 4, 20, 16) and found.dtype == torch.bfloat16
 
 
 def test_what_cannot_go_without_padding_is_refused() -> None:
