@@ -25,7 +25,7 @@ LOCK := requirements.lock
 DEMO := dev,gguf
 ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel
 
-.PHONY: demo examples test test-fast test-oldest check extras lock model vllm llama inspect slurm browser clean
+.PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama inspect slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -127,6 +127,10 @@ $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 test-oldest: $(OLDEST)/installed $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not vllm and not cluster" \
 		tests/training tests/inference tests/retrieval tests/system/test_loop.py
+
+# What the first hour on a GPU has to show: offline, under 25 minutes. Without a GPU, the same steps on tiny shapes.
+gpu-check: $(VENV)/installed
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.gpu_check
 
 # Each extra, and all of them, must resolve with the core in one environment. Nothing is installed.
 extras: $(VENV)/installed

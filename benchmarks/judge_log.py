@@ -63,11 +63,11 @@ async def measure(calls: int, in_flight: int, reply: float, add: Callable[[Judge
 def run(way: str, options: argparse.Namespace, folder: Path) -> Measurement:
     flushes, fsync = 0, os.fsync
 
-    def slow_fsync(file: int | HasFileno) -> None:
+    def slow_fsync(fd: int | HasFileno) -> None:
         nonlocal flushes
         flushes += 1
         time.sleep(options.flush_ms / 1000)
-        fsync(file)
+        fsync(fd)
 
     os.fsync = slow_fsync
     began, reply = time.monotonic(), options.reply_ms / 1000

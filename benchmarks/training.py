@@ -1,53 +1,49 @@
 """Speed and memory of the training stage on a randomly initialised model of a real shape.
 
     python benchmarks/training.py --shape qwen2.5-7b --length 16000        one H100 or A100, bf16, LoRA r=16
-    python benchmarks/training.py --shape smollm2-135m --length 450 --rows 20 --no-checkpointing      a laptop's CPU
+    python benchmarks/training.py --shape smollm2-135m --length 450 --rows 20 --checkpointing never      a laptop's CPU
     python benchmarks/training.py --shape tiny --length 64
 
-It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object.
-Model FLOP utilisation = model FLOPs a second / the device's peak, where model FLOPs a token =
+It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; under
+`accelerate launch` with a file of configs/accelerate the main process prints it. `losses` are those of every step: the
+same arguments give the same rows on every device and, below a billion parameters, the same model. Model FLOPs and the
+GPUs' peaks are those of training/flops.py; on a CPU no utilisation is given.
 
-    4 P + 6 A + L * 6 * s * h        P: weights of the linear layers, frozen: 2 forward, 2 back to the inputs
-                                     A: weights of the adapter: 2 more for their own gradient
-                                     attention: 2 s h forward for a causal row of s tokens, h = heads * head size,
-                                     twice that backward; L layers
-    + the head, 4 d V, for learnt tokens alone
-
-Work done again by gradient checkpointing counts for nothing, as is usual for MFU (with it the hardware does about
-half as much more). Peaks are the vendors' dense bf16 figures; on a CPU no utilisation is given.
-
-`computed_gib` is what `ratchet plan` computes for this step (rounds/plan/memory.py), beside what was there: on a GPU
-torch's peak, on a CPU how much the process grew while it built the model and trained (set MALLOC_MMAP_THRESHOLD_ and
-MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed: 1.67 GiB instead of 0.78). With smollm2-135m 0.78
-was there and 0.72 computed for --length 1024, 1.25 and 1.20 with --learnt 1, 1.23 and 1.22 for 512 --no-checkpointing.
+`computed_gib` is weights, adapter and the activations of the largest micro-batch by training/memory.py, beside what was
+there: on a GPU torch's peak, on a CPU how much the process grew while it built the model and trained (set
+MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ to 65536 for it, or glibc keeps what was freed).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import resource
 import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from accelerate import PartialState
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
-from inference.footprint import footprint
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.files import read_log
 from ratchet.records import TokenRow
-from rounds.plan.memory import Step
 from training.callback import TrainingCallback
-from training.lora import add_lora, compute_type
+from training.flops import peak_tflops
+from training.lora import add_lora, compute_type, on_cpu
+from training.memory import OPTIMIZER_BYTES, Activations
+from training.order import EpochSampler
 from training.rows import rows_table
 from training.trainer import RowTrainer, silence_libraries, trainer_config
 
@@ -83,72 +79,102 @@ SHAPES: dict[str, Any] = {
         vocab_size=512,
     ),
 }
-PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0, "L40S": 362.0}
+DRAWN_ON_CPU = 1e9
+"""Models with fewer parameters are drawn on the CPU, so that they are the same on every device."""
 
 
-def main() -> None:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of a measurement; by default those of the command line."""
     parser = argparse.ArgumentParser(description="Speed and memory of the training stage.")
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--length", type=int, default=16_000, help="tokens of the longest row")
     parser.add_argument("--spread", type=float, default=0.0, help="rows are this share shorter at most")
+    parser.add_argument("--mean", type=int, help="instead, lengths with this mean, log-normal, --length at most")
     parser.add_argument("--learnt", type=float, default=0.15, help="share of tokens with loss")
     parser.add_argument("--rows", type=int, default=4, help="rows a step")
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4, help="steps; the first warms up and is not counted")
-    parser.add_argument("--no-checkpointing", dest="checkpointing", action="store_false")
-    arguments = parser.parse_args()
-    print(json.dumps(benchmark(arguments), indent=2))
+    parser.add_argument("--checkpointing", choices=["always", "never", "auto"], default="always")
+    parser.add_argument("--padding-free", action="store_true")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    found = benchmark(parse())
+    if PartialState().is_main_process:
+        print(json.dumps(found, indent=2))
 
 
 def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     silence_libraries()
     shape = SHAPES[arguments.shape]()
-    model = ModelConfig(path=arguments.shape)
+    model = ModelConfig(path=arguments.shape, dtype=arguments.dtype, device=arguments.device)
+    state = PartialState(cpu=on_cpu(model))
+    is_cuda = state.device.type == "cuda"
     dtype = compute_type(model)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     before = resident()
-    with torch.device(device):
-        base = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=False)
+    base = random_model(shape, dtype, state.device)
     training = TrainingConfig(
         lora=LoraConfig(),
         batch_size=arguments.rows,
         micro_batch=arguments.micro_batch,
         max_steps=arguments.steps,
         warmup_steps=1,
-        gradient_checkpointing=arguments.checkpointing,
+        gradient_checkpointing={"always": True, "never": False, "auto": "auto"}[arguments.checkpointing],
+        padding_free=arguments.padding_free,
         eval_steps=arguments.steps + 1,
     )
     rows = make_rows(arguments, shape.vocab_size)
     learner = add_lora(base, training.lora, seed=0)
+    table = rows_table(rows)
+    # Every process has a folder; the main one's has the log.
     with tempfile.TemporaryDirectory() as name:
         watch = TrainingCallback(Path(name), training.eval_steps, has_dev=False)
-        settings = trainer_config(training, model, Path(name), len(rows), seed=0, processes=1)
-        table = rows_table(rows)
-        trainer = RowTrainer(learner, any_tokenizer(), settings, table, table.slice(0, 0), watch, resumed=False)
-        if device == "cuda":
+        settings = trainer_config(training, model, Path(name), len(rows), seed=0, processes=state.num_processes)
+        trainer = RowTrainer(learner, any_tokenizer(), settings, table, table.slice(0, 0), watch, False, training)
+        if is_cuda:
             torch.cuda.reset_peak_memory_stats()
         began = time.monotonic()
         trainer.train()
         spent = time.monotonic() - began
         watch.close()
-        log = read_log(watch.log)[1:]
-    tokens = sum(line["tokens"] for line in log)
-    speed = tokens / sum(line["tokens"] / line["tokens_per_second"] for line in log)
-    flops = flops_per_token(learner, shape, rows)
-    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    peak = next((value for key, value in PEAK_TFLOPS.items() if key in name), None)
+        log = read_log(watch.log) if state.is_main_process else []
+    if not log:
+        return {}
+    counted = log[1:]
+    tokens = sum(line["tokens"] for line in counted)
+    speed = tokens / sum(line["tokens"] / line["tokens_per_second"] for line in counted)
+    learnt = sum(sum(row.loss_mask) for row in rows)
+    flops = trainer.compute_flops.of_rows([len(row.ids) for row in rows], learnt)
+    tflops = speed * flops / sum(len(row.ids) for row in rows) / 1e12
+    peak = peak_tflops(torch.cuda.get_device_name()) if is_cuda else None
     return {
         "command": shlex.join(["python", *sys.argv]),
-        "device": name,
+        "device": torch.cuda.get_device_name() if is_cuda else "cpu",
+        "processes": state.num_processes,
         "dtype": str(dtype),
         "row_tokens": [min(len(r.ids) for r in rows), max(len(r.ids) for r in rows)],
+        "losses": [line["loss"] for line in log],
         "tokens_per_second": round(speed, 1),
-        "model_tflops_per_second": float(f"{speed * flops / 1e12:.3g}"),
-        "mfu": round(speed * flops / 1e12 / peak, 3) if peak else None,
-        "peak_gib": round((torch.cuda.max_memory_allocated() if device == "cuda" else resident() - before) / 2**30, 2),
-        "computed_gib": round(computed(arguments, shape, dtype, rows) / 2**30, 2),
+        "model_tflops_per_second": float(f"{tflops:.3g}"),
+        "mfu": round(tflops / peak / state.num_processes, 3) if peak else None,
+        "peak_gib": round((torch.cuda.max_memory_allocated() if is_cuda else resident() - before) / 2**30, 2),
+        "computed_gib": round(computed(trainer, arguments, dtype, rows) / 2**30, 2),
         "seconds": round(spent, 1),
     }
+
+
+def random_model(shape: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """A model with drawn weights."""
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        parameters = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(shape).parameters())
+    if parameters < DRAWN_ON_CPU:
+        return AutoModelForCausalLM.from_config(shape, dtype=torch.float32, trust_remote_code=False).to(device, dtype)
+    with device:
+        return AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=False)
 
 
 def resident() -> int:
@@ -156,20 +182,25 @@ def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def computed(arguments: argparse.Namespace, shape: Any, dtype: torch.dtype, rows: list[TokenRow]) -> int:
-    with tempfile.TemporaryDirectory() as name:
-        shape.save_pretrained(name)
-        size = footprint(name, None, str(dtype).removeprefix("torch."))
-    learnt = max(sum(row.loss_mask) for row in rows) * arguments.micro_batch
-    step = Step(
-        shape.get_text_config(),
-        size,
-        dtype.itemsize,
-        LoraConfig().r,
-        arguments.checkpointing,
-        tiled_head=torch.cuda.is_available(),
-    )
-    return step.memory(arguments.length * arguments.micro_batch, learnt).total
+def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dtype, rows: list[TokenRow]) -> float:
+    """Bytes at the peak, of a model that is not sharded."""
+    model, size = trainer.accelerator.unwrap_model(trainer.model), arguments.micro_batch
+    frozen = sum(weight.numel() * weight.element_size() for weight in model.parameters() if not weight.requires_grad)
+    adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    shape = model.get_base_model().config.get_text_config()
+    activations = Activations.of(shape, LoraConfig().r, dtype, tiled_head=trainer.args.device.type == "cuda")
+    assert activations is not None
+    order = list(EpochSampler(trainer.lengths, len(rows), 0, lambda: 0, mix=trainer.mix))
+    peaks = []
+    for at in range(0, len(order), size):
+        some = [rows[number] for number in order[at : at + size]]
+        lengths, learnt = [len(row.ids) for row in some], sum(sum(row.loss_mask) for row in some)
+        tokens = sum(lengths) if arguments.padding_free else max(lengths) * len(some)
+        rule, checkpointing = trainer.checkpointing_rule, arguments.checkpointing != "never"
+        if rule is not None:
+            checkpointing = rule.needs_checkpointing(tokens, learnt)
+        peaks.append(activations.total(tokens, learnt, checkpointing))
+    return frozen + adapter * (4 + OPTIMIZER_BYTES) + max(peaks)
 
 
 def make_rows(arguments: argparse.Namespace, vocabulary: int) -> list[TokenRow]:
@@ -178,22 +209,13 @@ def make_rows(arguments: argparse.Namespace, vocabulary: int) -> list[TokenRow]:
     rows = []
     for number in range(arguments.rows):
         length = arguments.length - draw.randint(0, int(arguments.spread * arguments.length))
+        if arguments.mean:
+            length = min(arguments.length, max(2, int(draw.lognormvariate(math.log(arguments.mean) - 0.32, 0.8))))
         learnt = max(1, int(arguments.learnt * length))
         ids = tuple(draw.randrange(vocabulary) for _ in range(length))
         mask = (0,) * (length - learnt) + (1,) * learnt
         rows.append(TokenRow(trajectory=str(number), conversation=0, role="agent", ids=ids, loss_mask=mask))
     return rows
-
-
-def flops_per_token(learner: Any, shape: Any, rows: list[TokenRow]) -> float:
-    """Model FLOPs a token of training, forward and backward; the formula is at the top of this file."""
-    adapter = sum(p.numel() for p in learner.parameters() if p.requires_grad)
-    head = learner.get_output_embeddings().weight.numel()
-    linear = sum(p.numel() for n, p in learner.named_parameters() if "base_layer.weight" in n)
-    tokens = sum(len(row.ids) for row in rows)
-    attention = shape.num_hidden_layers * 6 * shape.hidden_size * sum(len(row.ids) ** 2 for row in rows) / tokens
-    learnt = sum(sum(row.loss_mask) for row in rows) / tokens
-    return float(4 * linear + 6 * adapter + attention + 4 * head * learnt)
 
 
 def any_tokenizer() -> PreTrainedTokenizerFast:

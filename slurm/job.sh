@@ -14,7 +14,8 @@
 # Environment, all optional:
 #   RATCHET_MODULES           modules to load, separated by blanks
 #   RATCHET_SETUP             lines of shell to run before, such as: source .venv/bin/activate
-#   RATCHET_STOP_SECONDS      how long the command may take to stop before it is killed (60)
+#   RATCHET_STOP_SECONDS      how long the command may take to stop before it is killed (240): training saves a checkpoint
+#                             after the step that it is in. With another --signal, a minute less than that
 #   RATCHET_MAX_REQUEUES      the limit of restarts after which a job does not requeue itself (50)
 #   RATCHET_LEASE_WAIT        how long the command waits for another writer of the same run (86400): a second copy of a
 #                             job must wait, since its failure would count as the job's
@@ -26,7 +27,7 @@ if [ $# -eq 0 ]; then
     say "which command? sbatch [OPTIONS] slurm/job.sh COMMAND [ARGUMENTS]"
     exit 2
 fi
-stop_seconds=${RATCHET_STOP_SECONDS:-60}
+stop_seconds=${RATCHET_STOP_SECONDS:-240}
 max_requeues=${RATCHET_MAX_REQUEUES:-50}
 restarts=${SLURM_RESTART_COUNT:-0}
 job=${SLURM_JOB_ID:-}

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_log, write_atomic
 from ratchet.progress import Progress
 from training.checkpoints import EvaluatedAdapters, seal
+from training.flops import peak_of
 from training.processes import adapter_weights
+from training.stop import StopRequest
 
 SAVE_SECONDS = 600.0
 """The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be
@@ -48,6 +51,7 @@ class TrainingCallback(TrainerCallback):
         self.patience, self._losses = patience, list[float]()
         self.log = folder / "log.jsonl"
         self.evaluated = EvaluatedAdapters(folder)
+        self.stop_request = StopRequest()
         self._segment: Segment | None = None
         self._progress: Progress | None = None
         self._seconds = self._began = 0.0
@@ -72,22 +76,28 @@ class TrainingCallback(TrainerCallback):
         self._began = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if args.device.type == "cuda":
+            torch.cuda.synchronize()  # the last backward pass may still run
         self._seconds += time.monotonic() - self._began
         due = self._is_due(state)
+        overdue, told = self._agree()
         control.should_log = True
         control.should_evaluate = self.has_dev and due
-        control.should_save = state.global_step >= self.first and (due or self._overdue())
+        control.should_save = state.global_step >= self.first and (due or overdue or told)
+        if told:
+            self.stop_request.received = control.should_training_stop = True  # it may be another process that was told
 
     def _is_due(self, state: TrainerState) -> bool:
         """Whether an adapter is evaluated at this step."""
         return state.global_step >= state.max_steps or state.global_step % self.eval_steps == 0
 
-    def _overdue(self) -> bool:
-        """The main process's clock decides for all of them: saving is a joint act."""
-        answer = [time.monotonic() - self._saved > SAVE_SECONDS]
+    def _agree(self) -> tuple[bool, bool]:
+        """(whether a checkpoint is overdue, whether training was told to stop), the same in all processes: saving is a
+        joint act. The main process's clock decides, and a signal to any of them."""
+        answers = [(time.monotonic() - self._saved > SAVE_SECONDS, self.stop_request.received)]
         if PartialState().num_processes > 1:
-            broadcast_object_list(answer)
-        return answer[0]
+            answers = gather_object(answers)
+        return answers[0][0], any(told for _, told in answers)
 
     def on_log(
         self,
@@ -109,10 +119,15 @@ class TrainingCallback(TrainerCallback):
             "tokens": int(logs["tokens"]),
             "tokens_per_second": round(logs["tokens"] / max(self._seconds, 1e-9), 1),
         }
+        note = f"loss {loss:.4f}  {line['tokens_per_second']:.0f} tokens/s"
+        if peak := peak_of(args.device):
+            available = peak * PartialState().num_processes * max(self._seconds, 1e-9)
+            line["mfu"] = round(logs["model_tflops"] / available, 4)
+            note += f"  MFU {line['mfu']:.1%}"
         self._seconds = 0.0
         if self._segment and self._progress:
             self._segment.append(line)
-            self._progress.advance(note=f"loss {loss:.4f}  {line['tokens_per_second']:.0f} tokens/s")
+            self._progress.advance(note=note)
 
     def _check_finite(self, which: str, loss: float, step: int) -> None:
         if not math.isfinite(loss):

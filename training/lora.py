@@ -10,6 +10,7 @@ import torch
 from accelerate.utils import set_seed
 from peft import LoraConfig as PeftLoraConfig
 from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load
 from transformers import AutoModelForCausalLM
 
@@ -83,6 +84,16 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
         return get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"training.lora.targets={lora.targets!r}: {error}") from error
+
+
+def take_inputs_as_they_are(model: Any) -> None:
+    """Let the adapter's layers leave the number format of their inputs to autocast.
+
+    PEFT casts them to the adapter's float32, and autocast casts the copy back to 16 bits for each layer: the same
+    numbers, in up to five copies of an input that the backward pass keeps."""
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.cast_input_dtype_enabled = False
 
 
 def start_from_adapter(model: Any, folder: Path) -> None:

@@ -26,10 +26,11 @@ from trl import SFTConfig
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from training.callback import TrainingCallback
+from training.collator import IGNORED, Collator, labels_of_rows
 from training.objectives import dpo_losses, kto_losses, weighted_loss
 from training.packing import Packing, packing_of
 from training.reference import PART_ROWS, LogProbabilities, ReferenceCache
-from training.trainer import IGNORED, Collator, RowTrainer
+from training.trainer import RowTrainer
 
 
 def with_numbers(rows: pa.Table) -> pa.Table:
@@ -44,7 +45,7 @@ def with_numbers(rows: pa.Table) -> pa.Table:
 class LessonCollator(Collator):
     """Adds what a row's loss needs: its number, its example's, weight and side, each (rows,)."""
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         kinds = {"number": torch.long, "example_number": torch.long, "weight": torch.float32, "chosen": torch.bool}
         own = {name: torch.tensor([row[name] for row in rows], dtype=kind) for name, kind in kinds.items()}
         return super().__call__(rows) | own
@@ -91,7 +92,7 @@ class ObjectiveTrainer(RowTrainer):
             self.rows["weight"].to_pylist(), dtype=torch.float64
         )
         self.has_negatives = min(self.rows["weight"].to_pylist()) < 0
-        super().__init__(model, tokenizer, arguments, train, dev, watch, resumed)
+        super().__init__(model, tokenizer, arguments, train, dev, watch, resumed, training)
 
     def rows_per_epoch(self) -> int:
         return self.packing.slots if self.packing else super().rows_per_epoch()
@@ -102,10 +103,15 @@ class ObjectiveTrainer(RowTrainer):
         return PackedSampler(self.packing, self.lengths, self.args.seed, epoch, rows_at_once)
 
     def log_probabilities(self, model: Any, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probabilities, which of them are of labels), both (rows, positions where any row has a label)."""
+        """(log-probabilities, which of them are of labels), both (rows, positions where any row has a label); of rows
+        without padding (rows, the most labels of any row)."""
         logits, labels = self.logits_of_labels(model, inputs)
         losses = cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
-        return -losses.view(labels.shape), labels != IGNORED
+        if "cu_seq_lens_q" not in inputs:
+            return -losses.view(labels.shape), labels != IGNORED
+        counts = labels_of_rows(inputs)
+        learnt = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+        return losses.new_zeros(learnt.shape).masked_scatter(learnt, -losses), learnt
 
     def reference(self) -> list[LogProbabilities]:
         """By row number, the log-probabilities before training. The first call computes what is not on disk: all
@@ -165,7 +171,7 @@ class ObjectiveTrainer(RowTrainer):
         """The micro-batch's part of the step's loss."""
         logps, learnt = self.log_probabilities(model, inputs)
         if self.model.training:
-            self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())
+            self.count(inputs)
         if self.packing is not None:
             summed = (inputs["derivative"] * logps.sum(1)).sum()
             # The value is the loss; the gradient is that of the sum.

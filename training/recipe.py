@@ -307,10 +307,11 @@ def optimise(job: TrainingJob, plan: Schedule) -> float | None:
             learner = add_lora(load_model(model), training.lora, config.seed)
         if job.start is not None:
             start_from_adapter(learner, job.start)
-        parts = (learner, tokenizer, arguments, job.train_rows, job.dev_rows, watch, found is not None)
-        trainer = ObjectiveTrainer(*parts, training) if has_lessons(job.train_rows) else RowTrainer(*parts)
+        kind = ObjectiveTrainer if has_lessons(job.train_rows) else RowTrainer
+        rows = (job.train_rows, job.dev_rows)
+        trainer = kind(learner, tokenizer, arguments, *rows, watch, found is not None, training)
         try:
-            with explain_lost_processes():
+            with explain_lost_processes(), watch.stop_request:
                 trainer.train(resume_from_checkpoint=str(found[1]) if found else None)
         except torch.OutOfMemoryError as error:
             raise UserError(

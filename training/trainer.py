@@ -10,10 +10,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +25,21 @@ from safetensors import SafetensorError
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Sampler
 from transformers import PrinterCallback
+from transformers.modeling_layers import GradientCheckpointingLayer
 from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from training.callback import TrainingCallback
-from training.lora import compute_type, mixes_precision, on_cpu
+from training.collator import IGNORED, MODEL_INPUTS, Collator, labels_of_rows, lengths_of_rows
+from training.flops import ModelFlops
+from training.lora import compute_type, mixes_precision, on_cpu, take_inputs_as_they_are
+from training.memory import CheckpointingRule
+from training.order import EpochSampler
+from training.packed_attention import pack_attention
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from training.rows import row_lengths
 from training.schedule import schedule
-
-IGNORED = -100
-"""The label that the loss skips, as everywhere in transformers."""
 
 
 def silence_libraries() -> None:
@@ -70,7 +71,8 @@ def trainer_config(
             use_cpu=on_cpu(model),
             bf16=mixes_precision(model, training, processes),
             fp16=dtype == torch.float16,
-            gradient_checkpointing=training.gradient_checkpointing,
+            # With `auto`, `RowTrainer` turns it off for the micro-batches that fit without.
+            gradient_checkpointing=training.gradient_checkpointing is not False,
             ddp_find_unused_parameters=False,
             # Rows are ready, and the collator wants their mask.
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -102,67 +104,12 @@ def logging_integrations(wandb: str, folder: Path) -> list[str]:
     return ["wandb"]
 
 
-def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[int]:
-    """The order of rows in an epoch: shuffled, cut into batches, and within a batch the longest first.
-
-    A batch is a uniform draw, as if nothing were sorted; its micro-batches hold rows of like length, so little is
-    spent on padding, and devices that work side by side get like loads. The gradient is the batch's, and does not
-    change.
-    """
-    order = list(range(len(lengths)))
-    random.Random(f"{seed}/{epoch}").shuffle(order)
-    batches = (order[at : at + batch_size] for at in range(0, len(order), batch_size))
-    return [row for batch in batches for row in sorted(batch, key=lambda row: -lengths[row])]
-
-
-class EpochSampler(Sampler[int]):
-    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state.
-
-    `rows_at_once`: rows that all devices take at once. An epoch that is no multiple of it ends with the number of the
-    blank row (`with_blank_row`); accelerate would fill the gap with rows that were trained on already.
-    """
-
-    def __init__(
-        self, lengths: Sequence[int], batch_size: int, seed: int, epoch: Callable[[], int], rows_at_once: int = 1
-    ) -> None:
-        self.lengths, self.batch_size, self.seed, self.epoch = lengths, batch_size, seed, epoch
-        self.blanks = -len(lengths) % rows_at_once
-
-    def __len__(self) -> int:
-        return len(self.lengths) + self.blanks
-
-    def __iter__(self) -> Iterator[int]:
-        order = epoch_order(self.lengths, self.batch_size, self.seed, self.epoch())
-        return iter(order + [len(self.lengths)] * self.blanks)
-
-
 def with_blank_row(table: pa.Table) -> pa.Table:
     """The rows and, after the last, one of a single token without loss."""
     blank = {"trajectory": "", "conversation": 0, "role": "", "ids": [0], "loss_mask": [0], "retokenised": False}
     if "number" in table.column_names:
         blank |= {"weight": 0.0, "chosen": True, "number": -1, "example_number": 0}
     return pa.concat_tables([table, pa.Table.from_pylist([blank], schema=table.schema)]).combine_chunks()
-
-
-@dataclass(frozen=True)
-class Collator:
-    """Pads rows on the right: input_ids, attention_mask and labels, each (rows, longest row) of int64."""
-
-    pad_id: int
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        shape = (len(rows), max(len(row["ids"]) for row in rows))
-        ids = torch.full(shape, self.pad_id)
-        attention = torch.zeros(shape, dtype=torch.long)
-        labels = torch.full(shape, IGNORED)
-        for number, row in enumerate(rows):
-            length = len(row["ids"])
-            own = torch.tensor(row["ids"], dtype=torch.long)
-            learnt = torch.tensor(row["loss_mask"], dtype=torch.bool)
-            ids[number, :length] = own
-            attention[number, :length] = 1
-            labels[number, :length] = own.where(learnt, IGNORED)
-        return {"input_ids": ids, "attention_mask": attention, "labels": labels}
 
 
 class RowTrainer(SFTTrainer):
@@ -179,13 +126,19 @@ class RowTrainer(SFTTrainer):
         dev: pa.Table,
         watch: TrainingCallback,
         resumed: bool,
+        training: TrainingConfig,
     ) -> None:
         pad = tokenizer.pad_token_id
         arguments.eval_on_start = len(dev) > 0 and not resumed
+        if training.padding_free:
+            pack_attention(model)
+        if arguments.bf16 or arguments.fp16:
+            take_inputs_as_they_are(model)
+        self.compute_flops = ModelFlops.of(model)
         super().__init__(
             model=model,
             args=arguments,
-            data_collator=self.collator(pad if pad is not None else tokenizer.eos_token_id or 0),
+            data_collator=self.collator(pad if pad is not None else tokenizer.eos_token_id or 0, training.padding_free),
             train_dataset=Dataset(InMemoryTable(with_blank_row(train))),
             processing_class=tokenizer,
             callbacks=[watch],
@@ -195,7 +148,11 @@ class RowTrainer(SFTTrainer):
         self.model_accepts_loss_kwargs = True
         self.lengths = row_lengths(train)
         self.dev = sorted(dev.to_pylist(), key=lambda row: len(row["ids"]))
-        self.tokens = 0
+        self.tokens, self.flops = 0, 0.0
+        self.mix = training.micro_batch if training.padding_free else 0
+        self.decides_checkpointing = training.gradient_checkpointing == "auto"
+        self.lora_rank = training.lora.r
+        self.checkpointing_rule: CheckpointingRule | None = None
 
     def create_accelerator_and_postprocess(self) -> None:
         if self.args.use_cpu:
@@ -217,11 +174,39 @@ class RowTrainer(SFTTrainer):
 
     def make_sampler(self, batch_size: int, epoch: Callable[[], int], rows_at_once: int) -> Sampler[int]:
         """The order of rows; see `EpochSampler` for the parameters."""
-        return EpochSampler(self.lengths, batch_size, self.args.seed, epoch, rows_at_once)
+        return EpochSampler(self.lengths, batch_size, self.args.seed, epoch, rows_at_once, self.mix)
 
     def uses_trl_head(self) -> bool:
         """See `compute_loss`; tests of what GPUs run answer otherwise."""
         return not self.args.use_cpu
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **named: Any) -> torch.Tensor:
+        if self.decides_checkpointing:
+            self.set_checkpointing(self.needs_checkpointing(inputs))
+        return super().training_step(model, inputs, *arguments, **named)
+
+    def needs_checkpointing(self, inputs: Mapping[str, torch.Tensor]) -> bool:
+        """Whether a micro-batch fits the memory only with gradient checkpointing; under FSDP all use it."""
+        if self.is_fsdp_enabled:
+            return True
+        if self.checkpointing_rule is None:
+            computes_in = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
+            self.checkpointing_rule = CheckpointingRule.of(self.model, self.lora_rank, self.args.device, computes_in)
+        learnt = int((inputs["labels"] != IGNORED).sum())
+        return self.checkpointing_rule.needs_checkpointing(inputs["input_ids"].numel(), learnt)
+
+    def set_checkpointing(self, on: bool) -> None:
+        """Turn gradient checkpointing of the layers on or off; layers of a kind of their own keep it on."""
+        for module in self.model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.gradient_checkpointing = on
+
+    def count(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Add a micro-batch to the tokens and the model FLOPs of the step; blank rows do not count."""
+        labels = labels_of_rows(inputs)
+        lengths = lengths_of_rows(inputs)[labels > 0].tolist()
+        self.tokens += sum(lengths)
+        self.flops += self.compute_flops.of_rows(lengths, int(labels.sum()))
 
     def compute_loss(
         self,
@@ -236,17 +221,15 @@ class RowTrainer(SFTTrainer):
         positions, which for a small model with a wide vocabulary is a fifth of the time: here only those whose next
         token is learnt are computed.
         """
-        labels = inputs["labels"][:, 1:]
-        learnt = labels != IGNORED
         if self.model.training:
-            self.tokens += int(inputs["attention_mask"][learnt.any(1)].sum())  # blank rows do not count
+            self.count(inputs)
         if self.uses_trl_head() or return_outputs:
             unshard_head(self.model)
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         logits, kept = self.logits_of_labels(model, inputs)
         summed = cross_entropy(logits.flatten(0, 1).float(), kept.flatten(), ignore_index=IGNORED, reduction="sum")
         if num_items_in_batch is None:
-            return summed / learnt.sum()
+            return summed / (kept != IGNORED).sum()
         # The count is over all processes, and DDP averages the gradients over them.
         return summed / num_items_in_batch * self.accelerator.num_processes
 
@@ -255,12 +238,8 @@ class RowTrainer(SFTTrainer):
         """Logits (rows, positions, vocabulary) where the next token of any row is a label, and the labels there."""
         labels = inputs["labels"][:, 1:]
         positions = (labels != IGNORED).any(0).nonzero().squeeze(1)
-        logits = model(
-            input_ids=inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
-            use_cache=False,
-            logits_to_keep=positions,
-        ).logits
+        taken = {name: inputs[name] for name in MODEL_INPUTS if name in inputs}
+        logits = model(**taken, use_cache=False, logits_to_keep=positions).logits
         return logits, labels[:, positions]
 
     def evaluate(
@@ -292,9 +271,9 @@ class RowTrainer(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            tokens = torch.tensor(float(self.tokens), device=self.args.device)
-            logs["tokens"] = float(self.accelerator.reduce(tokens, "sum"))
-            self.tokens = 0
+            counted = torch.tensor([self.tokens, self.flops / 1e12], device=self.args.device)
+            logs["tokens"], logs["model_tflops"] = self.accelerator.reduce(counted, "sum").tolist()
+            self.tokens, self.flops = 0, 0.0
         super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

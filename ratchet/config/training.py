@@ -125,8 +125,12 @@ class TrainingConfig(Section):
     of `selftrain.py`), which runs the system with every one of them; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
     evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
     actions, a cheap stand-in that need not agree with the reward."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass, which needs less memory and more time."""
+    padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
+    """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
+    micro-batches with short ones. The loss is the same. It pays with a `micro_batch` of more than one row."""
+    gradient_checkpointing: bool | Literal["auto"] = True
+    """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
+    whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
     """Fraction of the kept questions that is held out. The loss on their kept actions is measured every
     `eval_steps`."""
@@ -137,6 +141,12 @@ class TrainingConfig(Section):
     def _four_bit_needs_unsloth(self) -> TrainingConfig:
         if self.four_bit and self.backend != "unsloth":
             raise ValueError("four_bit: only backend unsloth has it; set training.backend to unsloth, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _unsloth_pads(self) -> TrainingConfig:
+        if self.padding_free and self.backend == "unsloth":
+            raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
         return self
 
     @field_validator("adapters")

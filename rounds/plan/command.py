@@ -170,7 +170,7 @@ def _training_speed(config: Config, gpu: GpuModel) -> tuple[float, str]:
     if model.device == "cpu":
         return math.nan, ""
     size = footprint(model.path, model.revision, model.dtype)
-    speed = training_speed(size, config.training.gradient_checkpointing, gpu)
+    speed = training_speed(size, bool(config.training.gradient_checkpointing), gpu)
     return speed, f"assumed: {gpu.name} at a third of its data sheet; `python benchmarks/training.py` measures it"
 
 

@@ -1,23 +1,15 @@
 """The memory of each step of a config, and where it stops fitting a GPU or a node, with the arithmetic.
 
-What a training step holds, in bytes, for n = micro_batch x length tokens on a device, b bytes a number of the frozen
-weights (h hidden, f inner, q and k widths of queries and keys, L layers, V vocabulary size, m tokens with loss):
+What a training step holds, in bytes, for n = micro_batch x length tokens on a device and b bytes a number of the frozen
+weights (h hidden, L layers, V vocabulary size):
 
     weights      b x parameters; with FSDP over g GPUs 1/g of them, two complete layers, and b x h x V: the output head,
                  which every process holds complete until the backward pass ends (training/processes.py)
     adapter      16 x its parameters: float32 weight and gradient, two moments of Adam
-    residuals    L x n x h x b: the input of every layer, kept for the backward pass
-    one layer    n x [b (4f + 5h + 2q + 2k) to go back through it + b 2f of gradients on the way]; in 16 bits
-                 n x (20h + 2f) bytes more for norms and LoRA's inputs in float32
-    or the head  whichever is larger, as they are not held together. On a GPU the head is computed in tiles:
-                 4096 x 32768 x b + m x h x (4 + b); on a CPU in one piece: 12 x m x V
+    activations  training/memory.py: what every layer keeps for the backward pass, and one layer on its way back or the
+                 output head
 
-Without gradient checkpointing every layer keeps what the backward pass needs, instead of its input alone.
-
-Against what steps allocate, counted tensor by tensor on a CPU: the activations computed are more than those there by 4%
-(bfloat16) and 5% (float32) on two layers as wide as Qwen2.5-7B's, and by 15% on SmolLM2-135M (float32);
-tests/rounds/test_plan_memory.py counts a small model. The process itself took 1 to 8% more than this whole sum
-(`benchmarks/training.py` prints both). No GPU was measured: there an allocator's gaps and the CUDA context come on top.
+No GPU was measured: there an allocator's gaps and the CUDA context come on top.
 """
 
 from __future__ import annotations
@@ -27,7 +19,8 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from inference.footprint import DTYPE_BYTES, Footprint, footprint
 from inference.serving.memory import (
@@ -39,10 +32,9 @@ from inference.serving.memory import (
 )
 from inference.serving.specs import ModelUse, ServerSpec
 from ratchet.config import Config, is_missing
+from training.memory import OPTIMIZER_BYTES, Activations
 
 GB = 1e9
-TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
-"""TRL's head on a GPU (trl/kernels/chunked_logprob.py)."""
 
 
 @dataclass(frozen=True)
@@ -74,56 +66,40 @@ class TrainingMemory:
     weights: int
     adapter: int
     residuals: int
+    """What all layers keep for the backward pass."""
     layer: int
+    """One layer on its way back."""
     head: int
-
-    @property
-    def activations(self) -> int:
-        return self.residuals + max(self.layer, self.head)
+    """The output head, which is not held together with a layer."""
 
     @property
     def total(self) -> int:
-        return self.weights + self.adapter + self.activations
+        return self.weights + self.adapter + self.residuals + max(self.layer, self.head)
 
 
 @dataclass(frozen=True)
 class Step:
     """A training step of a model on one of some devices."""
 
-    shape: Any
-    """transformers' config of the text model."""
     size: Footprint
-    weight_bytes: int
-    """Bytes of one number of the frozen weights."""
-    rank: int
+    activations: Activations
     checkpointing: bool = True
     shards: int = 1
     """GPUs that FSDP spreads the weights over."""
-    tiled_head: bool = True
-    """True where the head is computed in tiles, as on a GPU."""
 
     def memory(self, tokens: int, trained: int) -> TrainingMemory:
         """The memory with `tokens` on the device at once, of which `trained` contribute to the loss."""
-        shape, b, is_16_bit = self.shape, self.weight_bytes, self.weight_bytes == 2
-        h, f, layers, vocabulary = shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers, shape.vocab_size
-        heads = shape.num_attention_heads
-        width = getattr(shape, "head_dim", None) or h // heads
-        queries, keys = width * heads, width * (getattr(shape, "num_key_value_heads", None) or heads)
-        saved = b * (4 * f + 5 * h + 2 * queries + 2 * keys) + 12 * h * is_16_bit
-        passing = b * 2 * f + (b * f + 8 * h) * is_16_bit
-        kept, layer = (b * h, saved + passing) if self.checkpointing else (saved, passing)
-        head = 12 * trained * vocabulary
-        if self.tiled_head:
-            head = b * min(trained, TILE_TOKENS) * min(vocabulary, TILE_VOCABULARY) + trained * h * (4 + b)
-        weights = self.size.parameters * b
+        parts = self.activations
+        weights = self.size.parameters * parts.bytes_each
         if self.shards > 1:
-            weights = weights // self.shards + 2 * weights // layers + b * h * vocabulary
+            head = parts.bytes_each * parts.hidden * parts.vocabulary
+            weights = weights // self.shards + 2 * weights // parts.layers + head
         return TrainingMemory(
             weights=weights,
-            adapter=16 * self.size.lora_parameters(self.rank) // self.shards,
-            residuals=layers * tokens * kept,
-            layer=tokens * layer,
-            head=head,
+            adapter=(OPTIMIZER_BYTES + 4) * self.size.lora_parameters(parts.rank) // self.shards,
+            residuals=parts.layers * tokens * parts.kept(self.checkpointing),
+            layer=tokens * parts.one_layer(self.checkpointing),
+            head=parts.head(trained),
         )
 
     def max_tokens(self, room: float) -> int:
@@ -189,10 +165,16 @@ def training_row(config: Config, node: Node) -> TableRow:
     training, model = config.training, config.models[config.training.model]
     size = footprint(model.path, model.revision, model.dtype)
     loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
-    shape, weight_bytes, rank = loaded.get_text_config(), DTYPE_BYTES[model.dtype], training.lora.r
-    single = Step(shape, size, weight_bytes, rank, training.gradient_checkpointing)
+    rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]
+    dtype = getattr(torch, model.dtype)
+    activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head=True)
+    if activations is None:
+        return TableRow("train", "?", f"the formula does not describe models of the type {loaded.model_type}")
+    single = Step(size, activations, training.gradient_checkpointing is True)
+    tokens, layers = training.micro_batch * training.max_length, activations.layers
+    if training.gradient_checkpointing == "auto" and single.memory(tokens, tokens).total > node.gpu:
+        single = replace(single, checkpointing=True)
     sharded = replace(single, shards=max(2, node.gpus))
-    tokens, layers = training.micro_batch * training.max_length, shape.num_hidden_layers
     memory, with_fsdp = single.memory(tokens, tokens), sharded.memory(tokens, tokens).total
     max_tokens = single.max_tokens(node.gpu)
     arithmetic = (

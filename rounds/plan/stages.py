@@ -89,12 +89,12 @@ def _planned(
         text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
         asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        own, each = 2 + len(config.evaluation.controls), questions.evaluated * config.evaluation.samples
+        own, trajectories = 2 + len(config.evaluation.controls), questions.evaluated * config.evaluation.samples
         text = (
             f"{count(questions.evaluated)} questions x {config.evaluation.samples} samples x "
             f"{own + len(use.baselines)} arms (base, adapter, controls and baselines)"
         )
-        asked = [(use.system, each * own), *((one, each) for one in use.baselines.values())]
+        asked = [(use.system, trajectories * own), *((one, trajectories) for one in use.baselines.values())]
         judged = use.evaluation
     else:  # an index is measured by `index_build capacity`; a report and a table take seconds
         return PlannedStage(key)
@@ -102,7 +102,8 @@ def _planned(
     sampled, scored = _sampling(key, text, asked), _judging(config, key, text, judged, total)
     if key.id in SAMPLING_STAGES.values():
         return sampled
-    if any(SAMPLING_STAGES.get(key.id) == other.id and key.round == other.round for other in keys):
+    before = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()}.get(key.id)
+    if any(other.id == before and other.round == key.round for other in keys):
         return scored
     return PlannedStage(
         key, f"{sampled.counted}; {scored.counted}", total, scored.judge_calls, (*sampled.work, *scored.work)

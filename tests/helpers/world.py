@@ -39,7 +39,8 @@ def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTra
     learner = add_lora(load_model(agent), config.training.lora, 0)
     watch = TrainingCallback(out, 5, has_dev=False)
     tokenizer = load_tokenizer(agent.path)
-    return RowTrainer(learner, tokenizer, settings, table, table.slice(0, 0), watch, resumed=False), table
+    dev = table.slice(0, 0)
+    return RowTrainer(learner, tokenizer, settings, table, dev, watch, False, config.training), table
 
 
 def tiny_model(folder: Path, tied: bool = True) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +90,16 @@ async def test_an_odd_answer_about_an_adapter_fails_its_request_alone(world: Wor
     choices = {"choices": [{"logprobs": {"tokens": [" a"], "token_logprobs": [float("nan")]}}]}
     for odd in (wire(b"[]"), wire(b'{"choices": []}'), wire(json.dumps(choices).encode())):
         # By content, not by turn: the second of two concurrent requests may arrive after the first has failed.
-        world.server.judge = lambda body, odd=odd: Fault(wire=odd) if _is_probe(body) else None
+        world.server.judge = partial(_odd_to_probes, odd)
         with pytest.raises(EngineError, match="response is invalid"):
             await world.ask(adapter=folder)
     world.server.judge = lambda body: None
     assert (await world.ask(adapter=folder)).text == "harbour"
 
 
-def _is_probe(body: Any) -> bool:
-    """Whether a request asks the fixed prompt that tells an adapter from its base model."""
-    return isinstance(body, dict) and isinstance(body.get("prompt"), str)
+def _odd_to_probes(odd: bytes, body: Any) -> Fault | None:
+    """An odd answer to the fixed prompt that tells an adapter from its base model."""
+    return Fault(wire=odd) if isinstance(body, dict) and isinstance(body.get("prompt"), str) else None
 
 
 @pytest.mark.parametrize("after", ["inf", "1e300", "Wed, 21 Oct 99999999999999 07:28:00 GMT", "\xe9", "9" * 5000])

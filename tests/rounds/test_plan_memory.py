@@ -26,13 +26,20 @@ from rounds.records import Entry
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.stored import store
 from training.lora import add_lora
+from training.memory import Activations
 
 
 def step_of(folder: Path, shape: dict[str, Any]) -> Step:
     """In bfloat16, on one GPU."""
     path = save_shape(folder, shape)
     size = footprint(path, None, "bfloat16")
-    return Step(AutoConfig.from_pretrained(path).get_text_config(), size, weight_bytes=2, rank=16)
+    return Step(size, activations(AutoConfig.from_pretrained(path).get_text_config()))
+
+
+def activations(shape: Any, dtype: torch.dtype = torch.bfloat16, tiled_head: bool = True) -> Activations:
+    found = Activations.of(shape, 16, dtype, tiled_head)
+    assert found is not None
+    return found
 
 
 def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
@@ -43,7 +50,13 @@ def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
     assert one.adapter == 16 * 16 * 28 * (2 * 7168 + 2 * 4096 + 3 * 22528)
     assert one.residuals == 28 * 16_000 * 3584 * 2
     assert one.layer == 16_000 * (
-        2 * (4 * 18944 + 5 * 3584 + 2 * 3584 + 2 * 512) + 12 * 3584 + 2 * 2 * 18944 + 2 * 18944 + 8 * 3584
+        2 * (4 * 18944 + 4 * 3584 + 2 * 3584 + 2 * 512 + 7 * 16)
+        + 4 * 28
+        + 8
+        + 4 * 3584
+        + 2 * 2 * 18944
+        + 2 * 18944
+        + 8 * 3584
     )
     assert one.head == 2 * 2000 * 32_768 + 2000 * 3584 * 6
     assert one.total == one.weights + one.adapter + one.residuals + one.layer == pytest.approx(25.3e9, rel=0.01)
@@ -61,7 +74,7 @@ def test_what_fits_a_gpu_and_what_sharding_saves(tmp_path: Path) -> None:
         head = 2 * shape["vocab_size"] * shape["hidden_size"]
         layers = 2 * alone.weights // shape["num_hidden_layers"]
         assert sharded.weights == alone.weights // 8 + layers + head
-        assert sharded.activations == alone.activations
+        assert (sharded.residuals, sharded.layer, sharded.head) == (alone.residuals, alone.layer, alone.head)
         kept = replace(step, checkpointing=False).memory(16_000, 16_000)
         assert kept.total > 80e9 > alone.total
     assert fits["7b"] > fits["10b"] > fits["14b"] > 16_000
@@ -142,7 +155,7 @@ def test_the_formula_against_what_a_step_allocates(
     config.save_pretrained(tmp_path)
     kind = getattr(torch, dtype)
     size = footprint(str(tmp_path), None, dtype)
-    step = Step(config, size, weight_bytes=kind.itemsize, rank=16, checkpointing=checkpointing, tiled_head=False)
+    step = Step(size, activations(config, kind, tiled_head=False), checkpointing)
     memory = step.memory(800, learnt)
     there = allocated(config, kind, 800, learnt, checkpointing)
     assert 0.95 < memory.total / there < 1.2

@@ -5,8 +5,9 @@ from collections import Counter
 import torch
 
 from tests.helpers.world import sample_trajectory
+from training.collator import Collator, labels_of_rows, lengths_of_rows
+from training.order import EpochSampler, epoch_order, mixed_order
 from training.rows import build_rows, rows_table, split_rows
-from training.trainer import Collator, EpochSampler, epoch_order
 
 TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
 TABLE = rows_table(build_rows(TRAJECTORIES, [t.key for t in TRAJECTORIES], 1000)[0])
@@ -39,6 +40,17 @@ def test_an_epoch_visits_every_row_once_in_another_order_each_time() -> None:
     assert sorted(first[:8]) != list(range(8))
 
 
+def test_micro_batches_without_padding_put_long_rows_with_short_ones() -> None:
+    lengths = [1000, 10, 20, 900, 30, 40, 50, 60, 800, 70]
+    order = mixed_order(range(10), lengths, 4)
+    assert sorted(order) == list(range(10))
+    tokens = [sum(lengths[row] for row in order[at : at + 4]) for at in (0, 4, 8)]
+    assert max(tokens) < 1100  # in order of length it is 2770
+    sampler = EpochSampler(lengths, 8, 0, lambda: 0, rows_at_once=4, mix=4)
+    assert sorted(sampler) == [*range(10), 10, 10]
+    assert set(list(sampler)[:8]) == set(epoch_order(lengths, 8, 0, 0)[:8]), "a step has the rows that it had"
+
+
 def test_the_sampler_asks_for_the_epoch_when_it_starts() -> None:
     now = 0
     sampler = EpochSampler([3] * 20, 4, 0, lambda: now)
@@ -53,3 +65,13 @@ def test_padding_is_on_the_right_and_masked_everywhere() -> None:
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch["labels"].tolist() == [[-100, 2, -100], [-100, 5, -100]]
     assert all(value.dtype == torch.long for value in batch.values())
+
+
+def test_without_padding_rows_lie_one_after_the_other() -> None:
+    rows = [{"ids": [1, 2, 3], "loss_mask": [0, 1, 1]}, {"ids": [4, 5], "loss_mask": [0, 1]}]
+    batch = Collator(9, padding_free=True)(rows)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 5]] and batch["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
+    assert batch["labels"].tolist() == [[-100, 2, 3, -100, 5]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 5] and batch["max_length_q"] == 3
+    for inputs in (batch, Collator(9)(rows)):
+        assert lengths_of_rows(inputs).tolist() == [3, 2] and labels_of_rows(inputs).tolist() == [2, 1]

@@ -230,9 +230,12 @@ def test_every_epoch_has_every_row_once_and_no_example_in_two_steps(sizes: list[
     assert epochs[0] == packing.order(lengths, 1, 0)
 
 
-@pytest.mark.parametrize("name", ["dpo", "kto"])
-def test_the_gradient_of_a_step_is_that_of_the_loss_over_all_its_rows(model: Path, tmp_path: Path, name: str) -> None:
-    _, config, folder = start(tmp_path, model, objective=name, questions=4, batch_size=128)
+@pytest.mark.parametrize(("name", "padding_free"), [("dpo", False), ("dpo", True), ("kto", False)])
+def test_the_gradient_of_a_step_is_that_of_the_loss_over_all_its_rows(
+    model: Path, tmp_path: Path, name: str, padding_free: bool
+) -> None:
+    settings: dict[str, Any] = {"questions": 4, "batch_size": 128, "padding_free": padding_free}
+    _, config, folder = start(tmp_path, model, objective=name, **settings)
     trainer = trainer_of(config, folder, tmp_path / "training", resumed=False)
     reference = trainer.reference()
     weights = {key: one for key, one in trainer.model.named_parameters() if one.requires_grad}

@@ -27,8 +27,9 @@ from rounds.stages import ExperimentRun, training_stage
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.checkpoints import find_damage, seal
+from training.order import EpochSampler
 from training.processes import explain_lost_processes
-from training.trainer import EpochSampler, RowTrainer, with_blank_row
+from training.trainer import RowTrainer, with_blank_row
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
@@ -131,6 +132,27 @@ def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_
     assert {name for name in saved if "lora_" not in name} <= {"base_model.model.lm_head.weight"}
     status, said = finish(launch("cpu_fsdp.yaml", path))
     assert status == 0 and "of 16 were done before; resuming" in said, said
+    assert_same(folder, alone)
+
+
+@pytest.mark.slow
+def test_two_of_which_one_is_told_to_stop_save_together_and_go_on_to_the_same(
+    alone: RoundFolder, tmp_path: Path
+) -> None:
+    path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
+    process = launch("cpu_ddp.yaml", path)
+    deadline = time.monotonic() + 180
+    while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
+        assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
+        time.sleep(0.002)
+    workers = [child for child in psutil.Process(process.pid).children() if "train.py" in " ".join(child.cmdline())]
+    workers[1].send_signal(signal.SIGUSR1)
+    status, said = finish(process)
+    assert status == 1 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
+    last = max(line["step"] for line in read_log(folder.training / "log.jsonl") if "loss" in line)
+    assert (folder.training / f"checkpoint-{last}" / "complete.json").exists()
+    status, said = finish(launch("cpu_ddp.yaml", path))
+    assert status == 0 and f"{last} of 16 were done before; resuming" in said, said
     assert_same(folder, alone)
 
 

@@ -17,8 +17,9 @@ from ratchet.files import read_log
 from tests.helpers.world import make_run
 from training import recipe
 from training.callback import TrainingCallback
+from training.order import epoch_order
 from training.schedule import describe_adjustments, schedule
-from training.trainer import epoch_order, trainer_config
+from training.trainer import trainer_config
 
 DEFAULTS = TrainingConfig()
 

@@ -26,10 +26,11 @@ from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
-from training.checkpoints import EvaluatedAdapters, read_evaluation
+from training.checkpoints import EvaluatedAdapters, last_complete, read_evaluation
+from training.order import epoch_order
 from training.rows import prepare_rows, row_lengths, split_rows
 from training.schedule import accumulation_steps, schedule
-from training.trainer import RowTrainer, epoch_order, logging_integrations
+from training.trainer import RowTrainer, logging_integrations
 
 REPO = Path(__file__).parents[2]
 
@@ -133,6 +134,32 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
     ours, theirs = (load_file(f.adapter / "adapter_model.safetensors") for f in (folder, whole))
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
+    model: Path, finished: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
+    command = [sys.executable, "train.py", "--config", str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 143 and not folder.adapter.exists()
+    assert f"{number.name}: training ends after this step" in said
+    assert "run the same command again to resume" in said and "Traceback" not in said
+    last = max(line["step"] for line in curve(folder) if "loss" in line)
+    saved, messages = last_complete(folder.training)
+    assert saved is not None and saved[0] == last < 30 and messages == []
+    recipe.train(config, 1)
+    _, whole = round_of(finished)
+    assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
 
 
 def test_a_damaged_checkpoint_is_passed_over(

@@ -1,0 +1,274 @@
+"""What the first hour on a GPU has to show, as a table of measured against expected: `make gpu-check`.
+
+    python -m benchmarks.gpu_check              one NVIDIA GPU, offline, under 25 minutes; without a GPU its CPU subset
+    python -m benchmarks.gpu_check --cpu        the same steps on tiny shapes, which tests run
+
+Weights are drawn, in the shapes of real models. Exits 1 where a step falls short or fails. A step that this machine
+cannot do, or a number that it cannot judge, as speed on a CPU, is shown with the reason and counts for nothing. No GPU
+has run this yet: the expected speeds are goals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import get_peft_model
+from rich.table import Table
+from transformers import AutoModelForCausalLM
+
+from benchmarks.training import SHAPES, benchmark, parse, random_model
+from benchmarks.vllm_check import VllmFailed, demo_survives_a_killed_server, two_servers_share
+from ratchet.command import wide_console
+from ratchet.errors import UserError
+from training.memory import Activations, free_memory
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN_SECONDS = 420
+"""The longest that one measurement may take."""
+MFU = 0.35
+"""The goal for training the 7B shape on rows of 16,000 tokens."""
+PACKED_GAIN = 1.3
+"""How many times faster rows of mixed lengths have to be without padding."""
+
+
+class StepFailed(Exception):
+    """A measurement that did not end with a result."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table."""
+
+    what: str
+    measured: str
+    expected: str
+    passed: bool | None
+    """None: shown and not judged."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the steps measure."""
+
+    on_gpu: bool
+    large: str
+    """The shape whose training step is measured."""
+    small: str
+    """The shape that is compared between devices."""
+    length: int
+    """Tokens of the long rows."""
+    mean: int
+    """The mean tokens of rows of mixed lengths."""
+
+
+GPU = Sizes(True, "qwen2.5-7b", "smollm2-135m", 16_000, 3_500)
+CPU = Sizes(False, "tiny", "tiny", 96, 30)
+
+
+def measure(sizes: Sizes, *words: object, launch: Sequence[str] = ()) -> dict[str, Any]:
+    """What benchmarks/training.py finds with these arguments. On a GPU, or behind a launcher, it is a process of its
+    own, whose memory is free afterwards."""
+    arguments = [str(word) for word in words]
+    if not sizes.on_gpu and not launch:
+        return benchmark(parse([*arguments, "--device", "cpu"]))
+    device = [] if sizes.on_gpu else ["--device", "cpu"]
+    command = [sys.executable, *launch, str(ROOT / "benchmarks" / "training.py"), *arguments, *device]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise StepFailed(f"no result after {RUN_SECONDS} s: {' '.join(command)}") from error
+    start = done.stdout.find("{")
+    if done.returncode or start < 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise StepFailed(f"exit status {done.returncode}: {last}")
+    found: dict[str, Any] = json.loads(done.stdout[start:])
+    return found
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The largest relative difference between the losses of the same steps."""
+    return max(abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True))
+
+
+def losses_agree(what: str, ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> Line:
+    """The line that compares the losses of two runs."""
+    off = difference(ours, theirs)
+    return Line(what, f"{ours[0]:.5f} and {theirs[0]:.5f}, {off:.1e} off", f"{tolerance:.0e} off", off <= tolerance)
+
+
+def same_loss_as_on_the_cpu(sizes: Sizes) -> Iterator[Line]:
+    """The small shape in bfloat16 on the device against float32 on the CPU."""
+    words = ("--shape", sizes.small, "--length", min(sizes.length, 400), "--rows", 4, "--micro-batch", 2, "--steps", 3)
+    there = measure(sizes, *words, *(() if sizes.on_gpu else ("--dtype", "float32")))
+    here = measure(sizes, *words, "--dtype", "float32", *(("--device", "cpu") if sizes.on_gpu else ()))
+    yield losses_agree("loss of 3 steps against float32 on the CPU", there["losses"], here["losses"], 1e-2)
+
+
+def longest_without_checkpointing(sizes: Sizes) -> int:
+    """The longest row, up to `sizes.length`, whose activations fit the free memory with a tenth to spare."""
+    if not sizes.on_gpu:
+        return sizes.length
+    shape = SHAPES[sizes.large]()
+    activations = Activations.of(shape, 16, torch.bfloat16, tiled_head=True)
+    assert activations is not None
+    with torch.device("meta"):
+        weights = 2 * sum(weight.numel() for weight in AutoModelForCausalLM.from_config(shape).parameters())
+    room = 0.85 * free_memory(torch.device("cuda")) - weights
+    lengths = range(sizes.length, 1000, -500)
+    return next((n for n in lengths if activations.total(n, n, checkpointing=False) < room), 1000)
+
+
+def training_step(sizes: Sizes) -> Iterator[Line]:
+    """Tokens a second, MFU and memory of the large shape, with and without gradient checkpointing."""
+    for checkpointing, length in (("always", sizes.length), ("never", longest_without_checkpointing(sizes))):
+        words = ("--shape", sizes.large, "--length", length, "--rows", 2, "--steps", 3)
+        found = measure(sizes, *words, "--checkpointing", checkpointing)
+        what = f"{sizes.large}, rows of {length} tokens, checkpointing {checkpointing}"
+        yield Line(f"{what}: speed", f"{found['tokens_per_second']:.0f} tokens/s", "", None)
+        known = found["mfu"] is not None
+        yield Line(
+            f"{what}: MFU",
+            f"{found['mfu']:.1%}" if known else "its peak is not in training/flops.py",
+            f"at least {MFU:.0%}",
+            found["mfu"] >= MFU if known else None,
+        )
+        ratio = found["peak_gib"] / found["computed_gib"] if found["computed_gib"] else 0.0
+        yield Line(
+            f"{what}: memory",
+            f"{found['peak_gib']:.2f} GiB",
+            f"{found['computed_gib']:.2f} GiB by the formula, within 10%",
+            0.9 <= ratio <= 1.1 if sizes.on_gpu else None,
+        )
+
+
+def packed_rows(sizes: Sizes) -> Iterator[Line]:
+    """Rows of mixed lengths without padding against padded ones."""
+    words = (
+        "--shape", sizes.large, "--length", sizes.length, "--mean", sizes.mean, "--rows", 16, "--micro-batch", 8,
+        "--steps", 3, *(() if sizes.on_gpu else ("--dtype", "float32")),
+    )  # fmt: skip
+    padded, packed = measure(sizes, *words), measure(sizes, *words, "--padding-free")
+    gain = packed["tokens_per_second"] / padded["tokens_per_second"]
+    yield Line(
+        f"rows of {padded['row_tokens'][0]} to {padded['row_tokens'][1]} tokens, 8 at a time: without padding",
+        f"{gain:.2f} times as fast",
+        f"at least {PACKED_GAIN} times",
+        gain >= PACKED_GAIN if sizes.on_gpu else None,
+    )
+    tolerance = 1e-2 if sizes.on_gpu else 1e-4
+    yield losses_agree("the same rows: loss", packed["losses"], padded["losses"], tolerance)
+
+
+def sharded(sizes: Sizes) -> Iterator[Line]:
+    """FSDP: one process on the GPU, two on a CPU, against training without it."""
+    words = (
+        "--shape", sizes.small, "--length", min(sizes.length, 2_000), "--rows", 4, "--steps", 3,
+        *(() if sizes.on_gpu else ("--dtype", "float32")),
+    )  # fmt: skip
+    config = ROOT / "configs" / "accelerate" / ("fsdp.yaml" if sizes.on_gpu else "cpu_fsdp.yaml")
+    launch = ("-m", "accelerate.commands.launch", "--config_file", str(config))
+    processes = 1 if sizes.on_gpu else 2
+    found = measure(sizes, *words, launch=(*launch, "--num_processes", str(processes)))
+    alone = measure(sizes, *words)
+    what = f"FSDP on {found['processes']} process{'es' * (processes > 1)}: loss against none"
+    yield losses_agree(what, found["losses"], alone["losses"], 1e-2 if sizes.on_gpu else 1e-4)
+
+
+def two_adapters(sizes: Sizes) -> Iterator[Line]:
+    """Greedy tokens of two adapters in one batch against those of each alone, in float32."""
+    device = torch.device("cuda" if sizes.on_gpu else "cpu")
+    model = get_peft_model(random_model(SHAPES[sizes.small](), torch.float32, device), adapter_settings(), "first")
+    model.add_adapter("second", adapter_settings())
+    model.eval()
+    prompts = torch.randint(5, 400, (2, 12), generator=torch.Generator().manual_seed(0)).to(device)
+    options: dict[str, Any] = {
+        "max_new_tokens": 16, "min_new_tokens": 16, "do_sample": False, "pad_token_id": 0,
+        "attention_mask": torch.ones_like(prompts),
+    }  # fmt: skip
+    with torch.no_grad():
+        together = model.generate(input_ids=prompts, adapter_names=["first", "second"], **options)
+        alone = []
+        for name in ("first", "second"):
+            model.set_adapter(name)
+            alone.append(model.generate(input_ids=prompts, **options))
+    wanted = torch.stack([alone[0][0], alone[1][1]])
+    same = int((together == wanted).all(1).sum())
+    differ = not torch.equal(alone[0], alone[1])
+    measured = f"{same} of 2 rows the same; the adapters {'differ' if differ else 'give the same'}"
+    yield Line("16 tokens of two adapters in one batch", measured, "2 of 2; they differ", same == 2 and differ)
+
+
+def adapter_settings() -> PeftLoraConfig:
+    """Adapters that are drawn whole, and so change what is generated."""
+    return PeftLoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+
+
+def served_by_vllm(sizes: Sizes) -> Iterator[Line]:
+    """Two servers on the GPU, then the demo through vLLM while one of its servers is killed."""
+    if not sizes.on_gpu or importlib.util.find_spec("vllm") is None:
+        reason = "vLLM is not installed" if sizes.on_gpu else "needs a GPU"
+        yield Line("vLLM", "not run", reason, None)
+        return
+    for what, check in (
+        ("two vLLM servers with drawn weights share the GPU", two_servers_share),
+        ("the demo in bfloat16, 128 wide, a server killed in between", demo_survives_a_killed_server),
+    ):
+        try:
+            yield Line(what, check(ROOT), "it finishes", True)
+        except VllmFailed as error:
+            yield Line(what, str(error), "it finishes", False)
+
+
+STEPS: dict[str, Callable[[Sizes], Iterator[Line]]] = {
+    "loss": same_loss_as_on_the_cpu,
+    "step": training_step,
+    "packed": packed_rows,
+    "fsdp": sharded,
+    "adapters": two_adapters,
+    "vllm": served_by_vllm,
+}
+
+
+def check(sizes: Sizes, steps: Sequence[str]) -> list[Line]:
+    """The lines of some steps; one that fails is a line too."""
+    lines: list[Line] = []
+    for name in steps:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            lines += STEPS[name](sizes)
+        except (StepFailed, UserError, RuntimeError) as error:  # torch has the last for memory and for missing kernels
+            lines.append(Line(name, str(error).splitlines()[0][:160], "it finishes", False))
+    return lines
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table; 1 where a line falls short."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description="Check training on this GPU.")
+    parser.add_argument("--cpu", action="store_true", help="tiny shapes on the CPU, also where there is a GPU")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="only these steps")
+    arguments = parser.parse_args(words)
+    sizes = GPU if torch.cuda.is_available() and not arguments.cpu else CPU
+    device = torch.cuda.get_device_name() if sizes.on_gpu else "CPU"
+    table = Table("", "measured", "expected", "", title=f"{device}, torch {torch.__version__}")
+    lines = check(sizes, arguments.steps)
+    for line in lines:
+        verdict = {True: "ok", False: "FALLS SHORT", None: "not judged"}[line.passed]
+        table.add_row(line.what, line.measured, line.expected, verdict)
+    wide_console(160).print(table)
+    return int(any(line.passed is False for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""make gpu-check on a CPU: the same steps on tiny shapes, so that the script is never out of date."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
+from training.flops import peak_tflops
+
+
+@pytest.mark.slow
+def test_every_step_runs_on_a_cpu_and_nothing_falls_short(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "FALLS SHORT" not in said and "without padding" in said and "FSDP on 2 processes" in said
+    assert "2 of 2 rows the same; the adapters differ" in said and "needs a GPU" in said
+
+
+def test_a_step_that_fails_or_falls_short_makes_the_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(sizes: object) -> list[Line]:
+        raise StepFailed("exit status 1: out of memory\nmore")
+
+    monkeypatch.setitem(STEPS, "loss", fails)
+    monkeypatch.setitem(STEPS, "packed", lambda sizes: [Line("gain", "1.1 times", "at least 1.3 times", False)])
+    assert [line.passed for line in check(CPU, ["loss", "packed"])] == [False, False]
+    assert main(["--cpu", "--steps", "packed"]) == 1
+    assert "FALLS SHORT" in capsys.readouterr().out
+
+
+def test_peaks_are_found_by_the_device_s_name() -> None:
+    peaks = {
+        "NVIDIA H100 80GB HBM3": 989.4, "NVIDIA H100 PCIe": 756.0, "NVIDIA A100-SXM4-80GB": 312.0, "NVIDIA L4": 121.0,
+        "NVIDIA L40S": 362.05, "NVIDIA A10": 125.0,
+    }  # fmt: skip
+    assert {name: peak_tflops(name) for name in peaks} == peaks
+    assert peak_tflops("NVIDIA A100-SXM4-80GB MIG 1g.10gb") is peak_tflops("Tesla T4") is None

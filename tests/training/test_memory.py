@@ -1,0 +1,115 @@
+"""The activations that the formula computes, against the tensors that torch saves; and what `auto` makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Qwen2Config
+
+from ratchet.config import LoraConfig
+from ratchet.files import read_log
+from tests.helpers.world import make_run, make_trainer
+from training import recipe
+from training.lora import add_lora, take_inputs_as_they_are
+from training.memory import Activations, CheckpointingRule
+from training.trainer import RowTrainer
+
+TOKENS = 80
+
+
+def saved_bytes(shape: Any, dtype: torch.dtype, checkpointing: bool = False) -> int:
+    """Bytes of the different tensors, weights aside, that a forward pass through the layers saves for the backward
+    pass."""
+    model = add_lora(AutoModelForCausalLM.from_config(shape, dtype=dtype), LoraConfig(), 0).train()
+    model.enable_input_require_grads()
+    take_inputs_as_they_are(model)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    storages = {weight.untyped_storage().data_ptr(): 0 for weight in model.parameters()}
+    kept = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        is_matrix_of_adapter = LoraConfig().r in tensor.shape and TOKENS not in tensor.shape
+        if storage.data_ptr() not in storages and not is_matrix_of_adapter:
+            kept.append(tensor)  # else its address would be used again
+            storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        model.get_base_model().model(input_ids=torch.zeros((1, TOKENS), dtype=torch.long), use_cache=False)
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "hidden", "inner", "heads", "keys"), [(Qwen2Config, 96, 416, 6, 2), (LlamaConfig, 192, 256, 3, 3)]
+)
+def test_the_formula_is_within_a_tenth_of_what_torch_saves(
+    kind: Any, hidden: int, inner: int, heads: int, keys: int, dtype: torch.dtype
+) -> None:
+    shape = kind(
+        hidden_size=hidden, intermediate_size=inner, num_hidden_layers=4, num_attention_heads=heads,
+        num_key_value_heads=keys, vocab_size=60,
+    )  # fmt: skip
+    computed = Activations.of(shape, LoraConfig().r, dtype, tiled_head=False)
+    assert computed is not None
+    there = saved_bytes(shape, dtype)
+    assert computed.layers * TOKENS * computed.saved == pytest.approx(there, rel=0.1)
+    # The total is what is saved and, at the end of the forward pass, one layer's gradients.
+    assert computed.total(TOKENS, 1, checkpointing=False) - TOKENS * computed.passing == pytest.approx(there, rel=0.1)
+
+
+def test_a_model_of_7b_at_16000_tokens_by_hand() -> None:
+    shape = Qwen2Config(
+        hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
+        intermediate_size=18944, vocab_size=152064,
+    )  # fmt: skip
+    computed = Activations.of(shape, 16, torch.bfloat16, tiled_head=True)
+    assert computed is not None
+    assert computed.saved == 2 * (4 * 18944 + 4 * 3584 + 2 * 3584 + 2 * 512 + 7 * 16) + 4 * 28 + 8 + 4 * 3584
+    kept = computed.total(16_000, 2_000, checkpointing=False)
+    again = computed.total(16_000, 2_000, checkpointing=True)
+    assert 80e9 < kept < 141e9 and again < 12e9, "with checkpointing it fits a GPU of 80 GB, without one of 141 GB"
+
+
+def test_shapes_that_the_formula_does_not_describe_are_checkpointed() -> None:
+    assert Activations.of(MixtralConfig(), 16, torch.bfloat16, tiled_head=True) is None
+    assert CheckpointingRule(None, 1e15).needs_checkpointing(1, 1)
+
+
+def test_auto_checkpoints_the_micro_batches_that_do_not_fit_and_the_curve_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[tuple[int, bool]] = []
+    needs = RowTrainer.needs_checkpointing
+
+    def recorded(self: RowTrainer, inputs: Any) -> bool:
+        decided.append((inputs["input_ids"].numel(), needs(self, inputs)))
+        return decided[-1][1]
+
+    monkeypatch.setattr(RowTrainer, "needs_checkpointing", recorded)
+    monkeypatch.setattr("training.memory.free_memory", lambda device: 1_100_000)
+    logs = []
+    for name, setting in (("never", False), ("auto", "auto")):
+        _, config, folder = make_run(tmp_path / name, gradient_checkpointing=setting)
+        recipe.train(config, 1)
+        lines = read_log(folder.training / "log.jsonl")
+        logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
+    assert logs[0] == [pytest.approx(line, rel=1e-5) for line in logs[1]]
+    fitting = [tokens for tokens, needed in decided if not needed]
+    assert 0 < len(fitting) < len(decided), decided
+    assert max(fitting) <= min(tokens for tokens, needed in decided if needed) + 20
+
+
+def test_the_layers_are_told(tmp_path: Path) -> None:
+    _, config, folder = make_run(tmp_path, gradient_checkpointing="auto")
+    trainer, _ = make_trainer(config, folder, tmp_path)
+    for on in (True, False):
+        trainer.set_checkpointing(on)
+        layers = trainer.model.get_base_model().model.layers
+        assert [layer.gradient_checkpointing for layer in layers] == [on] * len(layers)

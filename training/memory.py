@@ -1,0 +1,143 @@
+"""The memory of a training step, from the model's shape: which micro-batches fit without gradient checkpointing.
+
+In bytes, for n tokens on a device at once, m of them with loss, b bytes a number of the frozen weights (h hidden, f
+inner, q and k widths of queries and keys, a heads, L layers, r the adapter's rank, V vocabulary size). Of each token a
+layer keeps for the backward pass
+
+    b (4f + 4h + 2q + 2k)    inputs of the linear layers that have an adapter, queries, keys, values, the attention's
+                             output, both sides of the gated product and its activation
+    7 b r                    what lies between the two matrices of each adapter
+    4a + 8                   the attention's log-sum-exp and the two norms' scales, in float32
+    4h                       in 16 bits: the norms' inputs, which are float32, instead of b h for each
+
+With gradient checkpointing it keeps b h instead, its input, and computes the rest again for one layer at a time. On top
+of it come the gradients on their way through one layer, or the output head, whichever is larger.
+
+tests/training/test_memory.py compares the first sum with the tensors that torch saves. No GPU was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+LINEAR_LAYERS = 7
+"""Linear layers of a decoder layer: queries, keys, values, output, gate, up and down."""
+TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
+"""TRL's output head on a GPU (trl/kernels/chunked_logprob.py)."""
+OPTIMIZER_BYTES = 12
+"""Bytes of an adapter's number beside the number itself: the gradient and two moments of Adam, in float32."""
+SPARE_FRACTION = 0.1
+"""The part of the free memory that is left free, for gaps between allocations and errors of the formula."""
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The activations of a dense decoder with gated linear units and one adapter on all of its linear layers."""
+
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    queries: int
+    """Width of all heads' queries together."""
+    keys: int
+    """Width of all heads' keys together; that of the values is the same."""
+    vocabulary: int
+    rank: int
+    bytes_each: int
+    """Bytes of one number that is computed with."""
+    tiled_head: bool
+    """True where the head is computed in tiles, as on a GPU."""
+
+    @classmethod
+    def of(cls, shape: Any, rank: int, dtype: torch.dtype, tiled_head: bool) -> Self | None:
+        """From transformers' config of a text model; None for shapes that the formula does not describe, such as
+        mixtures of experts."""
+        experts = ("num_experts", "num_local_experts", "n_routed_experts")
+        needed = ("intermediate_size", "num_attention_heads")
+        if any(getattr(shape, name, None) for name in experts) or not all(
+            getattr(shape, name, None) for name in needed
+        ):
+            return None
+        heads = shape.num_attention_heads
+        width = getattr(shape, "head_dim", None) or shape.hidden_size // heads
+        return cls(
+            layers=shape.num_hidden_layers,
+            hidden=shape.hidden_size,
+            inner=shape.intermediate_size,
+            heads=heads,
+            queries=width * heads,
+            keys=width * (getattr(shape, "num_key_value_heads", None) or heads),
+            vocabulary=shape.vocab_size,
+            rank=rank,
+            bytes_each=dtype.itemsize,
+            tiled_head=tiled_head,
+        )
+
+    @property
+    def saved(self) -> int:
+        """Bytes that one layer saves of a token for its backward pass."""
+        b, is_16_bit = self.bytes_each, self.bytes_each == 2
+        linear = b * (4 * self.inner + 4 * self.hidden + 2 * self.queries + 2 * self.keys)
+        return linear + LINEAR_LAYERS * b * self.rank + 4 * self.heads + 8 + 4 * self.hidden * is_16_bit
+
+    @property
+    def passing(self) -> int:
+        """Bytes of gradients of a token on their way back through one layer."""
+        b, is_16_bit = self.bytes_each, self.bytes_each == 2
+        return b * 2 * self.inner + (b * self.inner + 8 * self.hidden) * is_16_bit
+
+    def total(self, tokens: int, learnt: int, checkpointing: bool) -> int:
+        """Bytes at the peak of a forward and a backward pass over `tokens`, of which `learnt` have a loss."""
+        kept = self.layers * tokens * self.kept(checkpointing)
+        return kept + max(tokens * self.one_layer(checkpointing), self.head(learnt))
+
+    def kept(self, checkpointing: bool) -> int:
+        """Bytes that a layer keeps of a token until its backward pass."""
+        return self.bytes_each * self.hidden if checkpointing else self.saved
+
+    def one_layer(self, checkpointing: bool) -> int:
+        """Further bytes of a token in the layer whose backward pass runs."""
+        return self.saved + self.passing if checkpointing else self.passing
+
+    def head(self, learnt: int) -> int:
+        """Bytes of the output head for `learnt` tokens with a loss."""
+        if not self.tiled_head:
+            return 12 * learnt * self.vocabulary
+        tile = min(learnt, TILE_TOKENS) * min(self.vocabulary, TILE_VOCABULARY)
+        return self.bytes_each * tile + learnt * self.hidden * (4 + self.bytes_each)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process can still allocate on a device."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    from inference.serving.devices import available_memory
+
+    return available_memory()
+
+
+@dataclass(frozen=True)
+class CheckpointingRule:
+    """Which micro-batches need gradient checkpointing (`training.gradient_checkpointing=auto`)."""
+
+    activations: Activations | None
+    """None: all of them do."""
+    room: float
+    """Bytes that activations may take."""
+
+    @classmethod
+    def of(cls, model: Any, rank: int, device: torch.device, dtype: torch.dtype) -> Self:
+        """The rule for a PeftModel that lies on its device and has taken no step yet."""
+        adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+        shape = model.get_base_model().config.get_text_config()
+        activations = Activations.of(shape, rank, dtype, tiled_head=device.type == "cuda")
+        return cls(activations, (1 - SPARE_FRACTION) * free_memory(device) - OPTIMIZER_BYTES * adapter)
+
+    def needs_checkpointing(self, tokens: int, learnt: int) -> bool:
+        """Whether a micro-batch of `tokens` fits only with gradient checkpointing."""
+        return self.activations is None or self.activations.total(tokens, learnt, checkpointing=False) > self.room

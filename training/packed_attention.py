@@ -1,0 +1,128 @@
+"""Causal attention over rows that lie one after the other in one sequence, without padding and without a mask.
+
+`pack_attention` makes a model use transformers' FlashAttention 2 where flash-attn is installed, else
+`packed_attention`, which is torch's own variable-length FlashAttention on a GPU in 16 bits, and elsewhere attends row
+by row. Both take where rows begin from `cu_seq_lens_q`, which the collator of `training.padding_free` gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.utils import is_flash_attn_2_available
+
+from ratchet.errors import UserError
+
+NAME = "ratchet_packed"
+LAYERS = {"full_attention", "sliding_attention"}
+"""Kinds of layers that both functions compute."""
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    max_length_q: int | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of one transformers layer: query (1, heads, tokens, size), key and value (1, fewer heads, tokens,
+    size) to (1, tokens, heads, size). Row i has the positions from cu_seq_lens_q[i] to cu_seq_lens_q[i + 1]; without
+    it, all of them are one row."""
+    if len(query) > 1 or attention_mask is not None or dropout:
+        raise ValueError("packed attention takes one sequence of rows, without a mask or dropout")
+    if cu_seq_lens_q is None or max_length_q is None:
+        max_length_q = query.shape[2]
+        cu_seq_lens_q = torch.tensor([0, max_length_q], dtype=torch.int32, device=query.device)
+    attend = flash_attention if query.is_cuda and value.dtype.itemsize == 2 else attention_row_by_row
+    return attend(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window).transpose(1, 2), None
+
+
+def flash_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    longest: int,
+    scaling: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    """By torch's kernel for rows of different lengths: (1, heads, tokens, size) in 16 bits, `starts` of int32."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    queries, keys, values = (part[0].transpose(0, 1).to(value.dtype) for part in (query, key, value))
+    out = varlen_attn(
+        queries,
+        keys,
+        values,
+        starts,
+        starts,
+        longest,
+        longest,
+        scale=scaling,
+        window_size=(window - 1 if window else -1, 0),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    assert isinstance(out, torch.Tensor)
+    return out.transpose(0, 1)[None]
+
+
+def attention_row_by_row(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    longest: int,
+    scaling: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    """One row after the other: (1, heads, tokens, size) in any format."""
+    lengths = starts.diff().tolist()
+    rows = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
+    shares_heads = query.shape[1] != key.shape[1]
+    out = []
+    for own_query, own_key, own_value in rows:
+        length, mask = own_query.shape[2], None
+        if window and length > window:
+            distance = torch.arange(length, device=query.device)
+            distance = distance[:, None] - distance[None, :]
+            mask = (distance >= 0) & (distance < window)
+        out.append(
+            scaled_dot_product_attention(
+                own_query,
+                own_key,
+                own_value,
+                attn_mask=mask,
+                is_causal=mask is None,
+                scale=scaling,
+                enable_gqa=shares_heads,
+            )
+        )
+    return torch.cat(out, dim=2)
+
+
+def pack_attention(model: Any) -> None:
+    """Make a PeftModel attend within rows that lie one after the other. UserError where its architecture cannot."""
+    base = model.get_base_model()
+    shape = base.config.get_text_config()
+    others = sorted(set(getattr(shape, "layer_types", None) or ()) - LAYERS)
+    if getattr(shape, "attn_logit_softcapping", None):
+        others.append("attention with capped logits")
+    if others or not getattr(base, "_supports_attention_backend", False):
+        raise UserError(
+            f"training.padding_free: a {shape.model_type} model has {others[0] if others else 'attention of its own'}, "
+            "which cannot be computed over rows without padding; set training.padding_free=false"
+        )
+    if is_flash_attn_2_available() and torch.cuda.is_available() and base.device.type == "cuda":
+        base.set_attn_implementation("flash_attention_2")
+        return
+    AttentionInterface.register(NAME, packed_attention)
+    base.set_attn_implementation(NAME)
