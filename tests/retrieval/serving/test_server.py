@@ -107,7 +107,8 @@ def send_raw(url: str, head: str, *pieces: bytes) -> tuple[int, str]:
     """What the server answers to a request whose body goes on, if need be, while it answers."""
     address = httpx.URL(url)
     with socket.create_connection((address.host, address.port or 80), timeout=10) as connection:
-        begin = f"POST /indexes/plain/search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n\r\n"
+        first = "POST /indexes/plain/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+        begin = f"{first}\r\n{head}\r\n\r\n"
         connection.sendall(begin.encode())
         for piece in pieces:
             connection.sendall(piece)
