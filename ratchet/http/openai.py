@@ -13,13 +13,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as HttpError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import FastAPI, HTTPException
+else:
+    try:  # the errors that FastAPI lets pass while it reads a body are its own
+        from fastapi import HTTPException
+    except ModuleNotFoundError:  # MCP over HTTP does without FastAPI
+        HTTPException = HttpError
 
 KEEP_ALIVE_SECONDS = 10.0
 """After so long without an event a stream has a comment, so that no proxy takes it for dead."""
@@ -51,7 +56,7 @@ class ApiError(HTTPException):
         self.param, self.code = param, code
 
 
-def error_body(error: HTTPException) -> dict[str, Any]:
+def error_body(error: HttpError) -> dict[str, Any]:
     """The body of an error. Its type follows from the status, as OpenAI's own does."""
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
     kind = kinds.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
@@ -59,7 +64,7 @@ def error_body(error: HTTPException) -> dict[str, Any]:
     return {"error": {"message": str(error.detail), "type": kind, "param": param, "code": code}}
 
 
-def error_response(error: HTTPException) -> Response:
+def error_response(error: HttpError) -> Response:
     """An error as a response."""
     body = json.dumps(error_body(error))
     return Response(body, error.status_code, error.headers, media_type="application/json")
@@ -69,8 +74,8 @@ def add_error_handlers(app: FastAPI) -> None:
     """Let the app answer every error in OpenAI's form; what a bug raises is logged and never shown."""
     from fastapi.exceptions import RequestValidationError  # late: an MCP server has errors too, and no FastAPI
 
-    @app.exception_handler(HTTPException)
-    async def refused(_: Request, error: HTTPException) -> Response:
+    @app.exception_handler(HttpError)
+    async def refused(_: Request, error: HttpError) -> Response:
         return error_response(error)
 
     @app.exception_handler(RequestValidationError)
@@ -168,7 +173,7 @@ class EventStream(Response):
                 async for event in events:
                     await write(": keep-alive\n\n" if event is None else _data(event))
             await write("data: [DONE]\n\n", more=False)
-        except HTTPException as error:
+        except HttpError as error:
             if not started:
                 return await error_response(error)(scope, receive, send)
             await write(_data(error_body(error)), more=False)

@@ -65,7 +65,7 @@ def _facts(run: Path) -> tuple[object, ...]:
     return steps, read_rows(one.rows).table.num_rows, sorted(read_adapter(one.adapter).layers)
 
 
-TWO = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--cpu")
+TWO = ("-m", "accelerate.commands.launch", "--config_file", "configs/accelerate/cpu_ddp.yaml")
 DONE = "training ends with every step logged once and a readable adapter"
 ATTACKS = (
     Attack("kills while training", DONE, partial(training, words=(), real=False), 0, 40, 900.0),
