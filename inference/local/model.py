@@ -200,7 +200,7 @@ class PackedModel:
                 config.path, revision=config.revision, trust_remote_code=False
             ).get_text_config()
         except Exception as error:  # the readers of damaged files raise anything
-            raise UserError(f"{config.path}: cannot read its configuration: {first_line(error)}") from error
+            raise UserError(f"{config.path}: cannot load the model: {first_line(error)}") from error
         self.model = load_causal_model(config.path, config.revision, dtype=dtype, attn_implementation="ratchet_paged")
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")

@@ -43,6 +43,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--attack", action="append", default=[], metavar="NAME", help="only this attack (repeatable)")
     parser.add_argument("--part", type=float, default=1.0, help="this part of all trials, at least one (default: 1)")
+    parser.add_argument("--patience", type=float, default=1.0, help="multiply time limits by this on a busy machine")
     parser.add_argument("--trial", type=int, metavar="N", help="run trial N alone, record nothing, show its traceback")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results (default: runs/campaign)")
     given = parser.parse_args(words)
@@ -55,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> None:
     plan = _plan(given.out, given.seed)
     with Segment(given.out / "results.jsonl") as results:
         for attack in chosen:
-            _run(attack, plan, math.ceil(attack.whole * given.part), results)
+            _run(attack, plan, math.ceil(attack.whole * given.part), results, given.patience)
     print(table(plan, list(read_segment(given.out / "results.jsonl", Result))))
 
 
@@ -80,7 +81,7 @@ def _plan(out: Path, seed: int) -> Plan:
     return plan
 
 
-def _run(attack: Attack, plan: Plan, count: int, results: Segment) -> None:
+def _run(attack: Attack, plan: Plan, count: int, results: Segment, patience: float) -> None:
     done = {result.number for result in read_segment(results.path, Result) if result.attack == attack.name}
     missing = [number for number in range(count) if number not in done]
     if not missing:
@@ -92,7 +93,7 @@ def _run(attack: Attack, plan: Plan, count: int, results: Segment) -> None:
     ):
         failures = 0
         for number in missing:
-            result = run_trial(attack, trial, plan.seed, number)
+            result = run_trial(attack, trial, plan.seed, number, patience)
             failures += bool(result.problem)
             results.append(result)
             progress.advance(note=f"{failures} failures")

@@ -53,11 +53,11 @@ def dice_of(seed: int, attack: Attack, number: int) -> random.Random:
     return random.Random(f"{seed} {attack.name} {number}")
 
 
-def run_trial(attack: Attack, trial: Trial, seed: int, number: int) -> Result:
-    """Run one trial; what it raises becomes the result's problem."""
+def run_trial(attack: Attack, trial: Trial, seed: int, number: int, patience: float = 1.0) -> Result:
+    """Run one trial; what it raises becomes the result's problem. `patience`: a factor for its time limit."""
     started, problem = time.monotonic(), ""
     try:
-        with _time_limit(attack.seconds):
+        with _time_limit(attack.seconds * patience):
             trial(dice_of(seed, attack, number))
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"[:2000]
