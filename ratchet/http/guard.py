@@ -93,8 +93,8 @@ def limited_body(receive: Receive, max_bytes: int) -> Receive:
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            message = f"the body did not arrive within {BODY_SECONDS:g} s"
-            raise ApiError(408, message, headers=CLOSE) from None
+            late = f"the body did not arrive within {BODY_SECONDS:g} s"
+            raise ApiError(408, late, headers=CLOSE) from None
         size += len(message.get("body", b""))
         complete = not message.get("more_body", False)
         if size > max_bytes:

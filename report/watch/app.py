@@ -16,11 +16,12 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 
 from ratchet.errors import UserError
 from ratchet.http.guard import Guard
+from ratchet.http.openai import ApiError
 from report.outcomes import OUTCOMES
 from report.watch.index import Stale
 from report.watch.query import Filters
@@ -90,7 +91,7 @@ def create_app(watcher: Watcher) -> FastAPI:
     return app
 
 
-def _refusal(error: HTTPException) -> Response:
+def _refusal(error: ApiError) -> Response:
     response = _json({"error": str(error.detail)}, error.status_code)
     response.headers.update(error.headers or {})
     return response

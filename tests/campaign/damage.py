@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from inference.adapters import CONFIG, read_adapter
@@ -79,6 +80,13 @@ def indexes(folder: Path) -> Iterator[Trial]:
     yield trial
 
 
+def _read_trajectories(path: Path) -> None:
+    for _ in read_segments(path.parent, Trajectory):
+        pass
+    for _ in read_jsonl(path):
+        pass
+
+
 @contextmanager
 def runs(folder: Path) -> Iterator[Trial]:
     """Any file of a run folder, read by what reads it."""
@@ -93,10 +101,7 @@ def runs(folder: Path) -> Iterator[Trial]:
         one.rows: lambda: read_rows(one.rows),
         run.ledger: lambda: list(read_ledger(run)),
         log: lambda: read_log(log),
-        **{
-            path: lambda path=path: (list(read_segments(path.parent, Trajectory)), list(read_jsonl(path)))
-            for path in one.trajectories.glob("*.jsonl")
-        },
+        **{path: partial(_read_trajectories, path) for path in one.trajectories.glob("*.jsonl")},
     }
     files = {path: path.read_bytes() for path in readers if path.exists() and path.stat().st_size}
 

@@ -26,7 +26,8 @@ def soak(folder: Path, seconds: float) -> Iterator[Trial]:
     """Store after store is filled and deleted."""
 
     def trial(dice: random.Random) -> None:
-        until, found = time.monotonic() + seconds, []
+        until = time.monotonic() + seconds
+        found: list[tuple[int, int, int]] = []
         request = {"folder": str(folder / "store"), "questions": WIDTH, "samples": 2, "width": WIDTH, "delay": 0.001}
         while time.monotonic() < until or len(found) < 4:
             sample(request)

@@ -31,6 +31,11 @@ ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"})
 
 
+def folder_of(request: dict[str, Any]) -> Path:
+    """Where the work writes."""
+    return Path(request["folder"] if "work" in request else request["config"]["path"])
+
+
 def build(request: dict[str, Any]) -> None:
     content.CHUNKS_PER_PART = request.get("encoded", content.CHUNKS_PER_PART)
     config = IndexConfig(**request["config"])
@@ -38,7 +43,7 @@ def build(request: dict[str, Any]) -> None:
 
 
 def run(request: dict[str, Any], step: int, out: int) -> None:
-    inside = str(Path(request["folder"] if "work" in request else request["config"]["path"]).absolute())
+    inside = str(folder_of(request).absolute())
     work: Callable[[dict[str, Any]], object] = build
     if "work" in request:
         module, _, name = request["work"].partition(":")
@@ -72,7 +77,7 @@ def fork(request: dict[str, Any], when: str) -> str:
             os._exit(code)
     os.close(writing)
     if found := re.fullmatch(r"(grown|more parts|)([0-9.]+)", when):
-        shards = Path(request["config"]["path"]) / "shards"
+        shards = folder_of(request) / "shards"
         names = {"grown": "[0-9]*", "more parts": ".*.encoded/part-*"}.get(found[1])
         before = len(list(shards.glob(names))) if names else 0
         while names and len(list(shards.glob(names))) == before and os.waitid(os.P_PID, child, ENDED) is None:

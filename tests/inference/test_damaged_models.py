@@ -59,7 +59,7 @@ def lacking(folder: Path) -> None:
 
 def other_shape(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] + 16}))
 
 
 def garbled_config(folder: Path) -> None:
