@@ -77,12 +77,12 @@ def servers(folder: Path) -> Iterator[Trial]:
             name = dice.choice(sorted(bases))
             request = _request(dice, PATHS[name].encode())
             address = httpx.URL(bases[name])
-            with socket.create_connection((address.host, address.port or 80), timeout=5) as connection:
+            with socket.create_connection((address.host, address.port or 80), timeout=30) as connection:
                 connection.sendall(request)
                 connection.shutdown(socket.SHUT_WR)
                 answer = _all_of(connection)
             assert b"Traceback" not in answer and b" 500 " not in answer.partition(b"\r\n")[0], answer[:300]
-            assert httpx.get(bases[name] + "/nowhere", timeout=5).status_code in (401, 404)
+            assert httpx.get(bases[name] + "/nowhere", timeout=30).status_code in (401, 404)
 
         yield trial
 

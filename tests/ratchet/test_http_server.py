@@ -52,7 +52,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def opened(url: str) -> socket.socket:
     address = httpx.URL(url)
-    return socket.create_connection((address.host, address.port or 80), timeout=10)
+    return socket.create_connection((address.host, address.port or 80), timeout=60)
 
 
 def all_of(connection: socket.socket) -> bytes:
