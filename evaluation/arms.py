@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from agents.core.dialogues import RunContext
+from agents.core.context import RunContext
 from agents.core.system import load_system
 from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity

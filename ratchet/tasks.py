@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,6 +19,23 @@ async def gather_or_cancel(work: Sequence[Awaitable[T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run_or_cancel(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
+    """Run `work`. An interrupt is raised when all that ran has been cancelled, so the caller may close what it used.
+
+    At the first Ctrl-C asyncio cancels its task by itself, but a second one breaks out of the loop, and so does SIGTERM
+    where the shell has SIGINT ignored (`nohup`, or a script's `&`).
+    """
+    try:
+        return runner.run(work)
+    except KeyboardInterrupt:
+        loop = runner.get_loop()
+        running = asyncio.all_tasks(loop)
+        for task in running:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+        raise
 
 
 def run_outside_event_loop(work: Callable[[], T]) -> T:

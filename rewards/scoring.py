@@ -23,7 +23,7 @@ from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
-from ratchet.tasks import gather_or_cancel
+from ratchet.tasks import gather_or_cancel, run_or_cancel
 from ratchet.text import plain_text
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
@@ -92,7 +92,7 @@ class LazyJudge:
     def run(self, judging: Callable[[Engine], Coroutine[Any, Any, Scores]]) -> Scores:
         name = self._config.rewards.judge
         self._engine = self._engine or open_engines(self._config.models, {name})[name]
-        return self._runner.run(judging(self._engine))
+        return run_or_cancel(self._runner, judging(self._engine))
 
     def close(self) -> None:
         with contextlib.closing(self._runner):

@@ -27,7 +27,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment
 from ratchet.progress import FIRST_LOOK, Progress
 from ratchet.records import Question, Trajectory, content_key, questions_digest
-from ratchet.tasks import gather_or_cancel
+from ratchet.tasks import gather_or_cancel, run_or_cancel
 from retrieval.index import Retriever
 from retrieval.loader import open_index
 from sampling.allocation import Counts
@@ -279,7 +279,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
             max_failures = config.sampling.max_failures
-            runner.run(run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, max_failures))
+            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, max_failures)
+            run_or_cancel(runner, work)
     return [[job.key for job in jobs] for jobs in planned]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from agents.core.dialogues import RunContext
+from agents.core.context import RunContext
 from agents.core.system import load_system, run_episode
 from inference.chat import ChatFormat, load_tokenizer
 from inference.scripted import ScriptedEngine

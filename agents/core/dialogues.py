@@ -6,21 +6,21 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal, TypeVar, overload
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
+from agents.core.answer import Answer, OutOfBudget, Unparsed
+from agents.core.context import RunContext
 from agents.core.lookahead import Draft, cut_at_stop
 from agents.core.output import Malformed, Schema, json_schema, parse_output
 from agents.core.prompts.template import PromptSet
-from inference.adapters import adapter_of_role
 from inference.chat import ChatFormat, Dialogue, FormattedTurns
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Conversation, Event, ModelCall, ParseState, Passage, Turn, content_key
+from ratchet.records import Conversation, Event, ModelCall, ParseState, content_key
 
 OWN_WORDS = PromptSet()
 M = TypeVar("M", bound=BaseModel)
@@ -28,69 +28,6 @@ T = TypeVar("T")
 
 MIN_ROOM = 16
 """Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """How a run plays a system: the same for every question of it."""
-
-    temperature: float
-    frozen_temperature: float
-    """Of the roles that are not trained."""
-    top_p: float
-    adapter: str | None
-    """A LoRA folder for the trainable roles, or one with an adapter for each; None: the base model."""
-    policy: str
-    """'base', or the adapter's digest."""
-    scope: str = "train"
-    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
-    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.with_memory_scope`)."""
-
-    @cached_property
-    def _adapters(self) -> dict[str, str | None]:
-        return {}
-
-    def adapter_of(self, role: str) -> str | None:
-        """The folder of the single adapter that plays a trainable role, which is looked up once."""
-        if role not in self._adapters:
-            self._adapters[role] = adapter_of_role(self.adapter, role)
-        return self._adapters[role]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a system returns. A system that met its own budget says so and gives what it has."""
-
-    text: str
-    passages: tuple[Passage, ...] = ()
-    """Supporting documents."""
-    status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
-    error: str = ""
-    """Why it is unparsed or out of budget: the role and the cause."""
-    explanation: str = ""
-    """The reasons for a label or a short answer: what faithfulness is measured of."""
-    candidates: Mapping[str, str] = field(default_factory=dict)
-    """Answers that the system chose between, by the name of what proposed them."""
-    turns: tuple[Turn, ...] = ()
-    """A debate's turns, for whoever reads it."""
-    stopped: str = ""
-    """Why a debate or a loop ended."""
-
-
-class Unparsed(Exception):
-    """A role's action broke its schema and the malformed policy is exhausted."""
-
-    def __init__(self, role: str, error: str) -> None:
-        super().__init__(f"{role}: {error}")
-        self.role, self.error = role, error
-
-
-class OutOfBudget(Exception):
-    """A conversation has no room left in its model's context, or a system has used up a budget of its own."""
-
-    def __init__(self, role: str, error: str) -> None:
-        super().__init__(f"{role}: {error}")
-        self.role, self.error = role, error
 
 
 @dataclass(frozen=True)
@@ -344,7 +281,7 @@ class Dialogues:
         """One completion in the dialogue, recorded. `retried`: it is tried again where it is malformed, as the config's
         policy has it; a reply that is drawn again leaves the dialogue."""
         number = self._dialogues.index(dialogue)
-        config, engine = self.role(role), self._engine(dialogue.model)
+        config = self.role(role)
         if number in self._full:
             raise self._no_room(role, dialogue)
         before = dialogue.position
@@ -354,7 +291,7 @@ class Dialogues:
             dialogue.extend(text)
         dialogue.continue_assistant(prefix)
         max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
-        room = engine.max_context - dialogue.tokens
+        room = self._engine(dialogue.model).max_context - dialogue.tokens
         if room < min(MIN_ROOM, max_tokens):
             self._full.add(number)
             raise self._no_room(role, dialogue)
@@ -368,15 +305,7 @@ class Dialogues:
         )
         self._calls[number] += 1
         slot, at = self._start()
-        adapter = self._context.adapter_of(dialogue.role) if config.trainable else None
-        messages = list(dialogue.messages)
-        if prefix:
-            messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
-        completion = await engine.generate(dialogue.ids, params, adapter, messages)
-        if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
-            raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
-        if logprobs and len(completion.logprobs or ()) != len(completion.ids):
-            raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
+        completion = await self._generate(dialogue, role, params, prefix)
         completion = cut_at_stop(completion, stop, dialogue.chat.decode)
         value, error = _read(completion, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
@@ -410,6 +339,21 @@ class Dialogues:
         if cut_by_context:
             self._full.add(number)
         return _Action(completion, error, value, cut_by_context)
+
+    async def _generate(
+        self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int]
+    ) -> Completion:
+        """The engine's completion of the dialogue. EngineError where it ran out of time or lacks log-probabilities."""
+        adapter = self._context.adapter_of(dialogue.role) if self.role(role).trainable else None
+        messages = list(dialogue.messages)
+        if prefix:
+            messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
+        completion = await self._engine(dialogue.model).generate(dialogue.ids, params, adapter, messages)
+        if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
+            raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
+        if params.logprobs and len(completion.logprobs or ()) != len(completion.ids):
+            raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
+        return completion
 
     def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         return config.examples or examples

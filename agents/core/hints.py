@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from agents.core.dialogues import RunContext
+from agents.core.context import RunContext
 from agents.core.prompts.documents import one_line
 from agents.core.resources import Resources
 from agents.core.system import System, run_episode

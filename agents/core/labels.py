@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.core.dialogues import Answer, Dialogues
+from agents.core.answer import Answer
+from agents.core.dialogues import Dialogues
 from agents.core.label_mentions import ends_in_label_list, label_alone, mentioned_label, normalised_words
 from agents.core.output import Malformed
 from agents.core.prompts.documents import unanimous

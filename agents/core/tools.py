@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.dialogues import Answer, Dialogues, OutOfBudget, RunContext, Unparsed
+from agents.core.answer import Answer, OutOfBudget, Unparsed
+from agents.core.context import RunContext
+from agents.core.dialogues import Dialogues
 from agents.core.labels import label_of_stance, labels_text, task_text
 from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
 from agents.core.resources import INDEX, Resources

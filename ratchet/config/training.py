@@ -90,7 +90,7 @@ class TrainingConfig(Section):
     memory."""
     cpu_precision: Literal["float32", "auto"] = Field("float32", exclude_if=lambda chosen: chosen == "float32")
     """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
-    instructions for such matrices (AMX), else float32. Weights, adapter and optimizer stay in float32."""
+    instructions for it (AMX or AVX512-BF16), else float32. Weights, adapter and optimizer stay in float32."""
     lora: LoraConfig = LoraConfig()
     """The shape of the adapter."""
     learning_rate: float = Field(1e-4, gt=0)

@@ -188,17 +188,17 @@ def test_patience_ends_training_and_a_killed_one_does_not_go_on_past_its_end(
     assert json.loads((folder.adapter / "training.json").read_text())["step"] == best
 
 
-@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.parametrize("has_bfloat16", [True, False])
 def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
-    model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amx: bool
+    model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
 ) -> None:
-    monkeypatch.setattr("training.lora.has_amx", lambda: amx)
+    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: has_bfloat16)
     _, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5, cpu_precision="auto")
     recipe.train(config, 1)
     exact = [line["loss"] for line in curve(round_of(finished)[1]) if "loss" in line]
     losses = [line["loss"] for line in curve(folder) if "loss" in line]
-    assert losses == pytest.approx(exact, rel=0.02) and (losses != exact) == amx
-    assert json.loads((folder.adapter / "training.json").read_text())["mixed_precision"] == amx
+    assert losses == pytest.approx(exact, rel=0.02) and (losses != exact) == has_bfloat16
+    assert json.loads((folder.adapter / "training.json").read_text())["mixed_precision"] == has_bfloat16
     weights = load_file(folder.adapter / "adapter_model.safetensors").values()
     assert {one.dtype for one in weights} == {torch.float32}
 

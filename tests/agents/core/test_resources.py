@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.core.dialogues import RunContext
+from agents.core.context import RunContext
 from agents.core.resources import Resources
 from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
