@@ -83,7 +83,7 @@ def test_a_body_that_is_no_request_is_refused(url: str, content: bytes) -> None:
 def test_a_web_page_cannot_post_plain_text(url: str) -> None:
     content = b'{"query": "a", "k": 1}'
     headers = {"Content-Type": "text/plain"}
-    assert refusal(httpx.post(f"{url}/indexes/plain/search", content=content, headers=headers))[0] == 422
+    assert refusal(httpx.post(f"{url}/indexes/plain/search", content=content, headers=headers))[0] == 415
 
 
 @pytest.mark.parametrize("body", [{"queries": [1] * 2_000_000}, {f"{i}": 1 for i in range(500_000)}])
