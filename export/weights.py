@@ -101,19 +101,14 @@ def export_merged(model: TrainedModel, out: Path, dtype: str, place: str = "") -
 def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     import torch
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     from inference.chat import load_tokenizer
+    from inference.weights import load_causal_model
 
     logging.disable_progress_bar()
     base = model.base
-    try:
-        merged = AutoModelForCausalLM.from_pretrained(
-            base.path, revision=base.revision, dtype=torch.float32, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"{base.path}: cannot load the model: {first_line(error)}") from error
+    merged = load_causal_model(base.path, base.revision, dtype=torch.float32)
     known = {name for name, _ in merged.named_modules()}
     if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
         raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jinja2 import TemplateError
-
-from ratchet.errors import UserError
+from ratchet.errors import UserError, first_line
 
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
 FIXED_DATE = "26 Jul 2024"
@@ -64,7 +62,9 @@ def render_messages(
                 add_generation_prompt=generation,
                 date_string=FIXED_DATE,
             )
-    except (TemplateError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a template may divide by zero, index what is not there or call itself for ever
         roles = ", ".join(str(message["role"]) for message in messages)
-        raise UserError(f"{where}: its chat template refuses a dialogue of {roles}: {error}") from error
+        raise UserError(f"{where}: its chat template refuses a dialogue of {roles}: {first_line(error)}") from error
     return str(text)

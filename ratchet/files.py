@@ -208,10 +208,22 @@ def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped."""
+    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped.
+
+    Raises UserError for a damaged line.
+    """
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    *lines, _ = path.read_bytes().split(b"\n")
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}:{number}: damaged ({error}); restore the file, or delete this line") from error
+        if not isinstance(values[-1], dict):
+            raise UserError(f"{path}:{number}: damaged (no JSON object); restore the file, or delete this line")
+    return values
 
 
 def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:

@@ -162,10 +162,12 @@ def _load_yaml(text: str, where: str) -> Any:
     try:
         data = yaml.safe_load(text)
         _check_size(data, where, "", set(), [MAX_VALUES])
-    except yaml.YAMLError as error:
-        raise UserError(f"{where}: not valid YAML: {error}") from error
+    except UserError:
+        raise
     except RecursionError as error:
         raise UserError(f"{where}: sections are nested too deeply") from error
+    except Exception as error:  # dates and tags that do not fit their value raise anything
+        raise UserError(f"{where}: not valid YAML: {error}") from error
     return data
 
 

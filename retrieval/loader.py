@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
     if config.url is not None:
         from retrieval.serving.client import RemoteIndex
 
-        return RemoteIndex(config.url, config.served_name)
+        return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     if config.kind == "hybrid":
         return _open_hybrid(config, threads)
     return open_folder(config.path, config.encoder, config.milvus, threads)
@@ -57,6 +58,15 @@ def open_folder(
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
     return Index(store, _ranker(folder, manifest, store, encoder, milvus, threads), manifest.digest)
+
+
+def _server_key(config: IndexConfig) -> str | None:
+    if config.key_env is None:
+        return None
+    key = os.environ.get(config.key_env)
+    if not key:
+        raise UserError(f"index.key_env: the environment variable {config.key_env} is not set")
+    return key
 
 
 def open_store(folder: Path, manifest: Manifest) -> Store:

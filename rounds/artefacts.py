@@ -7,11 +7,12 @@ checking gigabytes again costs one stat per file.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from pydantic import TypeAdapter, ValidationError
 
 from evaluation.arms import arm_store, read_arms
 from inference.adapters import WEIGHTS, adapter_digest, is_adapter
@@ -25,17 +26,20 @@ from retrieval.layout import MANIFEST, read_manifest
 from sampling.store import TrajectoryStore
 from training.checkpoints import EvaluatedAdapters
 
+KNOWN = TypeAdapter(dict[str, tuple[int, int, str]])
+"""By path: its size, its time of change, and its digest."""
+
 
 class Digests:
     """Digests of files, remembered for as long as a file's size and time of change stay."""
 
     def __init__(self, run: RunFolder) -> None:
         self.path = run.path / ".digests.json"
-        self._known: dict[str, list[int | str]] = {}
+        self._known: dict[str, tuple[int, int, str]] = {}
         self._fresh = False
         self._questions: dict[tuple[SplitConfig, int], str] = {}
-        with contextlib.suppress(OSError, ValueError):  # a file that cannot be read is rebuilt
-            self._known = dict(json.loads(self.path.read_bytes()))
+        with contextlib.suppress(OSError, ValidationError):  # a file that cannot be read is rebuilt
+            self._known = KNOWN.validate_json(self.path.read_bytes())
 
     def file(self, path: Path) -> str | None:
         """The digest of a file; None where there is no such file."""
@@ -44,12 +48,11 @@ class Digests:
         except OSError:
             return None
         name = str(path.absolute())
-        stamp: list[int | str] = [status.st_size, status.st_mtime_ns]
-        known = self._known.get(name, [])
-        if known[:2] == stamp:
-            return str(known[2])
+        known = self._known.get(name)
+        if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+            return known[2]
         digest = file_digest(path)
-        self._known[name] = [*stamp, digest]
+        self._known[name] = (status.st_size, status.st_mtime_ns, digest)
         self._fresh = True
         return digest
 

@@ -21,6 +21,7 @@ from questions.leakage import TRAINING_QUESTIONS
 from questions.load import load_questions
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.records import Passage, Question
+from ratchet.text import short_line
 
 FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -121,6 +122,11 @@ def results_of(card: str) -> str:
     return card.partition(RESULTS_BEGIN)[2].partition(RESULTS_END)[0].strip("\n")
 
 
+def plain_heading(name: str) -> str:
+    """A run's name as Markdown that shows it as it is, in one line."""
+    return re.sub(r"[\\`*\[\]<>]", r"\\\g<0>", short_line(name))
+
+
 def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "", results: str = "") -> str:
     """A card for people and for the Hub: what the model is, what made it, what it is not.
 
@@ -143,6 +149,7 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
     return template.render(
         facts,
         front=yaml.safe_dump(front, sort_keys=False),
+        heading=plain_heading(facts["run"]),
         title=title,
         form=form,
         place=place or "path/to/this/folder",

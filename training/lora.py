@@ -12,11 +12,11 @@ from peft import LoraConfig as PeftLoraConfig
 from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load
-from transformers import AutoModelForCausalLM
 
 from inference.adapters import read_adapter
+from inference.weights import load_causal_model
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What an adapter's weights are multiplied by, or mean, beyond their shapes."""
@@ -57,12 +57,7 @@ def mixes_precision(model: ModelConfig, training: TrainingConfig, processes: int
 
 def load_model(model: ModelConfig) -> Any:
     """The base model in its compute type; never runs code that comes with a model."""
-    try:
-        return AutoModelForCausalLM.from_pretrained(
-            model.path, revision=model.revision, dtype=compute_type(model), trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"{model.path}: cannot load the model: {first_line(error)}") from error
+    return load_causal_model(model.path, model.revision, dtype=compute_type(model))
 
 
 def target_modules(lora: LoraConfig) -> str | list[str]:

@@ -231,14 +231,14 @@ def read_rows(path: Path) -> RowsFile:
     fix = "delete the file, and the next training rebuilds it"
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
+        metadata = table.schema.metadata or {}
+        digest, left_out = metadata.get(b"digest", b"").decode(), json.loads(metadata.get(b"left_out", b"{}"))
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot read the rows ({error}); {fix}") from error
-    metadata = table.schema.metadata or {}
     table = table.replace_schema_metadata(None)
-    digest = metadata.get(b"digest", b"").decode()
     if not any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) or rows_digest(table) != digest:
         raise UserError(f"{path}: the rows were changed; {fix}")
-    return RowsFile(table, digest, json.loads(metadata[b"left_out"]))
+    return RowsFile(table, digest, left_out)
 
 
 def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:

@@ -87,13 +87,13 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         runs = [folder] if _is_run(folder) else sorted(child for child in folder.glob("*") if _is_run(child))
         if not runs:
-            raise UserError(f"{folder}: neither a run folder (it has no manifest.json) nor a folder of runs")
+            raise UserError(f"{folder}: neither a run folder (with config.yaml and manifest.json) nor a folder of runs")
         found += [run for run in runs if run not in found]
     return found
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "manifest.json").exists()
+    return RunFolder(folder).config.exists() and RunFolder(folder).manifest.exists()  # an index has a manifest too
 
 
 def entries(run: Path) -> list[Entry]:

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig
 from transformers.utils import logging
 
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.lora import Group, LoraBank
+from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.numba_cache import njit
@@ -198,15 +199,9 @@ class PackedModel:
             shape = AutoConfig.from_pretrained(
                 config.path, revision=config.revision, trust_remote_code=False
             ).get_text_config()
-            self.model = AutoModelForCausalLM.from_pretrained(
-                config.path,
-                revision=config.revision,
-                dtype=dtype,
-                attn_implementation="ratchet_paged",
-                trust_remote_code=False,
-            )
-        except (OSError, ValueError) as error:
+        except Exception as error:  # the readers of damaged files raise anything
             raise UserError(f"{config.path}: cannot load the model: {first_line(error)}") from error
+        self.model = load_causal_model(config.path, config.revision, dtype=dtype, attn_implementation="ratchet_paged")
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)

@@ -29,8 +29,10 @@ class IndexConfig(Section):
     """What ranks the chunks. `lucene` is for `kind: bm25` (extra `[lucene]`), `milvus` for `sparse` and `dense` (extra
     `[milvus]`)."""
     url: str | None = None
-    """Address of a `python -m retrieval.serving.server`, such as `http://127.0.0.1:8088`. No other key is needed
-    then."""
+    """Address of a `python -m retrieval.serving.server`, such as `http://127.0.0.1:8088`. No other setting is
+    needed then."""
+    key_env: str | None = None
+    """`url`: environment variable that holds the server's key. Default: the server has none."""
     served_name: str | None = None
     """Name under which that server knows the index. Default: the server's only index."""
     chunk_tokens: int = Field(512, gt=0)
@@ -82,6 +84,8 @@ class IndexConfig(Section):
             raise ValueError("kind: hybrid fuses at least two parts; list them under parts")
         if self.kind != "hybrid" and not self.path and self.url is None:
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
+        if self.key_env is not None and self.url is None:
+            raise ValueError("key_env goes with a url")
         if self.kind != "bm25" and self.engine == "lucene":
             raise ValueError("engine: lucene ranks kind: bm25 only")
         if self.kind == "bm25" and self.engine == "milvus":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ratchet.http.openai import ApiError, error_response
@@ -15,6 +16,8 @@ from ratchet.http.server import is_loopback
 
 BODY_SECONDS = 30.0
 """Seconds within which a request's body must have arrived."""
+CLOSE = {"Connection": "close"}
+"""Of an answer after which nothing more is read."""
 
 
 class Guard:
@@ -22,29 +25,40 @@ class Guard:
 
     With a key, every path but the `public` ones wants it as a bearer token. Without one, the server is this machine's
     alone: a page elsewhere cannot reach it by giving its own name this machine's address, nor with a form, because
-    only JSON is read. Errors have OpenAI's form.
+    only JSON is read. `respond` gives an error the server's form, by default OpenAI's.
     """
 
-    def __init__(self, app: ASGIApp, key: str | None, max_body_bytes: int, public: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        key: str | None,
+        max_body_bytes: int = 0,
+        public: Collection[str] = (),
+        respond: Callable[[ApiError], Response] = error_response,
+    ) -> None:
         self._app, self._key, self._max_body_bytes, self._public = app, key, max_body_bytes, frozenset(public)
+        self._respond = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
                 self._check(scope, Headers(scope=scope))
             except ApiError as error:
-                return await error_response(error)(scope, receive, send)
+                return await self._respond(error)(scope, receive, send)
             if scope["method"] == "POST":
                 receive = limited_body(receive, self._max_body_bytes)
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy that goes by the other one sees another end of the body, and another request behind it.
+            message = "the request has both Content-Length and Transfer-Encoding; send one of them"
+            raise ApiError(400, message, headers=CLOSE)
         if self._key is None:
             for name in ("host", "origin"):
                 if not _is_own(headers.get(name, "")):
-                    raise ApiError(
-                        403, f"{name}: {headers[name][:100]!r} is not this machine; start the server with a key"
-                    )
+                    message = f"{name}: {headers[name][:100]!r} is not this machine, and the server has no key"
+                    raise ApiError(403, message)
         elif scope["path"] not in self._public:
             _, _, token = headers.get("authorization", "").partition(" ")
             if not hmac.compare_digest(token.strip().encode(), self._key.encode()):
@@ -79,7 +93,8 @@ def limited_body(receive: Receive, max_bytes: int) -> Receive:
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise ApiError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            late = f"the body did not arrive within {BODY_SECONDS:g} s"
+            raise ApiError(408, late, headers=CLOSE) from None
         size += len(message.get("body", b""))
         complete = not message.get("more_body", False)
         if size > max_bytes:

@@ -10,14 +10,21 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException as HttpError
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, HTTPException
+else:
+    try:  # the errors that FastAPI lets pass while it reads a body are its own
+        from fastapi import HTTPException
+    except ModuleNotFoundError:  # MCP over HTTP does without FastAPI
+        HTTPException = HttpError
 
 KEEP_ALIVE_SECONDS = 10.0
 """After so long without an event a stream has a comment, so that no proxy takes it for dead."""
@@ -65,6 +72,7 @@ def error_response(error: HttpError) -> Response:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Let the app answer every error in OpenAI's form; what a bug raises is logged and never shown."""
+    from fastapi.exceptions import RequestValidationError  # late: an MCP server has errors too, and no FastAPI
 
     @app.exception_handler(HttpError)
     async def refused(_: Request, error: HttpError) -> Response:

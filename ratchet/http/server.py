@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -75,13 +77,23 @@ def read_key(host: str, file: str | None) -> str | None:
     return key
 
 
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Requests that run when the time to end is over are cancelled, for each of which uvicorn would log a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 def server_settings(app: ASGIApp, drain_seconds: int, keep_alive_seconds: int = 5) -> uvicorn.Config:
     """How uvicorn serves an app of ours. Without its own logging: lines go where ours go, and no line is written for
     every request. At the end what runs has `drain_seconds` to end."""
     import uvicorn
 
+    from ratchet.http.timed_protocol import TimedProtocol
+
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     return uvicorn.Config(
         app,
+        http=TimedProtocol,
+        ws="none",
         log_config=None,
         access_log=False,
         proxy_headers=False,

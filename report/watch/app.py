@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ratchet.errors import UserError
+from ratchet.http.guard import Guard
+from ratchet.http.openai import ApiError
 from report.outcomes import OUTCOMES
 from report.watch.index import Stale
 from report.watch.query import Filters
@@ -45,7 +46,7 @@ HEADERS = {
 def create_app(watcher: Watcher) -> FastAPI:
     """The app over a watched run."""
     app = FastAPI(title="Ratchet watch", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+    app.add_middleware(Guard, key=None, respond=_refusal)
     page, script, style = _page(watcher), _script(), _joined(STYLES)
 
     @app.exception_handler(UserError)
@@ -88,6 +89,12 @@ def create_app(watcher: Watcher) -> FastAPI:
         return _json({"error": f"the index holds no trajectory {key[:80]!r}"}, 404) if found is None else _json(found)
 
     return app
+
+
+def _refusal(error: ApiError) -> Response:
+    response = _json({"error": str(error.detail)}, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
 
 
 def _json(value: Any, status: int = 200) -> Response:

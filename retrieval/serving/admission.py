@@ -1,4 +1,4 @@
-"""Admission of requests to the search server: limits on concurrency and bodies, and metrics."""
+"""Admission of requests to the search server: a limit on concurrency, and metrics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from fastapi import Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ratchet.http.guard import body_too_large, limited_body
 from retrieval.serving.protocol import ErrorAnswer, Limits
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -33,10 +33,7 @@ class Metrics:
 
 
 class AdmissionMiddleware:
-    """ASGI middleware before the searches: limits on concurrency and bodies, and metrics.
-
-    It decides before anything of a body is read; a chunked body is refused at the first byte over the limit.
-    """
+    """ASGI middleware before everything else: a limit on concurrency, and metrics of what is refused as well."""
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
         self._app, self._limits, self._metrics, self._names = app, limits, metrics, names
@@ -65,19 +62,15 @@ class AdmissionMiddleware:
                     self._metrics.errors.labels(name, call, str(status)).inc()
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit = self._limits.body_bytes
-        length = dict(scope["headers"]).get(b"content-length", b"0")
         if self._busy >= self._limits.concurrent:
             busy = f"the server is busy with {self._busy} requests, which is its limit (--concurrent)"
             await refusal(503, busy, {"Retry-After": "1"})(scope, receive, send)
-        elif length.isdigit() and int(length) > limit:
-            await refusal(413, str(body_too_large(limit).detail))(scope, receive, send)
-        else:
-            self._busy += 1
-            try:
-                await self._app(scope, limited_body(receive, limit), send)
-            finally:
-                self._busy -= 1
+            return
+        self._busy += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._busy -= 1
 
     def _target(self, path: str) -> tuple[str, str]:
         """(index, call) of a path; empty where there is no such thing, so that nobody can make up labels."""
@@ -88,6 +81,11 @@ class AdmissionMiddleware:
 def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
     """Make an error response."""
     return json_response(ErrorAnswer(error=error), status, headers)
+
+
+def error_response(error: HTTPException) -> Response:
+    """An error as a response."""
+    return refusal(error.status_code, str(error.detail), error.headers)
 
 
 def json_response(answer: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

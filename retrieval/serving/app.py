@@ -30,8 +30,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException as HttpError
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.http.guard import Guard
 from ratchet.records import Passage
-from retrieval.serving.admission import AdmissionMiddleware, Metrics, json_response, refusal
+from retrieval.serving.admission import AdmissionMiddleware, Metrics, error_response, json_response, refusal
 from retrieval.serving.protocol import (
     BatchAnswer,
     BatchRequest,
@@ -106,8 +107,11 @@ class Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 1) -> FastAPI:
-    """The server's app over indexes by name. Every index must allow searches from several threads at once."""
+def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 1, key: str | None = None) -> FastAPI:
+    """The server's app over indexes by name. Every index must allow searches from several threads at once.
+
+    `key`: what clients must send.
+    """
     served = {name: IndexEntry.of(name, index) for name, index in indexes.items()}
     metrics, pool = Metrics(), Threads(threads)
 
@@ -118,11 +122,12 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
     app = FastAPI(title="Ratchet retrieval", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.add_middleware(Guard, key=key, max_body_bytes=limits.body_bytes, public=("/health",), respond=error_response)
     app.add_middleware(AdmissionMiddleware, limits=limits, metrics=metrics, names=frozenset(served))
 
     @app.exception_handler(HttpError)
     async def refused(_: Request, error: HttpError) -> Response:
-        return refusal(error.status_code, str(error.detail), error.headers)
+        return error_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -47,13 +47,20 @@ class RemoteIndex:
     digest: str
 
     def __init__(
-        self, url: str, name: str | None = None, timeout: float = 60.0, backoff: Backoff | None = None
+        self,
+        url: str,
+        name: str | None = None,
+        timeout: float = 60.0,
+        backoff: Backoff | None = None,
+        key: str | None = None,
     ) -> None:
         self._url = _base_url(url)
         self._backoff = backoff or Backoff()
         self._timeout = timeout
         self._client = httpx.Client(
-            headers=HEADERS | {"Content-Type": "application/json"},
+            headers=HEADERS
+            | {"Content-Type": "application/json"}
+            | ({"Authorization": f"Bearer {key}"} if key else {}),
             cookies=no_cookies(),
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),

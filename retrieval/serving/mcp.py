@@ -19,14 +19,14 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
 from ratchet.command import config_of, config_parser
 from ratchet.config import Section
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.server import serve_until_stopped, server_settings
+from ratchet.http.server import address_of, listen, read_key, serve_until_stopped, server_settings
 from ratchet.records import Passage, content_key
 from retrieval.index import Index, Retriever
 from retrieval.serving.mcp_results import NOTICE, Results, results_of
@@ -45,8 +45,12 @@ MAX_OFFSET = 1_000
 MAX_CHARACTERS = 40_000
 """Of one answer; what is left out follows under its cursor."""
 DEFAULT_PORT = 8089
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+MAX_BODY = 1 << 20
+"""Bytes of a request, which holds a query."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -224,20 +228,22 @@ async def serve_stdio(server: Server[Any], close: Callable[[], Awaitable[None]])
     await serving
 
 
-async def serve_http(
-    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, names: Sequence[str]
-) -> None:
-    """Until SIGTERM or Ctrl-C. `names`: the Host headers that are answered; a page elsewhere cannot reach the server
-    by giving its own name this machine's address, nor with an Origin of its own."""
+def guarded_app(server: Server[Any], key: str | None) -> ASGIApp:
+    """The server's app over streamable HTTP, at /mcp. `key`: what clients must send."""
     from mcp.server.transport_security import TransportSecuritySettings
 
-    security = TransportSecuritySettings(
-        allowed_hosts=[host for name in names for host in (name, f"{name}:*")],
-        allowed_origins=[origin for name in names for origin in (f"http://{name}", f"http://{name}:*")],
-    )
-    app = server.streamable_http_app(transport_security=security)
+    from ratchet.http.guard import Guard
+
+    anyone = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks hosts and origins
+    return Guard(server.streamable_http_app(transport_security=anyone), key, MAX_BODY)
+
+
+async def serve_http(
+    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, key: str | None
+) -> None:
+    """Until SIGTERM or Ctrl-C."""
     try:
-        await serve_until_stopped(server_settings(app, 5), listener)
+        await serve_until_stopped(server_settings(guarded_app(server, key), 5), listener)
     finally:
         await _close(sources)
 
@@ -246,12 +252,6 @@ async def _close(sources: Mapping[str, Source]) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for source in sources.values():
             stack.push_async_callback(source.close)
-
-
-def host_names(host: str, more: Sequence[str]) -> list[str]:
-    """The names that a server listening on `host` answers to."""
-    own = [] if host in LOOPBACK else [socket.gethostname()]
-    return list(dict.fromkeys([*LOOPBACK, host, *more, *own]))
 
 
 # The command
@@ -263,10 +263,9 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="a name that clients know this machine by"
-    )
+    parser.add_argument("--key-file", metavar="FILE", help="with --http: the key that clients must send")
     given = parser.parse_args(arguments)
+    key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index
     from retrieval.sources.registry import open_sources
 
@@ -278,11 +277,6 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
     if not given.http:
         asyncio.run(serve_stdio(server, lambda: _close(sources)))
         return
-    from ratchet.http.server import listen
-
     with listen(given.host, given.port) as listener:
-        own = f"[{given.host}]" if ":" in given.host else given.host
-        if own not in LOOPBACK:
-            logger.warning("%s: the server has no authentication; all who reach it can search", given.host)
-        print(f"serving MCP on http://{own}:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
-        asyncio.run(serve_http(server, sources, listener, host_names(own, given.allow_host)))
+        print(f"serving MCP on {address_of(listener)}/mcp", file=sys.stderr, flush=True)
+        asyncio.run(serve_http(server, sources, listener, key))

@@ -6,7 +6,6 @@ What it answers is told in `retrieval.serving.app`. Needs the extra `[server]`.
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import socket
 import sys
@@ -17,14 +16,12 @@ from typing import TYPE_CHECKING
 from ratchet.command import run_command
 from ratchet.config import load_config, parse
 from ratchet.errors import UserError
-from ratchet.http.server import address_of, is_loopback, listen, server_settings
+from ratchet.http.server import address_of, listen, read_key, server_settings
 from retrieval.serving.protocol import Limits
 from retrieval.sparse.engine import usable_cores
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever
-
-logger = logging.getLogger(__name__)
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.serving.server") -> None:
@@ -35,6 +32,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.se
     parser.add_argument("--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable)")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=int, default=8088, help="default: 8088; 0: any free one")
+    parser.add_argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="default: one for each core")
     for name, field in Limits.model_fields.items():
         default = "none" if field.default is None else field.default
@@ -42,6 +40,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.se
     arguments = parser.parse_args(words)
     given = {name: getattr(arguments, name) for name in Limits.model_fields if getattr(arguments, name) is not None}
     limits = parse(Limits, given, "limits")
+    key = read_key(arguments.host, arguments.key_file)
     try:
         import uvicorn
 
@@ -52,10 +51,8 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval.se
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)
     with listen(arguments.host, arguments.port) as listener:
-        if not is_loopback(arguments.host):
-            logger.warning("%s: the server has no authentication; all who reach it can search", arguments.host)
         _announce(listener, indexes)
-        app = create_app(indexes, limits, arguments.threads)
+        app = create_app(indexes, limits, arguments.threads, key)
         uvicorn.Server(server_settings(app, 30, keep_alive_seconds=30)).run([listener])
 
 

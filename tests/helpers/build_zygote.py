@@ -1,9 +1,11 @@
 """A process with everything loaded that forks one build per line of its input, and says how it went.
 
-Run by test_resume.py. A fresh interpreter per build would spend seconds on imports, and most kills would hit those.
+Run by zygote.py. A fresh interpreter per build would spend seconds on imports, and most kills would hit those.
 A line is when to kill it, a tab, and JSON. When: seconds; 'grownS': S seconds after one more shard is there; 'more
 partsS': after one more encoded part; 'stepN': at the build's N-th opening, renaming, making or removing of a file
 under the index; 'never'. The answer: its wait status, the number of such steps, its process id.
+
+JSON with the key `work` calls that function ('module:name') with the JSON in place of a build, under its `folder`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,23 @@ ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"})
 
 
-def build(request: dict[str, Any], step: int, out: int) -> None:
+def folder_of(request: dict[str, Any]) -> Path:
+    """Where the work writes."""
+    return Path(request["folder"] if "work" in request else request["config"]["path"])
+
+
+def build(request: dict[str, Any]) -> None:
+    content.CHUNKS_PER_PART = request.get("encoded", content.CHUNKS_PER_PART)
     config = IndexConfig(**request["config"])
-    inside = str(Path(config.path).absolute())
+    build_index(config, shared_tokenizer(), "tiny", workers=request.get("workers", 1))
+
+
+def run(request: dict[str, Any], step: int, out: int) -> None:
+    inside = str(folder_of(request).absolute())
+    work: Callable[[dict[str, Any]], object] = build
+    if "work" in request:
+        module, _, name = request["work"].partition(":")
+        work = getattr(importlib.import_module(module), name)
     steps = 0
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
@@ -43,8 +60,7 @@ def build(request: dict[str, Any], step: int, out: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    content.CHUNKS_PER_PART = request.get("encoded", content.CHUNKS_PER_PART)
-    build_index(config, shared_tokenizer(), "tiny", workers=request.get("workers", 1))
+    work(request)
     os.write(out, str(steps).encode())
 
 
@@ -55,13 +71,13 @@ def fork(request: dict[str, Any], when: str) -> str:
         code = 1
         try:
             os.setsid()
-            build(request, int(when[4:]) if when.startswith("step") else 0, writing)
+            run(request, int(when[4:]) if when.startswith("step") else 0, writing)
             code = 0
         finally:
             os._exit(code)
     os.close(writing)
     if found := re.fullmatch(r"(grown|more parts|)([0-9.]+)", when):
-        shards = Path(request["config"]["path"]) / "shards"
+        shards = folder_of(request) / "shards"
         names = {"grown": "[0-9]*", "more parts": ".*.encoded/part-*"}.get(found[1])
         before = len(list(shards.glob(names))) if names else 0
         while names and len(list(shards.glob(names))) == before and os.waitid(os.P_PID, child, ENDED) is None:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
-import uvicorn
 
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
-from ratchet.http.server import listen
 from ratchet.records import Passage
 from retrieval.serving.app import create_app
 from retrieval.serving.protocol import Limits
+from tests.helpers.listening import listening
 
 TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}
 QUICK = Backoff(tries=30, first=0.02, longest=0.2)
@@ -91,19 +90,12 @@ class Broken(Plain):
 
 
 @contextlib.contextmanager
-def serving(indexes: Mapping[str, Any], threads: int = 2, port: int = 0, **limits: Any) -> Iterator[str]:
+def serving(
+    indexes: Mapping[str, Any], threads: int = 2, port: int = 0, key: str | None = None, **limits: Any
+) -> Iterator[str]:
     """The address of a real server in a thread."""
-    with listen("127.0.0.1", port) as listener:
-        app = create_app(indexes, Limits(**limits), threads)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
+    with listening(create_app(indexes, Limits(**limits), threads, key), port) as url:
+        yield url
 
 
 def wait_for(true: Callable[[], bool]) -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from openai import OpenAI
 
 from agents.core.ask import SystemRunner
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config
-from ratchet.http.server import address_of, listen
 from serve.answering import Answerer
 from serve.app import create_app
 from serve.limits import Limits
 from serve.mcp import http_app
 from tests.helpers.any_system import Library, Talker
+from tests.helpers.listening import listening
 from tests.helpers.playing import Shelf, engine
 from tests.helpers.tiny import save_tiny_tokenizer
 
@@ -79,13 +77,5 @@ def serving(
     agent.delay = delay
     answerer = make_answerer(folder, agent, **options)
     app = create_app(answerer, key, http_app(answerer))
-    with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            yield Served(address_of(listener), agent, key)
-        finally:
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
+    with listening(app) as url:
+        yield Served(url, agent, key)

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from ratchet.config import Config
-from ratchet.http.server import address_of, listen
 from report.watch.app import create_app
 from report.watch.watcher import Watcher
+from tests.helpers.listening import listening
 
 
 @contextlib.contextmanager
 def watched(config: Config, cache: Path) -> Iterator[httpx.Client]:
     """A client of the server of a run, which ends with the block."""
-    with listen("127.0.0.1", 0) as listener, Watcher(config, (), cache / "index.sqlite") as watcher:
-        server = uvicorn.Server(uvicorn.Config(create_app(watcher), log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            with httpx.Client(base_url=address_of(listener), timeout=30, trust_env=False) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join()
+    with (
+        Watcher(config, (), cache / "index.sqlite") as watcher,
+        listening(create_app(watcher)) as url,
+        httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
+    ):
+        yield client
 
 
 def get(client: httpx.Client, address: str, **filters: Any) -> Any:

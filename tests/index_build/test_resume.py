@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -20,35 +19,9 @@ import pytest
 from ratchet.config import IndexConfig
 from tests.helpers.building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
 from tests.helpers.tiny_index import index_config, write_documents
+from tests.helpers.zygote import Zygote
 
 KILLED = signal.SIGKILL
-ROOT = Path(__file__).parents[2]
-
-
-class Zygote:
-    """Builds in forked processes that are killed; see build_zygote.py."""
-
-    def __init__(self, *modules: str) -> None:
-        command = [sys.executable, "-m", "tests.helpers.build_zygote", *modules]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert self._read() == "ready"
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def build(self, config: IndexConfig, when: str | float, **options: Any) -> tuple[int, int, int]:
-        """(signal that ended it or 0, steps, process id)."""
-        request = {"config": config.model_dump(mode="json", exclude_defaults=True), **options}
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{when}\t{json.dumps(request)}\n")
-        self._process.stdin.flush()
-        status, steps, process = map(int, self._read().split())
-        assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the build failed"
-        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, steps, process
-
-    def close(self) -> None:
-        self._process.communicate(timeout=20)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +115,6 @@ def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
         assert tree(Path(here.path)) == wanted, step
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> None:
     """The index stays what it was until it is the new one."""

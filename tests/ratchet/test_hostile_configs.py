@@ -33,12 +33,16 @@ EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + b"rewards: {weights: {f1: .inf}}\n", r"rewards\.weights\.f1: .*finite number"),
         (b"run: ''\n", r"run: is empty; name the folder"),
         (b'run: "a\\0b"\n', r"run: holds a NUL character"),
+        (BASE + b"seed: !!int ''\n", r"config\.yaml: not valid YAML"),
+        (BASE + b"seed: !!bool 3\n", r"config\.yaml: not valid YAML"),
+        (BASE + b"seed: 2024-99-99\n", r"config\.yaml: not valid YAML"),
         (BASE + b"evaluation: {baselines: {'': {name: no_retrieval}}}\n", r"baselines: '' cannot be a name"),
         (BASE + b"evaluation: {baselines: {" + b"n" * 300 + b": {name: no_retrieval}}}\n", r"'n+'\.\.\. cannot"),
     ],
     ids=[
         "not UTF-8", "deep lists", "deep sections", "expanding aliases", "alias of itself", "huge number",
-        "too many samples", "NaN", "infinite weight", "no run", "NUL", "empty name", "long name",
+        "too many samples", "NaN", "infinite weight", "no run", "NUL", "empty number", "odd tag", "odd date",
+        "empty name", "long name",
     ],
 )  # fmt: skip
 def test_a_hostile_config_is_one_error(tmp_path: Path, content: bytes, message: str) -> None:
@@ -60,6 +64,8 @@ def test_an_override_is_checked_as_a_file_is(tmp_path: Path) -> None:
     path.write_bytes(BASE)
     with pytest.raises(UserError, match=r"--set seed=.*too large a number"):
         load_config(path, ["seed=1" + "0" * 30])
+    with pytest.raises(UserError, match=r"--set seed=9999.*not valid YAML"):
+        load_config(path, ["seed=9999-99-99"])
     with pytest.raises(UserError, match=r"--set seed=.*nested too deeply"):
         load_config(path, ["seed=" + "[" * 5000])
 

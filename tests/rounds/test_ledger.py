@@ -165,3 +165,15 @@ def test_lines_do_not_depend_on_where_the_run_lies(run: RunFolder, tmp_path: Pat
     moved = RunFolder(run.path.rename(tmp_path / "elsewhere"))
     assert JsonlFiles(moved.round(1).trajectories).digest(Digests(moved)) == before is not None
     assert count_lines(JsonlFiles(moved.round(1).trajectories).files()) == 2
+
+
+@pytest.mark.parametrize("content", [b"7", b"[]", b'{"a": 5}', b'{"a": [1]}', b"{", b"\xff", b"[" * 5000], ids=repr)
+def test_a_garbled_file_of_digests_is_rebuilt(tmp_path: Path, content: bytes) -> None:
+    run, file = RunFolder(tmp_path), tmp_path / "file"
+    file.write_text("text")
+    before = Digests(run)
+    digest = before.file(file)
+    before.save()
+    assert Digests(run).file(file) == digest
+    before.path.write_bytes(content)
+    assert Digests(run).file(file) == digest

@@ -306,6 +306,8 @@ def test_runs_on_the_same_questions_stand_side_by_side(
         arguments = ["--config", str(path), "--set", f"run={folder}", *more]
         monkeypatch.setattr(sys, "argv", ["evaluation", *arguments])
         main()
+    (runs / "index").mkdir()
+    (runs / "index" / "manifest.json").write_text("{}")  # of an index, which has no config
     out = leaderboard(monkeypatch, capsys, tmp_path / "run", runs)
     table, _, alone = out.partition("Not comparable")
     assert "6 questions" in table

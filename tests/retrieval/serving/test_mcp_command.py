@@ -121,8 +121,8 @@ async def test_over_http(http: str, config: Path) -> None:
 def test_http_answers_no_page_of_another_site(http: str) -> None:
     headers = {"accept": "application/json, text/event-stream"}
     assert httpx.post(http, json=INITIALISE, headers=headers).status_code == 200
-    for name, value, status in (("host", "evil.example", 421), ("origin", "http://evil.example", 403)):
-        assert httpx.post(http, json=INITIALISE, headers={**headers, name: value}).status_code == status
+    for name, value in (("host", "evil.example"), ("origin", "http://evil.example")):
+        assert httpx.post(http, json=INITIALISE, headers={**headers, name: value}).status_code == 403
 
 
 def test_stdout_holds_the_protocol_and_both_ends_can_end_it(config: Path) -> None:
@@ -161,7 +161,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     ("arguments", "words"),
     [
         (["--http", "--port", "70000"], "a port is a number"),
-        (["--http", "--host", "no.such.host.invalid"], "cannot listen"),
+        (["--http", "--host", "no.such.host.invalid"], "others can reach this address"),
         (["--set", "index.path=nowhere"], "nowhere"),
         (["--set", "sources={search: {service: mcp, command: [python]}}"], r"sources\.search"),
     ],

@@ -64,16 +64,6 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         process.communicate()
 
 
-@pytest.mark.slow
-def test_the_command_warns_beyond_this_machine(folder: Path) -> None:
-    process = command("--index", f"one={folder}", "--port", 0, "--host", "0.0.0.0")
-    try:
-        assert "no authentication" in first_line(process)
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -82,7 +72,7 @@ def test_the_command_warns_beyond_this_machine(folder: Path) -> None:
         (["--index", "a/b=x"], "expected NAME=FOLDER"),
         (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
         (["--index", "a={}", "--port", "99999"], "from 0 to 65535"),
-        (["--index", "a={}", "--host", "no.such.host.invalid"], "cannot listen on --host no.such.host.invalid"),
+        (["--index", "a={}", "--host", "0.0.0.0"], "others can reach this address.*--key-file"),
         (["--index", "a={}", "--threads", "0"], "--threads must be at least 1"),
         (["--index", "a={}", "--depth", "0"], "limits: depth"),
         (["--index", "a={}", "--seconds", "soon"], "limits: seconds"),

@@ -1,0 +1,18 @@
+"""Every attack of the campaign, in the order of its table."""
+
+from __future__ import annotations
+
+from tests.campaign import bad_input, commands, damage, kills, replies, server_faults, soak, training_kills, writers
+from tests.campaign.trial import Attack
+
+ATTACKS: tuple[Attack, ...] = (
+    *kills.ATTACKS,
+    *training_kills.ATTACKS,
+    *writers.ATTACKS,
+    *server_faults.ATTACKS,
+    *replies.ATTACKS,
+    *commands.ATTACKS,
+    *bad_input.ATTACKS,
+    *damage.ATTACKS,
+    *soak.ATTACKS,
+)
