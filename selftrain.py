@@ -38,7 +38,8 @@ from ratchet.subcommands import Subcommand, run_subcommand
 from rounds.artefacts import Digests
 from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
 from rounds.recording import record_when_done
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 from rounds.status import LEASE, print_status
 from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps

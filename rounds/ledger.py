@@ -21,7 +21,7 @@ from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.records import AdapterChoice, Entry, Promotion, StageKey
-from rounds.stages import Stage
+from rounds.stage import Stage
 from sampling.store import TrajectoryStore
 
 LatestEntries = Mapping[StageKey, Entry]

@@ -18,7 +18,8 @@ from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Digests, JsonlFiles
 from rounds.ledger import digests_of, latest_entries, reason_to_run, record_stage
 from rounds.records import StageId
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 from sampling.store import TrajectoryStore
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
@@ -20,7 +20,7 @@ from inference.engines import needs_server
 from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.packages import ROOT, module_name, script_arguments
 from ratchet.records import content_key
-from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds
+from ratchet.runfolder import RoundFolder, earlier_rounds
 from retrieval.sources.plugin import load_source
 from rewards.prompts import judge_prompts, replaced_digest
 from rewards.reward import judge_of, load_reward
@@ -37,13 +37,12 @@ from rounds.artefacts import (
     Questions,
 )
 from rounds.promotion import SPLIT, kept_any, last_promoted, last_round
-from rounds.records import StageId, StageKey
+from rounds.records import StageId
+from rounds.stage import MODULE, Command, ExperimentRun, Stage
 
 TRAIN = script_arguments("train")
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
 CPU_DDP = str(ROOT / "configs" / "accelerate" / "cpu_ddp.yaml")
-MODULE = (sys.executable, "-m")
-Command = tuple[str, ...]
 EvaluationId = Literal["choose", "promote", "evaluate", "test"]
 SAMPLING_STAGES: dict[EvaluationId, StageId] = {
     "choose": "choose.sample",
@@ -52,67 +51,6 @@ SAMPLING_STAGES: dict[EvaluationId, StageId] = {
     "test": "test.sample",
 }
 """The stage before, where agents and judge cannot be up together."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One step of a run: its command, and what the command reads and writes."""
-
-    round: int
-    id: StageId
-    command: tuple[str, ...]
-    reads: Mapping[str, Artefact]
-    writes: Mapping[str, Artefact]
-    models: tuple[str, ...] = ()
-    """Names of the models that are served while it runs."""
-    member: str = ""
-    """The member whose stage it is; empty where it is the run's own."""
-
-    @property
-    def key(self) -> StageKey:
-        return StageKey(self.round, self.id, self.member)
-
-    @property
-    def title(self) -> str:
-        return self.key.title
-
-
-@dataclass(frozen=True)
-class ExperimentRun:
-    """A config as its user gave it, and where it is run."""
-
-    config: Config
-    arguments: tuple[str, ...]
-    """--config and --set, for every command."""
-    accelerate: str | None = None
-    """A config file of `accelerate launch`."""
-    processes: int | None = None
-    """Of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
-    member: str = ""
-    """Its name, where it is a member of another config."""
-
-    @property
-    def run(self) -> RunFolder:
-        return RunFolder(self.config.folder)
-
-    def stage(
-        self,
-        number: int,
-        id: StageId,
-        command: tuple[str, ...],
-        reads: Mapping[str, Artefact],
-        writes: Mapping[str, Artefact],
-        models: set[str] | None = None,
-    ) -> Stage:
-        """`models`: all that the command asks; a server is put around it for those that need one."""
-        served, command = self.beside_servers(models or (), command)
-        return Stage(number, id, command, reads, writes, served, self.member)
-
-    def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
-        """(those of the models that need a server, the command with their servers around it)."""
-        served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
-        serve = (*MODULE, module_name("inference"), "serve", *self.arguments, "--models", ",".join(served), "--")
-        return served, (*serve, *command) if served else command
 
 
 def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:

@@ -25,7 +25,8 @@ from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from rounds.promotion import last_promoted, last_round, read_promotions
 from rounds.records import Entry
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 from sampling.store import TrajectoryStore
 
 WIDTH = 140

@@ -23,13 +23,11 @@ from retrieval.layout import MANIFEST
 from rewards.reward import judge_of
 from rounds.promotion import kept_any, last_promoted, last_round, read_promotion
 from rounds.records import StageId
+from rounds.stage import MODULE, ExperimentRun, Stage
 from rounds.stages import (
     CPU_DDP,
     DDP,
-    MODULE,
     TRAIN,
-    ExperimentRun,
-    Stage,
     choice_stages,
     control_stages,
     evaluation_stages,

@@ -14,7 +14,8 @@ from report.watch.engines import read_engines, read_gpus
 from report.watch.query import counts, token_totals
 from rounds.artefacts import Arms
 from rounds.ledger import latest_entries
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 from rounds.status import LEASE, read_training_steps, summarize_entry
 
 WINDOW = 120.0

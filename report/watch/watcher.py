@@ -106,7 +106,7 @@ class Watcher:
     def state(self) -> dict[str, Any]:
         """The state of the run, at most EVERY seconds old. Raises Stale and UserError."""
         from report.watch.state import RunState  # late: the first page does not wait for these
-        from rounds.stages import ExperimentRun
+        from rounds.stage import ExperimentRun
 
         with self._guard:
             if self._known is None or time.monotonic() - self._known[0] > EVERY:

@@ -29,7 +29,7 @@ from rounds.plan.memory import GB, Node, TableRow, format_gb, index_row, serving
 from rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, plan_stages, run_use
 from rounds.plan.usage import RoleUse, model_uses
 from rounds.records import Entry
-from rounds.stages import ExperimentRun
+from rounds.stage import ExperimentRun
 
 ABOUT = """Print what a run will take: the memory of each step, the hours of each stage, and the arithmetic with every
 assumption. Where a stage has run, what it took stands beside. Nothing is written, and no model is loaded."""

@@ -10,7 +10,8 @@ from ratchet.config import Config
 from rounds.plan.hours import Work, judging_work, row_tokens, sampling_work
 from rounds.plan.usage import JudgeUse, SystemUse, assumed_use, judge_use, system_use
 from rounds.records import StageKey
-from rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
+from rounds.stage import ExperimentRun
+from rounds.stages import SAMPLING_STAGES, stages_of
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.config import Config
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 
 
 def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> ExperimentRun:

@@ -14,7 +14,8 @@ from ratchet.runfolder import RunFolder
 from retrieval.__main__ import main as search
 from rewards.__main__ import main as score
 from rounds.artefacts import Digests
-from rounds.stages import ExperimentRun, stages_of
+from rounds.stage import ExperimentRun
+from rounds.stages import stages_of
 from sampling.__main__ import main as sample
 from tests.helpers.experiment import make_experiment
 

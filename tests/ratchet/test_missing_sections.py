@@ -17,7 +17,8 @@ from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder, open_run
 from retrieval.__main__ import main as search
 from rewards.__main__ import main as score
-from rounds.stages import ExperimentRun, stages_of
+from rounds.stage import ExperimentRun
+from rounds.stages import stages_of
 from sampling.__main__ import main as sample
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import make_experiment

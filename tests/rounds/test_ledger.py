@@ -23,7 +23,7 @@ from rounds.ledger import (
     record_stage,
 )
 from rounds.records import StageId
-from rounds.stages import Stage
+from rounds.stage import Stage
 from tests.helpers.handmade_run import add_evaluation, make_run
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -15,7 +15,8 @@ from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Digests, File
 from rounds.records import Promotion
-from rounds.stages import ExperimentRun, Stage, stages_of
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}

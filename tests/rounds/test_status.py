@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from rounds.records import Entry
-from rounds.stages import ExperimentRun
+from rounds.stage import ExperimentRun
 from rounds.status import stage_progress, summarize_entry
 from sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan

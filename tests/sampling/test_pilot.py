@@ -22,7 +22,8 @@ from ratchet.runfolder import RoundFolder, RunFolder
 from report.run_table import read_run
 from rewards.__main__ import main as rewards
 from rounds.ledger import latest_entries
-from rounds.stages import ExperimentRun, stages_of
+from rounds.stage import ExperimentRun
+from rounds.stages import stages_of
 from rounds.status import stage_progress
 from sampling.__main__ import main as sampling
 from sampling.allocation import allocate

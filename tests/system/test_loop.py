@@ -19,7 +19,8 @@ from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
-from rounds.stages import ExperimentRun, stages_of
+from rounds.stage import ExperimentRun
+from rounds.stages import stages_of
 from tests.helpers.experiment import ROOT, command, environment, make_experiment
 from training.rows import check_rows, read_rows, table_rows
 

@@ -19,7 +19,8 @@ from ratchet.files import read_log, write_json, write_jsonl
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
-from rounds.stages import ExperimentRun, control_stages
+from rounds.stage import ExperimentRun
+from rounds.stages import control_stages
 from rounds.status import stage_progress
 from sampling.store import TrajectoryStore
 from tests.helpers.world import make_run, sample_trajectory

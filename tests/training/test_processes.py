@@ -23,7 +23,8 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
-from rounds.stages import ExperimentRun, training_stage
+from rounds.stage import ExperimentRun
+from rounds.stages import training_stage
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.checkpoints import find_damage, seal

@@ -35,7 +35,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from rounds.artefacts import Adapter, Digests
 from rounds.ledger import collect_facts
-from rounds.stages import ExperimentRun
+from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
 from tests.helpers.world import make_run, tiny_model
