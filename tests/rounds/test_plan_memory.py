@@ -25,7 +25,7 @@ from rounds.plan.memory import Step
 from rounds.records import Entry
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.stored import store
-from training.lora import add_lora
+from training.lora import add_lora, take_inputs_as_they_are
 from training.memory import Activations
 
 
@@ -59,7 +59,7 @@ def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:
         + 8 * 3584
     )
     assert one.head == 2 * 2000 * 32_768 + 2000 * 3584 * 6
-    assert one.total == one.weights + one.adapter + one.residuals + one.layer == pytest.approx(25.3e9, rel=0.01)
+    assert one.total == one.weights + one.adapter + one.residuals + one.layer == pytest.approx(24.7e9, rel=0.01)
 
 
 def test_what_fits_a_gpu_and_what_sharding_saves(tmp_path: Path) -> None:
@@ -110,6 +110,7 @@ class Peak(TorchDispatchMode):
 def allocated(config: Qwen2Config, dtype: torch.dtype, tokens: int, learnt: int, checkpointing: bool) -> int:
     """The peak of two training steps, as training/trainer.py computes them on a CPU."""
     model = add_lora(AutoModelForCausalLM.from_config(config, dtype=dtype), LoraConfig(), 0).train()
+    take_inputs_as_they_are(model)
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
