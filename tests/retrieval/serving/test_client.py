@@ -6,11 +6,14 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
+from ratchet.config import IndexConfig
 from ratchet.errors import UserError
+from retrieval.loader import open_index
 from retrieval.serving.client import RemoteIndex
 from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, serving
 
@@ -40,11 +43,24 @@ def test_a_remote_index_answers_as_the_index_itself(url: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"batch": 3}, {"batch_passages": 10}, {"body_bytes": 130}])
-def test_a_batch_is_cut_below_every_limit(limits: dict[str, int]) -> None:
+def test_a_batch_is_cut_below_every_limit(limits: dict[str, Any]) -> None:
     queries = [f"ä query {i}" for i in range(20)]
     with serving({"only": Plain()}, **limits) as url:
         assert RemoteIndex(url).search_batch(queries, 4) == Plain().search_batch(queries, 4)
         assert "errors_total{" not in httpx.get(f"{url}/metrics").text
+
+
+def test_a_server_with_a_key_is_asked_with_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving({"only": Plain()}, key="swordfish") as url:
+        monkeypatch.setenv("SEARCH_KEY", "swordfish")
+        config = IndexConfig(url=url, key_env="SEARCH_KEY")
+        assert open_index(config).search("harbour", 3) == Plain().search("harbour", 3)
+        monkeypatch.setenv("SEARCH_KEY", "sword")
+        with pytest.raises(UserError, match="401"):
+            open_index(config)
+        monkeypatch.delenv("SEARCH_KEY")
+        with pytest.raises(UserError, match=r"index\.key_env: the environment variable SEARCH_KEY is not set"):
+            open_index(config)
 
 
 def test_answers_do_not_wait_for_acknowledgements(url: str) -> None:
