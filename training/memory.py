@@ -19,9 +19,10 @@ tests/training/test_memory.py compares the first sum with the tensors that torch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
+if TYPE_CHECKING:  # else the help of commands that plan would load it
+    import torch
 
 LINEAR_LAYERS = 7
 """Linear layers of a decoder layer: queries, keys, values, output, gate, up and down."""
@@ -114,6 +115,8 @@ class Activations:
 def free_memory(device: torch.device) -> int:
     """Bytes that this process can still allocate on a device."""
     if device.type == "cuda":
+        import torch
+
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     from inference.serving.devices import available_memory

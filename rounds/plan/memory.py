@@ -20,8 +20,6 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from inference.footprint import DTYPE_BYTES, Footprint, footprint
 from inference.serving.memory import (
     ACTIVATION_BYTES,
@@ -160,6 +158,7 @@ def serving_row(config: Config, name: str, node: Node, use: ModelUse) -> TableRo
 
 def training_row(config: Config, node: Node) -> TableRow:
     """A training step."""
+    import torch
     from transformers import AutoConfig
 
     training, model = config.training, config.models[config.training.model]
