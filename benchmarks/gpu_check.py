@@ -124,7 +124,9 @@ def longest_without_checkpointing(sizes: Sizes) -> int:
     activations = Activations.of(shape, 16, torch.bfloat16, tiled_head=True)
     assert activations is not None
     with torch.device("meta"):
-        weights = 2 * sum(weight.numel() for weight in AutoModelForCausalLM.from_config(shape).parameters())
+        weights = 2 * sum(
+            weight.numel() for weight in AutoModelForCausalLM.from_config(shape, trust_remote_code=False).parameters()
+        )
     room = 0.85 * free_memory(torch.device("cuda")) - weights
     lengths = range(sizes.length, 1000, -500)
     return next((n for n in lengths if activations.total(n, n, checkpointing=False) < room), 1000)

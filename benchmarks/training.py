@@ -170,7 +170,9 @@ def random_model(shape: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """A model with drawn weights."""
     torch.manual_seed(0)
     with torch.device("meta"):
-        parameters = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(shape).parameters())
+        parameters = sum(
+            weight.numel() for weight in AutoModelForCausalLM.from_config(shape, trust_remote_code=False).parameters()
+        )
     if parameters < DRAWN_ON_CPU:
         return AutoModelForCausalLM.from_config(shape, dtype=torch.float32, trust_remote_code=False).to(device, dtype)
     with device:

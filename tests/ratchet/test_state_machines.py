@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -108,6 +109,9 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / ".lease"
+        # The heartbeat would stop this process when it finds that a lease is lost; `renew` does its work here.
+        self.no_heartbeat = mock.patch("ratchet.lease._heartbeat.add")
+        self.no_heartbeat.start()
         self.holders: list[Lease] = []
         """Those that were given the lease and were not told yet that they have lost it."""
         self.is_ours = True
@@ -169,6 +173,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for holder in self.holders:
             holder.release()
+        self.no_heartbeat.stop()
         shutil.rmtree(self.folder)
 
 

@@ -72,13 +72,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def assert_same(folder: RoundFolder, alone: RoundFolder) -> None:
+def assert_same(folder: RoundFolder, alone: RoundFolder, rel: float = 1e-5) -> None:
     """Loss, gradient norm, tokens and dev loss of every step, and the adapter, within what rounding does."""
     ours, theirs = (
         [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in read_log(log)]
         for log in (folder.training / "log.jsonl", alone.training / "log.jsonl")
     )
-    assert ours == [pytest.approx(line, rel=1e-5) for line in theirs]
+    assert ours == [pytest.approx(line, rel=rel) for line in theirs]
     weights, wanted = (load_file(one.adapter / "adapter_model.safetensors") for one in (folder, alone))
     assert weights.keys() == wanted.keys()
     assert all(torch.allclose(weights[name], wanted[name], atol=1e-5) for name in wanted)
@@ -186,19 +186,19 @@ def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, t
 def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
-    """Nothing is rounded to bf16 but the frozen weights and the compute, which are the same wherever they are done. So
-    the tolerance is that of float32 sums; a loss or an adapter rounded to bf16 is off by up to 4e-3 of itself."""
+    """Nothing is rounded to bf16 but the frozen weights and the compute. A loss or an adapter rounded to bf16 is off by up
+    to 4e-3 of itself; how a CPU sums products of bf16 depends on their number (2.4e-5 on an AMD EPYC, 1e-5 with AMX)."""
     path, _, folder = make_bf16_run(tmp_path)
     status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
     assert status == 0, said
-    assert_same(folder, alone_in_bf16)
+    assert_same(folder, alone_in_bf16, rel=1e-4)
 
     # The last four steps again, with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
     for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "evaluated-8"))):
         shutil.rmtree(done)
     status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
     assert status == 0 and "4 of 8 were done before; resuming" in said, said
-    assert_same(folder, alone_in_bf16)
+    assert_same(folder, alone_in_bf16, rel=1e-4)
 
 
 def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:
