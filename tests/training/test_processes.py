@@ -186,8 +186,8 @@ def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, t
 def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
-    """Nothing is rounded to bf16 but the frozen weights and the compute. A loss or an adapter rounded to bf16 is off by up
-    to 4e-3 of itself; how a CPU sums products of bf16 depends on their number (2.4e-5 on an AMD EPYC, 1e-5 with AMX)."""
+    """Nothing is rounded to bf16 but the frozen weights and the compute. A loss or an adapter rounded to bf16 is off by
+    up to 4e-3 of itself; what a CPU rounds of a product depends on its shape (2.4e-5 on an AMD EPYC)."""
     path, _, folder = make_bf16_run(tmp_path)
     status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
     assert status == 0, said
