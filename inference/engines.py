@@ -97,7 +97,7 @@ def max_requests(name: str, model: ModelConfig) -> int:
     """Requests that all servers of a model take at once, or the sequences that this process decodes at once."""
     model = addressed(name, model)
     if model.engine == "local":
-        return model.batch
+        return min(model.batch, model.concurrency or model.batch)
     return model.max_in_flight * (len(model.url) if isinstance(model.url, tuple) else 1)
 
 

@@ -81,7 +81,7 @@ def assert_same(folder: RoundFolder, alone: RoundFolder, rel: float = 1e-5) -> N
     assert ours == [pytest.approx(line, rel=rel) for line in theirs]
     weights, wanted = (load_file(one.adapter / "adapter_model.safetensors") for one in (folder, alone))
     assert weights.keys() == wanted.keys()
-    assert all(torch.allclose(weights[name], wanted[name], atol=1e-5) for name in wanted)
+    assert max(float((weights[name] - wanted[name]).abs().max()) for name in wanted) < rel
     assert max(float(weight.abs().max()) for name, weight in wanted.items() if "lora_B" in name) > 0.01
 
 
@@ -191,14 +191,14 @@ def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     path, _, folder = make_bf16_run(tmp_path)
     status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
     assert status == 0, said
-    assert_same(folder, alone_in_bf16, rel=1e-4)
+    assert_same(folder, alone_in_bf16, rel=1e-3)
 
     # The last four steps again, with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
     for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "evaluated-8"))):
         shutil.rmtree(done)
     status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
     assert status == 0 and "4 of 8 were done before; resuming" in said, said
-    assert_same(folder, alone_in_bf16, rel=1e-4)
+    assert_same(folder, alone_in_bf16, rel=1e-3)
 
 
 def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:
