@@ -71,12 +71,16 @@ def url_variable(name: str) -> str:
 
     Several addresses, of replicas, are separated by commas.
     """
-    return "RATCHET_URL_" + re.sub(r"\W", "_", name).upper()
+    return _variable("URL", name)
 
 
 def concurrency_variable(name: str) -> str:
     """The environment variable for the requests that each server of a model can hold: RATCHET_CONCURRENCY_AGENT."""
-    return "RATCHET_CONCURRENCY_" + re.sub(r"\W", "_", name).upper()
+    return _variable("CONCURRENCY", name)
+
+
+def _variable(what: str, name: str) -> str:
+    return f"RATCHET_{what}_" + re.sub(r"\W", "_", name).upper()
 
 
 def addressed(name: str, model: ModelConfig) -> ModelConfig:

@@ -220,13 +220,14 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     """
     systems = [load_system(one_pass.system) for one_pass in passes]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
+    used = {name for models_by_role in roles for name in models_by_role.values()}
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
         retriever = open_index(config.index)
         resources = open_resources(config, retriever)
         stack.callback(lambda: runner.run(resources.close()))
-        engines = open_engines(config.models, {name for models_by_role in roles for name in models_by_role.values()})
+        engines = open_engines(config.models, used)
         stack.callback(lambda: runner.run(close_engines(engines)))
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
         sequential = config.memory is not None and config.memory.sequential
@@ -276,7 +277,6 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
-            used = {name for models_by_role in roles for name in models_by_role.values()}
             concurrency = config.sampling.concurrency or max(
                 (max_requests(name, config.models[name]) for name in used), default=DEFAULT_CONCURRENCY
             )
