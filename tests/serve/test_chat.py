@@ -214,8 +214,8 @@ def test_work_is_cancelled_when_its_client_leaves(tmp_path: Path, stream: bool) 
     with serving(tmp_path, delay=60) as server, httpx.Client() as client:
         if stream:
             with client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response:
-                first = next(response.iter_lines())
-                assert "searches" in first, "a step comes before the answer is there"
+                lines = response.iter_lines()  # held: an iterator of httpx closes the stream when it is collected
+                assert "searches" in next(lines), "a step comes before the answer is there"
                 wait_for(lambda: server.engine.running == 1)
         else:
             with pytest.raises(httpx.ReadTimeout):

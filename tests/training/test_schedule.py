@@ -19,7 +19,7 @@ from training import recipe
 from training.callback import TrainingCallback
 from training.order import epoch_order
 from training.schedule import describe_adjustments, schedule
-from training.trainer import trainer_config
+from training.trainer import RowTrainer, trainer_config
 
 DEFAULTS = TrainingConfig()
 
@@ -69,9 +69,16 @@ def test_a_batch_of_all_rows_is_one_step_of_the_same_rows(
     assert room >= rows and epoch_order([1] * rows, room, 0, 0) == epoch_order([1] * rows, 128, 0, 0)
 
 
-def test_the_best_adapter_is_never_the_one_before_the_first_update(tmp_path: Path) -> None:
+def test_the_best_adapter_is_never_the_one_before_the_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The learning rate of the first warm-up step is 0, so its dev loss is the base model's, here the lowest."""
-    _, config, folder = make_run(tmp_path, learning_rate=10.0, warmup_steps=1, max_steps=5, eval_steps=1)
+    measure = RowTrainer.dev_loss
+    # Whether training makes the loss worse depends on how the CPU rounds, so the test adds to it.
+    monkeypatch.setattr(
+        RowTrainer, "dev_loss", lambda trainer: measure(trainer) + max(0, trainer.state.global_step - 1)
+    )
+    _, config, folder = make_run(tmp_path, warmup_steps=1, max_steps=5, eval_steps=1)
     recipe.train(config, 1)
     losses = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
     assert losses[1] == losses[0] < min(losses[step] for step in range(2, 6))
