@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from tests.campaign import bad_input, commands, damage, kills, replies, server_faults, soak, training_kills, writers
+from tests.campaign import (
+    bad_input,
+    commands,
+    damage,
+    export_kills,
+    kills,
+    replies,
+    server_faults,
+    soak,
+    training_kills,
+    writers,
+)
 from tests.campaign.trial import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *training_kills.ATTACKS,
+    *export_kills.ATTACKS,
     *writers.ATTACKS,
     *server_faults.ATTACKS,
     *replies.ATTACKS,
