@@ -1,4 +1,4 @@
-"""Faults of a judge's server while a round is scored: what was answered is kept, and the next run ends as a calm one."""
+"""Faults of a judge's server while a round is scored: what was answered is kept, and the next run finishes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def scores(folder: Path) -> dict[tuple[str, str], tuple[object, ...]]:
 ATTACKS = (
     Attack(
         "faults of a judge",
-        "scored, or one readable error; the next run scores the rest as a calm one does and repeats no answered request",
+        "scored, or one readable error; the next run ends as a calm one and repeats no answered request",
         scoring,
         3,
         500,
