@@ -61,6 +61,7 @@ class PluginSource:
             found = await self._source.call(tool, arguments, k)
             if not isinstance(found, ToolResult):
                 raise TypeError(f"it returned {type(found).__name__} and not a ToolResult")
+            _list_of(Passage, found.passages)
             return found
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,9 @@ def _run(attack: Attack, plan: Plan, count: int, results: Segment, patience: flo
     done = {result.number for result in read_segment(results.path, Result) if result.attack == attack.name}
     missing = [number for number in range(count) if number not in done]
     if not missing:
+        return
+    if reason := attack.missing():
+        print(f"{attack.name}: skipped, since {reason}", file=sys.stderr)
         return
     with (
         tempfile.TemporaryDirectory() as folder,

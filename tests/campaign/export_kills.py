@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -11,17 +9,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from export.__main__ import main
+from tests.campaign import full_disk
 from tests.campaign.kills import KILLS, SAME, moment
 from tests.campaign.trial import Attack, Trial
-from tests.helpers.trained import make_trained
 from tests.helpers.zygote import Zygote
 
-# What an export imports late, here before it is forked.
-for _module in ("export.dataset", "export.gguf_file", "export.weights", "inference.local.model", "peft", "gguf"):
-    __import__(_module)
-
-WORK = "tests.campaign.export_kills:export"
+MODULE = "tests.campaign.export_work"
+WORK = f"{MODULE}:run_export"
 FORMS = (
     ("--merged",),
     ("--gguf",),
@@ -33,12 +27,6 @@ AT_ONCE = ("adapter", "merged", "dataset")
 CARD = "README.md"
 
 
-def export(request: Mapping[str, Any]) -> None:
-    """Export into request["folder"] what request["words"] name."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        main([*request["words"], "--out", request["folder"]])
-
-
 def files(folder: Path) -> dict[str, bytes]:
     """Every file of an export, by its path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -47,8 +35,8 @@ def files(folder: Path) -> dict[str, bytes]:
 @contextmanager
 def exporting(folder: Path) -> Iterator[Trial]:
     """Kills at file operations, and at random moments, of an export in one form or in all."""
-    config = make_trained(folder / "trained")
-    with closing(Zygote("tests.campaign.export_kills")) as zygote:
+    config = _trained(folder)
+    with closing(Zygote(MODULE)) as zygote:
 
         def request(out: Path, forms: tuple[str, ...]) -> dict[str, Any]:
             return {"work": WORK, "folder": str(out), "words": ["--config", str(config), *forms]}
@@ -88,6 +76,18 @@ def _check_whole(out: Path, wanted: Mapping[str, bytes]) -> None:
             assert not missing, f"{name} is there without {missing}"
 
 
+def _trained(folder: Path) -> Path:
+    from tests.helpers.trained import make_trained  # late: it imports what trains
+
+    return make_trained(folder / "trained")
+
+
+def _request(folder: Path) -> Mapping[str, Any]:
+    config = _trained(folder)
+    return {"inner": WORK, "words": ["--config", str(config), *FORMS[-1]]}
+
+
 ATTACKS = (
+    full_disk.attack("exports", full_disk.Work((MODULE,), _request, files), 1, 100, 120.0, mark="slow"),
     Attack("kills of exports", f"{SAME}; no half-written folder has its name", exporting, 1, 200, 120.0, mark="slow"),
 )

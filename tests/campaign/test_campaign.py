@@ -28,6 +28,8 @@ FAST = [
 
 @pytest.mark.parametrize("attack", FAST)
 def test_a_few_trials(attack: Attack, tmp_path: Path) -> None:
+    if reason := attack.missing():
+        pytest.skip(reason)
     with attack.open(tmp_path) as trial:
         results = [run_trial(attack, trial, 0, number, patience=20) for number in range(attack.fast)]
     assert [result for result in results if result.problem] == []
