@@ -16,6 +16,7 @@ from tests.campaign import (
     server_faults,
     soak,
     training_kills,
+    vllm_kills,
     writers,
 )
 from tests.campaign.trial import Attack
@@ -23,6 +24,7 @@ from tests.campaign.trial import Attack
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *training_kills.ATTACKS,
+    *vllm_kills.ATTACKS,
     *export_kills.ATTACKS,
     *full_disk.ATTACKS,
     *writers.ATTACKS,
