@@ -79,9 +79,10 @@ class Plugin:
     def errors(self, problem: str, *passing: type[Exception]) -> Iterator[None]:
         """Whatever code from outside raises in the block becomes a UserError: the plug-in, `problem`, what was raised,
         and in which line. UserErrors and `passing` are raised as they are, and so is what a built-in plug-in raises."""
+        raised: tuple[type[Exception], ...] = (UserError, *passing)
         try:
             yield
-        except (UserError, *passing):
+        except raised:
             raise
         except (Exception, SystemExit) as error:
             if not self.is_outside:

@@ -62,6 +62,9 @@ def test_a_campaign_resumes_and_repeats_by_its_seed(
         return [r.model_dump(exclude={"seconds"}) for r in read_segment(tmp_path / folder / "results.jsonl", Result)]
 
     campaign.main(["--seed", "5", "--out", str(tmp_path / "one"), "--part", "0.1"])
+    capsys.readouterr()
+    campaign.main(["--table", "--out", str(tmp_path / "one")])
+    assert "| sevens | no seven is thrown | 20 |" in capsys.readouterr().out
     campaign.main(["--seed", "5", "--out", str(tmp_path / "one")])
     campaign.main(["--seed", "5", "--out", str(tmp_path / "two")])
     assert results("one") == results("two") and [one["number"] for one in results("one")] == list(range(200))
@@ -72,5 +75,7 @@ def test_a_campaign_resumes_and_repeats_by_its_seed(
         campaign.main(["--seed", "5", "--attack", "sevens", "--trial", str(failed[0])])
     with pytest.raises(UserError, match="another --out"):
         campaign.main(["--seed", "6", "--out", str(tmp_path / "one")])
+    with pytest.raises(UserError, match="holds no results"):
+        campaign.main(["--table", "--out", str(tmp_path)])
     with pytest.raises(UserError, match="no such attack"):
         campaign.main(["--attack", "seven"])
