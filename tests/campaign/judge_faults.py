@@ -29,20 +29,12 @@ from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.wire_server import FAST, Fault, Server, running
 
-QUESTIONS = [
-    Question(id=f"q{n}", text=f"Who built harbour {n}?", reference=f"Ada Torrin built harbour {n}. It was in 1204.")
-    for n in range(3)
-]
+ANSWERS = ("", "Ada Torrin built it.", "Ada Torrin built it. It was in 1204.")
+QUESTIONS = [Question(id=f"q{n}", text=f"Who built harbour {n}?", reference=ANSWERS[-1]) for n in range(3)]
 TRAJECTORIES = [
-    trajectory(
-        sample,
-        answer=" It was ".join(one.reference.split(" It was ")[:sample]) if sample else "",
-        question=one.id,
-        documents=[one.reference, "Nothing."],
-        sampled=(sample,),
-    )
+    trajectory(sample, answer, one.id, documents=[ANSWERS[-1], "Nothing."], sampled=(sample,))
     for one in QUESTIONS
-    for sample in range(3)
+    for sample, answer in enumerate(ANSWERS)
 ]
 WEIGHTS = {"correctness": 2.0, "faithfulness": 1.0}
 CONCURRENCY = 3
@@ -86,8 +78,8 @@ def scoring(folder: Path) -> Iterator[Trial]:
 
     def made(here: Path, engine: str, url: str) -> Path:
         here.mkdir()
-        judge = {"path": model, "engine": engine, "served_name": "tiny", "url": url}
-        judge |= {"timeout": TIMEOUT, "concurrency": CONCURRENCY}
+        limits = {"timeout": TIMEOUT, "concurrency": CONCURRENCY}
+        judge = {"path": model, "engine": engine, "served_name": "tiny", "url": url, **limits}
         models = {"agent": {"path": model}, "judge": judge}
         config = make_config(here, QUESTIONS, models=models, rewards={"runs": 2, "weights": WEIGHTS})
         path = here / "config.yaml"

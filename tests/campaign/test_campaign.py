@@ -43,7 +43,8 @@ def test_sampling_again_and_again_leaks_nothing(tmp_path: Path) -> None:
 @contextmanager
 def _sevens(folder: Path) -> Iterator[Trial]:
     def trial(dice: random.Random) -> None:
-        assert dice.randrange(10) != 7, "a seven"
+        thrown = dice.randrange(10)
+        assert thrown != 7, "a seven"
 
     yield trial
 

@@ -85,7 +85,7 @@ def sample_and_kill(config: Path, run: Path, adapter: Path, kills: Sequence[tupl
         )
         try:
             for count, seconds in kills:
-                wait_for(lambda count=count: len(_keys(store)) >= count, process, 500)  # type: ignore[misc]
+                wait_for(lambda count=count: len(_keys(store)) >= count, process, 500)
                 time.sleep(seconds)
                 ports = [int(found) for found in re.findall(r"--port (\d+)", log.read_text())]
                 kill_tree(ports[-1])
