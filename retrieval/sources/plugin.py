@@ -65,7 +65,7 @@ class PluginSource:
             return found
 
     async def close(self) -> None:
-        with self._faults("close"):
+        with self._plugin.errors("close failed"):
             await self._source.close()
 
     @contextmanager

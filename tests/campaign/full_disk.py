@@ -138,7 +138,7 @@ def build(request: Mapping[str, Any]) -> None:
     build_index(IndexConfig(**request["config"] | {"path": request["folder"]}), shared_tokenizer(), "tiny")
 
 
-def attack(name: str, work: Work, fast: int, whole: int, seconds: float = 60.0, mark: str = "") -> Attack:
+def attack(name: str, work: Work, fast: int, whole: int, seconds: float = 60.0) -> Attack:
     """The attack of a full disk on a kind of work."""
     return Attack(
         f"full and read-only disks under {name}",
@@ -147,12 +147,11 @@ def attack(name: str, work: Work, fast: int, whole: int, seconds: float = 60.0, 
         fast,
         whole,
         seconds,
-        mark=mark,
         missing=missing,
     )
 
 
 ATTACKS = (
-    attack("sampling", Work(("tests.campaign.sampling_work",), _sampling, _sampled), 2, 200),
-    attack("an index build", Work((), _building, tree), 2, 200),
+    attack("sampling", Work(("tests.campaign.sampling_work",), _sampling, _sampled), 1, 200),
+    attack("an index build", Work((), _building, tree), 1, 200),
 )
