@@ -124,7 +124,7 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
 
 def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path, place: str) -> Path:
     """GGUF files of the merged folder, and the Modelfile."""
-    from export.folders import read_export, start_export, finish_export
+    from export.folders import finish_export, read_export, start_export
     from export.gguf_file import TYPES, write_gguf
     from export.ollama import modelfile
     from ratchet.files import write_atomic
