@@ -128,6 +128,10 @@ class TrainingConfig(Section):
     padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
     """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
     micro-batches with short ones. The loss is the same. It pays with a `micro_batch` of more than one row."""
+    share_prompts: bool = Field(False, exclude_if=lambda share_prompts: not share_prompts)
+    """With `padding_free`, on a CPU: tokens with which the prompts of several rows of a micro-batch begin are computed
+    once. The loss is the same. The larger `micro_batch` is, the more is shared. Where no objective and no weights are
+    set; elsewhere, and on a GPU, it has no effect."""
     gradient_checkpointing: bool | Literal["auto"] = True
     """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
     whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
@@ -163,6 +167,12 @@ class TrainingConfig(Section):
         if twice or not adapters:
             raise ValueError(f"{twice[0]}: is named twice" if twice else "names no group; set shared")
         return adapters
+
+    @model_validator(mode="after")
+    def _sharing_is_without_padding(self) -> TrainingConfig:
+        if self.share_prompts and not self.padding_free:
+            raise ValueError("share_prompts: needs padding_free: true as well")
+        return self
 
     @model_validator(mode="after")
     def _credit_has_weights(self) -> TrainingConfig:
