@@ -43,6 +43,7 @@ from ratchet.files import read_log
 from ratchet.records import TokenRow
 from training.callback import TrainingCallback
 from training.flops import peak_tflops
+from training.liger import fuse_layers
 from training.lora import add_lora, compute_type, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
 from training.order import EpochSampler
@@ -101,6 +102,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--padding-free", action="store_true")
     parser.add_argument("--share-prompts", action="store_true", help="with --padding-free, on a CPU")
     parser.add_argument("--prefix", type=int, default=0, help="tokens with which all rows begin alike")
+    parser.add_argument("--liger", action="store_true", help="with Liger's fused layers, on a GPU")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
     return parser.parse_args(words)
@@ -134,6 +136,8 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     rows = make_rows(arguments, shape.vocab_size)
     learner = add_lora(base, training.lora, seed=0)
+    if arguments.liger:
+        fuse_layers(learner)
     table = rows_table(rows)
     # Every process has a folder; the main one's has the log.
     with tempfile.TemporaryDirectory() as name:

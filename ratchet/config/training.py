@@ -132,6 +132,9 @@ class TrainingConfig(Section):
     """With `padding_free`, on a CPU: tokens with which the prompts of several rows of a micro-batch begin are computed
     once. The loss is the same. The larger `micro_batch` is, the more is shared. Where no objective and no weights are
     set; elsewhere, and on a GPU, it has no effect."""
+    liger: bool = Field(False, exclude_if=lambda liger: not liger)
+    """On a GPU: compute norms, rotary positions and gated MLPs by Liger's fused kernels (Hsu et al. 2024, arXiv
+    2410.10989), which need less memory. They are the extra `liger`."""
     gradient_checkpointing: bool | Literal["auto"] = True
     """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
     whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
@@ -148,9 +151,11 @@ class TrainingConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _unsloth_pads(self) -> TrainingConfig:
+    def _unsloth_has_its_own(self) -> TrainingConfig:
         if self.padding_free and self.backend == "unsloth":
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
+        if self.liger and self.backend == "unsloth":
+            raise ValueError("liger: backend unsloth has kernels of its own; set liger to false")
         return self
 
     @field_validator("adapters")

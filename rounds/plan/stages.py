@@ -141,8 +141,8 @@ def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> P
     rows = earlier * questions * kept * sum(role.conversations for role in roles)
     if rows > 0:  # not NaN
         plan = schedule(max(1, round(rows)), training, 1)
-        steps = plan.steps
-        passes = f": {steps / plan.per_epoch:,.3g} passes over {count(rows)} rows, if {kept} trajectories of each question are kept"
+        steps, times = plan.steps, plan.steps / plan.per_epoch
+        passes = f": {times:,.3g} passes over {count(rows)} rows, if {kept} trajectories of each question are kept"
     trained = steps * training.batch_size * each
     counted = (
         f"{steps:,} steps x batch of {training.batch_size} (at most{passes}) "

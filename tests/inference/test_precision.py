@@ -18,7 +18,7 @@ pytestmark = pytest.mark.model
 
 ROOT = Path(__file__).parents[2]
 MEAN, MOST = 0.05, 0.5
-"""Mean and largest difference of a token's log-probability that users may rely on. Seen: 0.022 and 0.19, on an AMD EPYC."""
+"""Mean and largest difference of a token's log-probability that users may rely on. Seen on an AMD EPYC: 0.022, 0.19."""
 
 
 async def greedy(smollm2: Path, dtype: str, questions: list[str]) -> list[Completion]:
