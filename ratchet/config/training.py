@@ -130,8 +130,8 @@ class TrainingConfig(Section):
     micro-batches with short ones. The loss is the same. It pays with a `micro_batch` of more than one row."""
     share_prompts: bool = Field(False, exclude_if=lambda share_prompts: not share_prompts)
     """With `padding_free`, on a CPU: tokens with which the prompts of several rows of a micro-batch begin are computed
-    once. The loss is the same. The larger `micro_batch` is, the more is shared. Where no objective and no weights are
-    set; elsewhere, and on a GPU, it has no effect."""
+    once. The loss is the same. The larger `micro_batch` is, the more is shared. It has no effect on a GPU, with an
+    objective other than `sft`, and where rows have weights."""
     liger: bool = Field(False, exclude_if=lambda liger: not liger)
     """On a GPU: compute norms, rotary positions and gated MLPs by Liger's fused kernels (Hsu et al. 2024, arXiv
     2410.10989), which need less memory. They are the extra `liger`."""
