@@ -23,7 +23,7 @@ INSPECT := .venv-inspect
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
-ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel
+ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel,liger
 
 .PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama inspect slurm browser clean
 .DELETE_ON_ERROR:

@@ -3,6 +3,8 @@
     python benchmarks/training.py --shape qwen2.5-7b --length 16000        one H100 or A100, bf16, LoRA r=16
     python benchmarks/training.py --shape smollm2-135m --length 450 --rows 20 --checkpointing never      a laptop's CPU
     python benchmarks/training.py --shape tiny --length 64
+    python benchmarks/training.py --shape smollm2-135m --length 240 --rows 8 --micro-batch 8 --checkpointing never \\
+        --prefix 100 --padding-free --share-prompts      rows of one role, whose instructions are computed once
 
 It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; under
 `accelerate launch` with a file of configs/accelerate the main process prints it. `losses` are those of every step: the
@@ -41,9 +43,11 @@ from ratchet.files import read_log
 from ratchet.records import TokenRow
 from training.callback import TrainingCallback
 from training.flops import peak_tflops
+from training.liger import fuse_layers
 from training.lora import add_lora, compute_type, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
 from training.order import EpochSampler
+from training.prompt_tree import as_tree
 from training.rows import rows_table
 from training.trainer import RowTrainer, silence_libraries, trainer_config
 
@@ -96,6 +100,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="steps; the first warms up and is not counted")
     parser.add_argument("--checkpointing", choices=["always", "never", "auto"], default="always")
     parser.add_argument("--padding-free", action="store_true")
+    parser.add_argument("--share-prompts", action="store_true", help="with --padding-free, on a CPU")
+    parser.add_argument("--prefix", type=int, default=0, help="tokens with which all rows begin alike")
+    parser.add_argument("--liger", action="store_true", help="with Liger's fused layers, on a GPU")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
     return parser.parse_args(words)
@@ -124,10 +131,13 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         warmup_steps=1,
         gradient_checkpointing={"always": True, "never": False, "auto": "auto"}[arguments.checkpointing],
         padding_free=arguments.padding_free,
+        share_prompts=arguments.share_prompts,
         eval_steps=arguments.steps + 1,
     )
     rows = make_rows(arguments, shape.vocab_size)
     learner = add_lora(base, training.lora, seed=0)
+    if arguments.liger:
+        fuse_layers(learner)
     table = rows_table(rows)
     # Every process has a folder; the main one's has the log.
     with tempfile.TemporaryDirectory() as name:
@@ -198,6 +208,8 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
         some = [rows[number] for number in order[at : at + size]]
         lengths, learnt = [len(row.ids) for row in some], sum(sum(row.loss_mask) for row in some)
         tokens = sum(lengths) if arguments.padding_free else max(lengths) * len(some)
+        if arguments.share_prompts:
+            tokens = as_tree([row.model_dump() for row in some])["input_ids"].numel()
         rule, checkpointing = trainer.checkpointing_rule, arguments.checkpointing != "never"
         if rule is not None:
             checkpointing = rule.needs_checkpointing(tokens, learnt)
@@ -208,13 +220,14 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
 def make_rows(arguments: argparse.Namespace, vocabulary: int) -> list[TokenRow]:
     """Random ids; the learnt tokens are the row's last."""
     draw = random.Random(0)
+    prefix = [draw.randrange(vocabulary) for _ in range(arguments.prefix)]
     rows = []
     for number in range(arguments.rows):
         length = arguments.length - draw.randint(0, int(arguments.spread * arguments.length))
         if arguments.mean:
             length = min(arguments.length, max(2, int(draw.lognormvariate(math.log(arguments.mean) - 0.32, 0.8))))
         learnt = max(1, int(arguments.learnt * length))
-        ids = tuple(draw.randrange(vocabulary) for _ in range(length))
+        ids = (*prefix, *(draw.randrange(vocabulary) for _ in range(length)))[:length]
         mask = (0,) * (length - learnt) + (1,) * learnt
         rows.append(TokenRow(trajectory=str(number), conversation=0, role="agent", ids=ids, loss_mask=mask))
     return rows

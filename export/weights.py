@@ -99,6 +99,8 @@ def export_merged(model: TrainedModel, out: Path, dtype: str, place: str = "") -
 
 
 def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
+    import warnings
+
     import torch
     from peft import PeftModel
     from transformers.utils import logging
@@ -107,6 +109,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from inference.weights import load_causal_model
 
     logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
     base = model.base
     merged = load_causal_model(base.path, base.revision, dtype=torch.float32)
     known = {name for name, _ in merged.named_modules()}

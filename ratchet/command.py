@@ -160,6 +160,7 @@ def run_command(main: Callable[[], None]) -> None:
     # libgomp reads it once, as torch is loaded: no command loads torch before it comes here.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
     for handler in logging.getLogger().handlers:
         handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
     received = _stop_on_term()

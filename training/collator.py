@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-IGNORED = -100
-"""The label that the loss skips, as everywhere in transformers."""
+from training.prompt_tree import IGNORED, as_tree
+
 MODEL_INPUTS = (
     "input_ids", "attention_mask", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+    "segments",
 )  # fmt: skip
 """What a model takes of a micro-batch."""
 
@@ -34,7 +35,9 @@ def concatenate(padded: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def lengths_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Tokens of each row of a micro-batch, padded or concatenated."""
+    """Tokens of each row of a micro-batch in any form."""
+    if "row_lengths" in inputs:
+        return inputs["row_lengths"]
     if "cu_seq_lens_q" in inputs:
         return inputs["cu_seq_lens_q"].diff().long()
     return inputs["attention_mask"].sum(1)
@@ -42,6 +45,8 @@ def lengths_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def labels_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The number of labels of each row of a micro-batch. (A row's first token is none: `training.rows.loss_mask`.)"""
+    if "row_labels" in inputs:
+        return inputs["row_labels"]
     is_label = inputs["labels"] != IGNORED
     if "cu_seq_lens_q" not in inputs:
         return is_label.sum(1)
@@ -52,12 +57,15 @@ def labels_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
 @dataclass(frozen=True)
 class Collator:
     """Pads rows on the right: input_ids, attention_mask and labels, each (rows, longest row) of int64; or concatenates
-    them (`concatenate`)."""
+    them (`concatenate`), or shares their prompts (`prompt_tree.as_tree`)."""
 
     pad_id: int
     padding_free: bool = False
+    share_prompts: bool = False
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        if self.share_prompts:
+            return as_tree(rows)
         shape = (len(rows), max(len(row["ids"]) for row in rows))
         ids = torch.full(shape, self.pad_id)
         attention = torch.zeros(shape, dtype=torch.long)

@@ -17,6 +17,7 @@ from inference.adapters import read_adapter
 from inference.weights import load_causal_model
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.errors import UserError
+from ratchet.processor import computes_bfloat16
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What an adapter's weights are multiplied by, or mean, beyond their shapes."""
@@ -31,12 +32,6 @@ def compute_type(model: ModelConfig) -> torch.dtype:
     if on_cpu(model):
         return wanted if wanted == torch.bfloat16 and computes_bfloat16() else torch.float32
     return torch.float32 if wanted == torch.bfloat16 and not torch.cuda.is_bf16_supported() else wanted
-
-
-def computes_bfloat16() -> bool:
-    """Whether this CPU multiplies matrices in bfloat16 (AMX, or AVX512's instructions for it)."""
-    found = torch.cpu.get_capabilities()
-    return bool(found.get("amx_bf16") or found.get("avx512_bf16"))
 
 
 def on_cpu(model: ModelConfig) -> bool:

@@ -70,6 +70,7 @@ class ObjectiveTrainer(RowTrainer):
     """Trains a PeftModel on rows with lessons (`training.examples`), which `with_numbers` numbered before the split."""
 
     collator = LessonCollator
+    shares_prompts = False
 
     def __init__(
         self,

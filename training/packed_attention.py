@@ -2,7 +2,8 @@
 
 `pack_attention` makes a model use transformers' FlashAttention 2 where flash-attn is installed, else
 `packed_attention`, which is torch's own variable-length FlashAttention on a GPU in 16 bits, and elsewhere attends row
-by row. Both take where rows begin from `cu_seq_lens_q`, which the collator of `training.padding_free` gives.
+by row. Both take where rows begin from `cu_seq_lens_q`, which the collator of `training.padding_free` gives. Rows that
+share their prompts (`training.share_prompts`) are a tree of segments, which `packed_attention` attends to one by one.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ def packed_attention(
     sliding_window: int | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     max_length_q: int | None = None,
+    segments: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of one transformers layer: query (1, heads, tokens, size), key and value (1, fewer heads, tokens,
     size) to (1, tokens, heads, size). Row i has the positions from cu_seq_lens_q[i] to cu_seq_lens_q[i + 1]; without
-    it, all of them are one row."""
+    it, all of them are one row. `segments`: `training.prompt_tree.as_tree`."""
     if len(query) > 1 or attention_mask is not None or dropout:
         raise ValueError("packed attention takes one sequence of rows, without a mask or dropout")
+    if segments is not None:
+        return attention_by_segment(query, key, value, segments, scaling, sliding_window).transpose(1, 2), None
     if cu_seq_lens_q is None or max_length_q is None:
         max_length_q = query.shape[2]
         cu_seq_lens_q = torch.tensor([0, max_length_q], dtype=torch.int32, device=query.device)
@@ -87,26 +91,49 @@ def attention_row_by_row(
     """One row after the other: (1, heads, tokens, size) in any format."""
     lengths = starts.diff().tolist()
     rows = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
-    shares_heads = query.shape[1] != key.shape[1]
+    return torch.cat([attend_to_end(q, k, v, scaling, window) for q, k, v in rows], dim=2)
+
+
+def attention_by_segment(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segments: torch.Tensor,
+    scaling: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    """Each segment attends to those above it and to itself: (1, heads, tokens, size) in any format."""
+    places: list[tuple[int, int, int]] = segments.tolist()
     out = []
-    for own_query, own_key, own_value in rows:
-        length, mask = own_query.shape[2], None
-        if window and length > window:
-            distance = torch.arange(length, device=query.device)
-            distance = distance[:, None] - distance[None, :]
-            mask = (distance >= 0) & (distance < window)
-        out.append(
-            scaled_dot_product_attention(
-                own_query,
-                own_key,
-                own_value,
-                attn_mask=mask,
-                is_causal=mask is None,
-                scale=scaling,
-                enable_gqa=shares_heads,
-            )
-        )
+    for start, end, parent in places:
+        spans = [(start, end)]
+        while parent >= 0:
+            *span, parent = places[parent]
+            spans.insert(0, (span[0], span[1]))
+        keys, values = (torch.cat([part[:, :, a:b] for a, b in spans], dim=2) for part in (key, value))
+        out.append(attend_to_end(query[:, :, start:end], keys, values, scaling, window))
     return torch.cat(out, dim=2)
+
+
+def attend_to_end(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None, window: int | None
+) -> torch.Tensor:
+    """Causal attention of queries that stand at the end of the keys."""
+    asked, known = query.shape[2], key.shape[2]
+    mask = None
+    if asked < known or (window and known > window):
+        distance = torch.arange(known - asked, known, device=query.device)[:, None]
+        distance = distance - torch.arange(known, device=query.device)
+        mask = (distance >= 0) & (distance < window) if window else distance >= 0
+    return scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
 
 
 def pack_attention(model: Any) -> None:

@@ -305,6 +305,10 @@ def optimise(job: TrainingJob, plan: Schedule) -> float | None:
             learner = load_unsloth(model, training, config.seed)
         else:
             learner = add_lora(load_model(model), training.lora, config.seed)
+        if training.liger:
+            from training.liger import fuse_layers
+
+            fuse_layers(learner)
         if job.start is not None:
             start_from_adapter(learner, job.start)
         kind = ObjectiveTrainer if has_lessons(job.train_rows) else RowTrainer

@@ -116,6 +116,8 @@ class RowTrainer(SFTTrainer):
     """Trains a PeftModel on a table of rows (`training.rows`)."""
 
     collator = Collator
+    shares_prompts = True
+    """Whether it can learn from rows that share their prompts (`training.prompt_tree`)."""
 
     def __init__(
         self,
@@ -138,7 +140,11 @@ class RowTrainer(SFTTrainer):
         super().__init__(
             model=model,
             args=arguments,
-            data_collator=self.collator(pad if pad is not None else tokenizer.eos_token_id or 0, training.padding_free),
+            data_collator=self.collator(
+                pad if pad is not None else tokenizer.eos_token_id or 0,
+                training.padding_free,
+                training.share_prompts and self.shares_prompts and arguments.use_cpu,  # no kernel of GPUs does it
+            ),
             train_dataset=Dataset(InMemoryTable(with_blank_row(train))),
             processing_class=tokenizer,
             callbacks=[watch],

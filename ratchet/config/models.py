@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
+from ratchet.processor import computes_bfloat16
 
 SET_BY_KEYS = {
     "model": "models.*.path",
@@ -123,9 +124,11 @@ class ModelConfig(Section):
     """Environment variable that holds the server's key. A key itself is never written in a config."""
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Number format of the weights and of the computation. Training on a CPU takes float32 where the CPU has no
-    instructions for bfloat16, and in place of float16; the adapter itself is always float32."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
+    """Number format of the weights and of the computation. `auto`: `bfloat16`, or `float32` with `device: cpu` where
+    the CPU has no instructions for bfloat16; the run folder's config says which it is, and a run goes on with that one
+    alone. Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
+    itself is always float32."""
     quantization: Literal["fp8"] | None = None
     """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
     the weights when it loads them. Not for the model that is trained. It changes answers: a judge's scores are computed
@@ -154,6 +157,14 @@ class ModelConfig(Section):
     request with chunked prefill kills the server."""
     script: PathText | None = None
     """`scripted`: JSONL file of replies, for tests."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_dtype(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("dtype") != "auto":
+            return given
+        slow = given.get("device") == "cpu" and not computes_bfloat16()
+        return {**given, "dtype": "float32" if slow else "bfloat16"}
 
     @model_validator(mode="after")
     def _chat_api_has_one_address(self) -> ModelConfig:

@@ -128,6 +128,13 @@ class TrainingConfig(Section):
     padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
     """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
     micro-batches with short ones. The loss is the same. It pays with a `micro_batch` of more than one row."""
+    share_prompts: bool = Field(False, exclude_if=lambda share_prompts: not share_prompts)
+    """With `padding_free`, on a CPU: tokens with which the prompts of several rows of a micro-batch begin are computed
+    once. The loss is the same. The larger `micro_batch` is, the more is shared. It has no effect on a GPU, with an
+    objective other than `sft`, and where rows have weights."""
+    liger: bool = Field(False, exclude_if=lambda liger: not liger)
+    """On a GPU: compute norms, rotary positions and gated MLPs by Liger's fused kernels (Hsu et al. 2024, arXiv
+    2410.10989), which need less memory. They are the extra `liger`."""
     gradient_checkpointing: bool | Literal["auto"] = True
     """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
     whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
@@ -144,9 +151,11 @@ class TrainingConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _unsloth_pads(self) -> TrainingConfig:
+    def _unsloth_has_its_own(self) -> TrainingConfig:
         if self.padding_free and self.backend == "unsloth":
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
+        if self.liger and self.backend == "unsloth":
+            raise ValueError("liger: backend unsloth has kernels of its own; set liger to false")
         return self
 
     @field_validator("adapters")
@@ -163,6 +172,12 @@ class TrainingConfig(Section):
         if twice or not adapters:
             raise ValueError(f"{twice[0]}: is named twice" if twice else "names no group; set shared")
         return adapters
+
+    @model_validator(mode="after")
+    def _sharing_is_without_padding(self) -> TrainingConfig:
+        if self.share_prompts and not self.padding_free:
+            raise ValueError("share_prompts: needs padding_free: true as well")
+        return self
 
     @model_validator(mode="after")
     def _credit_has_weights(self) -> TrainingConfig:

@@ -12,6 +12,7 @@ from rounds.plan.usage import JudgeUse, SystemUse, assumed_use, judge_use, syste
 from rounds.records import StageKey
 from rounds.stage import ExperimentRun
 from rounds.stages import SAMPLING_STAGES, stages_of
+from training.schedule import schedule
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _planned(
         text = f"{count(questions.train)} questions x {each} samples"
         return _judging(config, key, text, use.rewards, questions.train * each)
     if key.id in ("train", "train.random", "train.gold"):
-        return _training(config, key, use)
+        return _training(config, key, use, questions.train)
     asked: list[tuple[SystemUse, float]]
     if key.id in ("choose.sample", "choose"):
         candidates = max(1, config.training.max_steps // config.training.eval_steps)
@@ -131,16 +132,30 @@ def _judging(config: Config, key: StageKey, text: str, use: JudgeUse, trajectori
     return PlannedStage(key, counted, trajectories, work.calls, (work,))
 
 
-def _training(config: Config, key: StageKey, use: RunUse) -> PlannedStage:
-    training, trained = config.training, config.training.model
-    roles = tuple(role for role in use.system.roles if role.model == trained)
+def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> PlannedStage:
+    training = config.training
+    roles = use.system.of_model(training.model).roles
     each = row_tokens(roles, training.max_length)
-    rows = training.max_steps * training.batch_size
+    kept, steps, passes = _kept(config), training.max_steps, ""
+    earlier = key.round if config.rounds.learn_from == "all" else 1
+    rows = earlier * questions * kept * sum(role.conversations for role in roles)
+    if rows > 0:  # not NaN
+        plan = schedule(max(1, round(rows)), training, 1)
+        steps, times = plan.steps, plan.steps / plan.per_epoch
+        passes = f": {times:,.3g} passes over {count(rows)} rows, if {kept} trajectories of each question are kept"
+    trained = steps * training.batch_size * each
     counted = (
-        f"{training.max_steps:,} steps x batch of {training.batch_size} (at most; epochs and patience end it earlier) "
-        f"x {each:,.0f} tokens a row = {count(rows * each)} tokens"
+        f"{steps:,} steps x batch of {training.batch_size} (at most{passes}) "
+        f"x {each:,.0f} tokens a row = {count(trained)} tokens"
     )
-    return PlannedStage(key, counted, trained_tokens=rows * each)
+    return PlannedStage(key, counted, trained_tokens=trained)
+
+
+def _kept(config: Config) -> int:
+    """The most trajectories of a question that are learnt from."""
+    select, samples = config.rewards.select, config.sampling.samples
+    most = select.ties if config.training.objective == "sft" else samples
+    return min(most, select.max_trajectories or most, samples)
 
 
 def count(number: float) -> str:

@@ -53,6 +53,8 @@ class RoleUse:
     new_tokens: float
     conversation_tokens: float
     """Of a conversation at its end."""
+    conversations: float = 1.0
+    """In one trajectory; each is one training row."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
             tokens["cached"][role] / number,
             tokens["new"][role] / number,
             fmean(lengths[role]),
+            len(lengths[role]) / count,
         )
         for role, number in calls.items()
         if role in models

@@ -1,4 +1,5 @@
-"""training.padding_free: rows one after the other give the loss of one row at a time, and the same adapter."""
+"""training.padding_free and training.share_prompts: rows one after the other, and rows whose equal beginnings are
+computed once, give the loss of one row at a time, and the same adapter."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from training import recipe
 from training.collator import Collator
 from training.lora import add_lora
 from training.packed_attention import flash_attention, pack_attention
+from training.prompt_tree import as_tree, prompt_tree
 from training.trainer import RowTrainer
 
 SMALL: dict[str, Any] = {
@@ -39,6 +41,75 @@ def rows_of(lengths: list[int]) -> list[dict[str, Any]]:
         {"ids": [draw.randrange(60) for _ in range(n)], "loss_mask": [0, *(draw.randrange(2) for _ in range(n - 2)), 1]}
         for n in lengths
     ]
+
+
+def rows_with_shared_prompts() -> list[dict[str, Any]]:
+    """Two roles with two questions each, a row that is another's prompt, equal rows, and one of nothing but a label."""
+    draw = random.Random(1)
+    words = lambda n: [draw.randrange(60) for _ in range(n)]  # noqa: E731
+    role, other, question = words(12), words(9), words(7)
+    prompts = [role + question, role + question, role + words(8), other + question, other + words(3), role, []]
+    rows = []
+    for prompt in prompts:
+        answer = words(5)
+        rows.append({"ids": [*prompt, *answer], "loss_mask": [0] * len(prompt) + [0, 1, 1, 0, 1]})
+    return [*rows, rows[0]]
+
+
+def test_a_tree_has_every_token_of_every_row_and_equal_prompts_once() -> None:
+    rows = [[1, 2, 3, 4, 9], [1, 2, 3, 5, 9], [1, 2, 7], [8, 2], [1, 2, 3, 4, 9]]
+    segments = prompt_tree(rows, [4, 4, 2, 1, 4])
+
+    def above(number: int) -> list[int]:
+        row, start, end, parent = segments[number]
+        return [*(above(parent) if parent >= 0 else []), *rows[row][start:end]]
+
+    leaves = set(range(len(segments))) - {segment.parent for segment in segments}
+    assert sorted(above(leaf) for leaf in leaves) == sorted(rows)
+    assert sum(end - start for _, start, end, _ in segments) == 2 + 1 + 1 + 1 + 1 + 2 + 1 + 2
+    assert prompt_tree(rows, [0] * 5) == [(row, 0, len(ids), -1) for row, ids in enumerate(rows)]
+    assert prompt_tree([], []) == []
+
+
+def test_what_predicts_a_label_is_never_shared() -> None:
+    """Two answers to one prompt: its last token predicts the first label of both."""
+    rows = [{"ids": [5, 6, 7, last], "loss_mask": [0, 0, 0, 1]} for last in (1, 2)]
+    inputs = as_tree(rows)
+    assert inputs["input_ids"].tolist() == [[5, 6, 7, 1, 7, 2]] and inputs["position_ids"].tolist() == [
+        [0, 1, 2, 3, 2, 3]
+    ]
+    assert inputs["labels"].tolist() == [[-100, -100, -100, 1, -100, 2]]
+    assert inputs["segments"].tolist() == [[0, 2, -1], [2, 4, 0], [4, 6, 0]]
+    assert inputs["row_lengths"].tolist() == [4, 4] and inputs["row_labels"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shared_prompts_give_the_loss_and_the_gradient_of_one_row_at_a_time(name: str) -> None:
+    torch.manual_seed(0)
+    rows = rows_with_shared_prompts()
+    base = AutoModelForCausalLM.from_config(SHAPES[name], attn_implementation="sdpa")
+    model = add_lora(base, LoraConfig(), 0)
+    for part, weight in model.named_parameters():
+        if "lora_B" in part:
+            torch.nn.init.normal_(weight, std=0.1)
+
+    def gradients(inputs: list[dict[str, Any]]) -> tuple[float, list[torch.Tensor]]:
+        model.zero_grad()
+        total = 0.0
+        for one in inputs:
+            logits, labels = RowTrainer.logits_of_labels(model, one)
+            loss = torch.nn.functional.cross_entropy(logits[0], labels[0], reduction="sum", ignore_index=-100)
+            loss.backward()
+            total += loss.item()
+        return total, [w.grad.clone() for w in model.parameters() if w.grad is not None]
+
+    alone, expected = gradients([Collator(0)([row]) for row in rows])
+    pack_attention(model)
+    inputs = Collator(0, padding_free=True, share_prompts=True)(rows)
+    assert inputs["input_ids"].shape[1] < 0.7 * sum(len(row["ids"]) for row in rows)
+    together, found = gradients([inputs])
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, found, strict=True))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -75,14 +146,16 @@ def test_the_loss_is_that_of_one_row_at_a_time_to_six_digits(tmp_path: Path) -> 
 
 def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_with_it(tmp_path: Path) -> None:
     logs, weights = [], []
-    for name, padding_free in (("padded", False), ("free", True)):
-        _, config, folder = make_run(tmp_path / name, padding_free=padding_free, gradient_checkpointing=padding_free)
+    for name, free, shared in (("padded", False, False), ("free", True, False), ("shared", True, True)):
+        settings = {"padding_free": free, "share_prompts": shared, "gradient_checkpointing": free, "micro_batch": 4}
+        _, config, folder = make_run(tmp_path / name, **settings)
         recipe.train(config, 1)
         lines = read_log(folder.training / "log.jsonl")
         logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
         weights.append(load_file(folder.adapter / "adapter_model.safetensors"))
-    assert logs[0] == [pytest.approx(line, rel=1e-4) for line in logs[1]]
-    assert all(torch.allclose(weights[0][name], weights[1][name], atol=1e-5) for name in weights[0])
+    for log, weight in zip(logs[1:], weights[1:], strict=True):
+        assert logs[0] == [pytest.approx(line, rel=1e-4) for line in log]
+        assert all(torch.allclose(weights[0][name], weight[name], atol=1e-5) for name in weights[0])
 
 
 def test_the_gpu_s_attention_takes_and_gives_these_shapes() -> None:
@@ -103,3 +176,5 @@ def test_what_cannot_go_without_padding_is_refused() -> None:
         pack_attention(model)
     with pytest.raises(ValueError, match="backend unsloth has an attention of its own"):
         TrainingConfig(padding_free=True, backend="unsloth")
+    with pytest.raises(ValueError, match="share_prompts: needs padding_free: true as well"):
+        TrainingConfig(share_prompts=True)

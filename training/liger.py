@@ -1,0 +1,34 @@
+"""Liger's fused layers (Hsu et al. 2024, arXiv 2410.10989): RMSNorm, rotary positions and gated MLPs, a kernel each.
+
+The head and its loss stay ours or TRL's, which compute it only where a token is learnt. The kernels are Triton's and
+run on GPUs; no machine of ours has run them yet (`make gpu-check` compares loss and speed where they are installed).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ratchet.errors import UserError
+
+FUSED = {"rope": True, "rms_norm": True, "swiglu": True, "cross_entropy": False, "fused_linear_cross_entropy": False}
+HERE = "set training.liger=false"
+
+
+def fuse_layers(model: Any) -> None:
+    """Replace layers of a PeftModel in place. UserError without a GPU or the package, or for another architecture."""
+    if not torch.cuda.is_available():
+        raise UserError(f"training.liger: its kernels need a GPU, and torch sees none; {HERE}")
+    try:
+        from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+    except ImportError as error:
+        raise UserError(
+            f"training.liger: cannot import liger_kernel ({error}); `pip install '.[liger]'`, or {HERE}"
+        ) from error
+    from transformers.integrations.liger import apply_liger_kernel
+
+    kind = model.get_base_model().config.model_type
+    if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        raise UserError(f"training.liger: Liger has no layers for {kind} models; {HERE}")
+    apply_liger_kernel(model, FUSED)
