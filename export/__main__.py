@@ -124,7 +124,7 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
 
 def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path, place: str) -> Path:
     """GGUF files of the merged folder, and the Modelfile."""
-    from export.folders import read_export, start_export, write_card
+    from export.folders import finish_export, read_export, start_export
     from export.gguf_file import TYPES, write_gguf
     from export.ollama import modelfile
     from ratchet.files import write_atomic
@@ -139,7 +139,7 @@ def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, o
     if given.ollama:
         best = f"{model.name}-{'q8_0' if 'q8_0' in types else 'f16'}.gguf"
         write_atomic(folder / "Modelfile", modelfile(merged, best, model.base.max_context))
-    write_card(folder, model.card("gguf", place))
+    finish_export(folder, model.card("gguf", place))
     return folder
 
 

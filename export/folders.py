@@ -69,8 +69,11 @@ def start_export(folder: Path, inputs: dict[str, Any]) -> None:
         write_record(folder / RECORD, Export(inputs=inputs))
 
 
-def write_card(folder: Path, text: str) -> None:
-    """Write the folder's card, unless it says this already: an evaluation may have come after the export."""
+def finish_export(folder: Path, text: str) -> None:
+    """Write the folder's card, unless it says this already: an evaluation may have come after the export. Remove what a
+    killed export has left in the folder."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
     card = folder / CARD
     if not card.exists() or card.read_text(encoding="utf-8") != text:
         write_atomic(card, text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.core.prompts.template import write_prompts
 from agents.core.system import load_system
-from export.folders import CARD, export_folder, write_card
+from export.folders import CARD, export_folder, finish_export
 from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import Config, ModelConfig, load_members
@@ -85,7 +85,7 @@ def export_adapter(config: Config, model: TrainedModel, out: Path, place: str = 
             list(write_prompts(load_system(one.system).prompts, folder / PROMPTS / member))
 
     export_folder(target, {"adapter": model.adapter.digest, "base model's name": model.base_id}, fill)
-    write_card(target, model.card("adapter", place))
+    finish_export(target, model.card("adapter", place))
     return target
 
 
@@ -94,7 +94,7 @@ def export_merged(model: TrainedModel, out: Path, dtype: str, place: str = "") -
     target = out / "merged"
     inputs = {"adapter": model.adapter.digest, "base model": model.base_digest, "dtype": dtype}
     export_folder(target, inputs, lambda folder: _merge(model, folder, dtype))
-    write_card(target, model.card("merged", place))
+    finish_export(target, model.card("merged", place))
     return target
 
 

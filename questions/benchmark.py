@@ -23,7 +23,7 @@ not be listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from questions.formats import RATCHET, Format, Row
 from ratchet.config import HUB as HUB_PATH
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import known_plugins, load_plugin, short_name
+from ratchet.plugins import Plugin, known_plugins, load_plugin, short_name
 
 REQUIRED = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "FORMATS")
 FieldCompleter = Callable[[Row, Row], Row]
@@ -77,10 +77,19 @@ class Benchmark:
     rows: Callable[[Iterable[PlacedRow], str, Path | None], Iterator[PlacedRow]] | None
     documents: Callable[[Row], Iterable[Document]] | None
     evidence: tuple[str, ...]
+    plugin: Plugin
 
-    def split_rows(self, found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterable[PlacedRow]:
-        """The rows of a split, out of those of its file."""
-        return self.rows(found, split, folder) if self.rows else found
+    def split_rows(self, found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+        """The rows of a split, out of those of its file. Raises UserError."""
+        if self.rows is None:
+            yield from found
+            return
+        with self.plugin.errors("rows failed"):
+            for placed in self.rows(found, split, folder):
+                place, row = placed
+                if not isinstance(place, str) or not isinstance(row, dict):
+                    raise TypeError(f"it gave {type(place).__name__} and {type(row).__name__}, not a place and a row")
+                yield placed
 
     def split(self, config: SplitConfig) -> str:
         """The split that a config asks for. Raises UserError."""
@@ -130,20 +139,28 @@ def known_benchmarks() -> list[str]:
 
 def load_benchmark(name: str) -> Benchmark:
     """The benchmark of a name. Raises UserError."""
-    module = load_plugin("benchmarks", name, REQUIRED, "benchmark").module
-    return Benchmark(
-        name=name,
-        title=module.TITLE,
-        about=module.ABOUT,
-        licence=module.LICENCE,
-        source=module.SOURCE,
-        gold=module.GOLD,
-        splits=module.SPLITS,
-        default_split=module.DEFAULT_SPLIT,
-        hub=getattr(module, "HUB", ()),
-        formats=(*module.FORMATS, RATCHET),
-        beside=getattr(module, "beside", None),
-        rows=getattr(module, "rows", None),
-        documents=getattr(module, "documents", None),
-        evidence=getattr(module, "EVIDENCE", ()),
-    )
+    plugin = load_plugin("benchmarks", name, REQUIRED, "benchmark")
+    module = plugin.module
+    with plugin.errors("is not a benchmark as questions/benchmark.py describes it"):
+        made = Benchmark(
+            name=name,
+            title=str(module.TITLE),
+            about=str(module.ABOUT),
+            licence=str(module.LICENCE),
+            source=str(module.SOURCE),
+            gold=str(module.GOLD),
+            splits=module.SPLITS,
+            default_split=module.DEFAULT_SPLIT,
+            hub=getattr(module, "HUB", ()),
+            formats=(*module.FORMATS, RATCHET),
+            beside=getattr(module, "beside", None),
+            rows=getattr(module, "rows", None),
+            documents=getattr(module, "documents", None),
+            evidence=getattr(module, "EVIDENCE", ()),
+            plugin=plugin,
+        )
+        if not isinstance(made.splits, Mapping) or made.default_split not in made.splits:
+            raise TypeError("SPLITS has no list of file names for DEFAULT_SPLIT")
+        if not all(isinstance(one, Format) for one in made.formats):
+            raise TypeError("FORMATS holds what is not a Format")
+    return made

@@ -20,6 +20,9 @@ from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import content_key
 
+NO_EVIDENCE = (KeyError, TypeError, ValueError, AttributeError)
+"""What a benchmark's `documents` raises for a row that is not as the benchmark has it."""
+
 
 def document_by_content(benchmark: str, text: str, title: str = "") -> Document:
     """A document that has no name of its own: equal texts are one document."""
@@ -103,8 +106,9 @@ def evidence(source: EvidenceSource) -> Iterator[Document]:
         found = _beside(one, path) if one.evidence else one.split_rows(read_rows(path), split, path.parent)
         for place, row in found:
             try:
-                documents = [document for document in one.documents(row) if document.text.strip()]
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                with one.plugin.errors(f"documents failed at {place}", *NO_EVIDENCE):
+                    documents = [document for document in one.documents(row) if document.text.strip()]
+            except NO_EVIDENCE as error:
                 raise UserError(
                     f"{place}: no evidence as {one.title} has it ({type(error).__name__}: {error}); is this the right "
                     "file?"

@@ -105,7 +105,8 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
 
 def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: Path | None) -> list[Question]:
     """The questions of a benchmark's rows, each read in the first format of the benchmark whose fields it has."""
-    complete = benchmark.beside(folder) if benchmark.beside and folder else None
+    with benchmark.plugin.errors("beside failed"):
+        complete = benchmark.beside(folder) if benchmark.beside and folder else None
 
     def read(place: str, row: Row) -> Row:
         one = next((one for one in benchmark.formats if all(key in row for key in one.keys)), None)
@@ -117,7 +118,8 @@ def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: 
             )
         fields = _fields(place, row, one)
         if complete is not None:
-            fields = complete(row, fields)
+            with benchmark.plugin.errors(f"beside failed at {place}"):
+                fields = complete(row, fields)
         if "answers" in fields and not fields["answers"] and not fields.get("reference"):
             raise UserError(f"{place}: has no answer; is this the file of a test whose answers are kept secret?")
         return fields

@@ -20,7 +20,9 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -30,6 +32,7 @@ from typing import Literal
 
 from ratchet.errors import UserError, did_you_mean
 from ratchet.packages import module_name
+from ratchet.text import short_line
 
 Kind = Literal["systems", "rewards", "benchmarks", "sources"]
 
@@ -66,6 +69,29 @@ class Plugin:
     def label(self) -> str:
         """A short name for folders, tables and content keys: a built-in's name, else the stem and the digest."""
         return f"{short_name(self.name)}-{self.digest[:8]}" if self.digest else self.name
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether its code is not ours."""
+        return bool(self.digest)
+
+    @contextmanager
+    def errors(self, problem: str, *passing: type[Exception]) -> Iterator[None]:
+        """Whatever code from outside raises in the block becomes a UserError: the plug-in, `problem`, what was raised,
+        and in which line. UserErrors and `passing` are raised as they are, and so is what a built-in plug-in raises."""
+        raised: tuple[type[Exception], ...] = (UserError, *passing)
+        try:
+            yield
+        except raised:
+            raise
+        except (Exception, SystemExit) as error:
+            if not self.is_outside:
+                raise
+            raise UserError(f"{self.name}: {problem} ({self.describe(error)})") from error
+
+    def describe(self, error: BaseException) -> str:
+        """An exception in one line: its type, its message, and the line of the plug-in that led to it."""
+        return describe_error(error, Path(self.module.__file__ or ""))
 
 
 def is_path(name: str) -> bool:
@@ -135,7 +161,11 @@ def _imported(name: str, module: str, key: str) -> Plugin:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        raise UserError(f"{key}: {module} cannot be imported ({error}); is its package installed?") from error
+        raise UserError(
+            f"{key}: {module} cannot be imported ({short_line(str(error))}); is its package installed?"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{key}: {module} cannot be imported ({describe_error(error)})") from error
     return Plugin(name, found, source_digest(Path(found.__file__ or module)))
 
 
@@ -146,8 +176,8 @@ def _from_path(kind: Kind, name: str, key: str) -> Plugin:
     digest = source_digest(file)
     try:
         return Plugin(name, _import_file(kind, file.resolve(), digest), digest)
-    except Exception as error:
-        raise UserError(f"{key}: {file} cannot be imported ({type(error).__name__}: {error})") from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)})") from error
 
 
 @cache
@@ -167,6 +197,23 @@ def _import_file(kind: Kind, file: Path, digest: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def describe_error(error: BaseException, module: Path | None = None) -> str:
+    """An exception in one line: its type, its message, and the line of the module's code, or of code beside it where it
+    is a package, that led to it."""
+    try:
+        said = short_line(str(error))
+    except Exception:  # of outside code as well
+        said = ""
+    described = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if module is None:
+        return described
+    module = module.resolve()
+    own = module.parent if module.name == "__init__.py" else module
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(Path(one.filename).name, one.lineno) for one in frames if Path(one.filename).is_relative_to(own)]
+    return f"{described}; {lines[-1][0]}, line {lines[-1][1]}" if lines else described
 
 
 def source_digest(file: Path) -> str:

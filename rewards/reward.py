@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from numbers import Real
 from types import ModuleType
@@ -48,6 +49,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Score, Trajectory
+from ratchet.text import short_line
 from rewards.prompts import PROMPTS
 
 ENDINGS_VERSION = 2
@@ -70,13 +72,21 @@ class Reward:
     after: tuple[str, ...]
     version: int | str
     """What changes when its values change: of outside code, the digest of its source."""
-    is_outside: bool
+    plugin: Plugin
     is_async: bool
     prompts: tuple[str, ...]
     """The slots of the judge's prompts that its values depend on."""
     asks_for: frozenset[str]
     """The parameters of `score` beside the question and the trajectory."""
-    module: ModuleType
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether its code is not ours."""
+        return self.plugin.is_outside
+
+    @property
+    def module(self) -> ModuleType:
+        return self.plugin.module
 
     @property
     def needs_judge(self) -> bool:
@@ -89,7 +99,8 @@ class Reward:
     def why_unscorable(self, question: Question) -> str:
         """Why no answer to the question can be given this score; empty where one can."""
         if (told := getattr(self.module, "why_unscorable", None)) is not None:
-            return str(told(question))
+            with self.plugin.errors(f"why_unscorable() failed on the question {question.id!r}"):
+                return str(told(question))
         if not self.needs or any(getattr(question, field) for field in self.needs):
             return ""
         *others, last = self.needs
@@ -103,25 +114,29 @@ class Reward:
 
     def make_score(self, trajectory: Trajectory, result: Any) -> Score:
         """The record of what `score` returned. Raises UserError for what is no score."""
+        with self.plugin.errors(f"score() returned no score for the trajectory {trajectory.key}"):
+            return self._record(trajectory, result)
+
+    def _record(self, trajectory: Trajectory, result: Any) -> Score:
         if isinstance(result, Score):
             return result
         value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
         if value is not None and not (isinstance(value, Real) and 0 <= float(value) <= 1):
             raise UserError(
-                f"{self.name}: score() returned {result!r} for the trajectory {trajectory.key}; it returns a number "
-                "from 0 to 1, or None, or (None, why)"
+                f"{self.name}: score() returned {short_line(repr(result))} for the trajectory {trajectory.key}; it "
+                "returns a number from 0 to 1, or None, or (None, why)"
             )
         if value is None and not reason:
             reason = "the reward gives it no value"
         found = None if value is None else float(value)
         return Score(trajectory=trajectory.key, name=self.name, value=found, reason=str(reason))
 
-    def failure(self, question: Question, trajectory: Trajectory, error: Exception) -> UserError:
-        """The error for an exception that outside code raised."""
-        return UserError(
-            f"{self.name}: score() failed on the trajectory {trajectory.key} of the question {question.id!r} "
-            f"({type(error).__name__}: {error})"
-        )
+    def errors(
+        self, question: Question, trajectory: Trajectory, *passing: type[Exception]
+    ) -> AbstractContextManager[None]:
+        """What outside code raises in the block becomes a UserError; `passing` is raised as it is."""
+        failed = f"score() failed on the trajectory {trajectory.key} of the question {question.id!r}"
+        return self.plugin.errors(failed, *passing)
 
 
 def known_rewards() -> list[str]:
@@ -139,7 +154,9 @@ def load_reward(name: str, key: str = "rewards.weights") -> Reward:
     """
     at = (name, _stamp(name))
     if at not in _loaded:
-        _loaded[at] = _make(load_plugin("rewards", name, ("score",), key), key)
+        plugin = load_plugin("rewards", name, ("score",), key)
+        with plugin.errors("is not a reward as rewards/reward.py describes it"):
+            _loaded[at] = _make(plugin, key)
     return _loaded[at]
 
 
@@ -170,7 +187,7 @@ def _stamp(name: str) -> object:
 
 
 def _make(plugin: Plugin, key: str) -> Reward:
-    module, is_outside = plugin.module, bool(plugin.digest)
+    module, is_outside = plugin.module, plugin.is_outside
     where = f"{key}: {plugin.name}"
     parameters = list(inspect.signature(module.score).parameters.values())
     if len(parameters) < 2:
@@ -198,14 +215,13 @@ def _make(plugin: Plugin, key: str) -> Reward:
         needs=needs,
         after=tuple(getattr(module, "AFTER", ())),
         version=plugin.digest or module.VERSION,
-        is_outside=is_outside,
+        plugin=plugin,
         is_async=is_async,
         # What outside code asks a judge is its own; it may ask with any of ours as well.
         prompts=(tuple(PROMPTS) if "judge" in asks_for else ())
         if is_outside
         else tuple(getattr(module, "PROMPTS", ())),
         asks_for=asks_for,
-        module=module,
     )
 
 
@@ -255,10 +271,6 @@ def rule_score(name: str, question: Question, trajectory: Trajectory, inputs: Ma
     if (score := fixed_score(name, question, trajectory)) is not None:
         return score
     reward = load_reward(name)
-    try:
+    with reward.errors(question, trajectory):
         result = reward.run(question, trajectory, inputs or {})
-    except Exception as error:
-        if not reward.is_outside or isinstance(error, UserError):
-            raise
-        raise reward.failure(question, trajectory, error) from error
     return reward.make_score(trajectory, result)

@@ -158,14 +158,8 @@ async def _await_scores(
 
 async def _await_score(reward: Reward, question: Question, trajectory: Trajectory, inputs: Mapping[str, Any]) -> Score:
     """The score by an async reward. Raises PromptTooLong and JudgeError; UserError for an exception of outside code."""
-    try:
+    with reward.errors(question, trajectory, PromptTooLong, JudgeError):
         result = await reward.run(question, trajectory, inputs)
-    except (UserError, PromptTooLong, JudgeError):
-        raise
-    except Exception as error:
-        if not reward.is_outside:
-            raise
-        raise reward.failure(question, trajectory, error) from error
     return reward.make_score(trajectory, result)
 
 

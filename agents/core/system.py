@@ -16,7 +16,8 @@ so adding one is one file and one config. A system that has an answer before its
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from inference.engine import Engine, EngineError
 from inference.session import session
 from ratchet.config import Section, SystemConfig, parse
 from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import known_plugins, load_plugin, short_name
+from ratchet.plugins import Plugin, known_plugins, load_plugin, short_name
 from ratchet.records import Event, Question, Status, Trajectory
 from retrieval.index import Retriever
 from retrieval.sources.source import SourceError
@@ -54,6 +55,8 @@ class System:
     the answer does not fit the action's form."""
     gives_verdict: bool = False
     """Whether its answer is a label: it needs a question with labels, such as a claim."""
+    plugin: Plugin | None = None
+    """Where its code is from."""
 
     @property
     def models(self) -> set[str]:
@@ -72,7 +75,22 @@ class System:
         return self.config.model_copy(update=identity)
 
     async def solve(self, question: Question, tools: Tools) -> Answer:
-        return await self.run(question, tools, self.settings)
+        """Raises UserError where code from outside does what no system may."""
+        with self.errors(question):
+            answer = await self.run(question, tools, self.settings)
+            if not isinstance(answer, Answer):
+                raise TypeError(f"solve returned {type(answer).__name__} and not an Answer")
+            return answer
+
+    @contextmanager
+    def errors(self, question: Question) -> Iterator[None]:
+        """What code from outside raises in the block becomes a UserError, unless it is a way in which episodes end."""
+        if self.plugin is None:
+            yield
+            return
+        ends = (Unparsed, OutOfBudget, EngineError, SourceError)
+        with self.plugin.errors(f"solve failed on the question {question.id!r}", *ends):
+            yield
 
 
 def models_of(systems: Iterable[SystemConfig]) -> set[str]:
@@ -88,9 +106,16 @@ def known_systems() -> list[str]:
 def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, ("Settings", "ROLES", "solve"), f"{key}.name")
+    with plugin.errors("is not a system as agents/core/system.py describes it"):
+        return _make(plugin, config, key)
+
+
+def _make(plugin: Plugin, config: SystemConfig, key: str) -> System:
     module = plugin.module
     settings = parse(module.Settings, config.settings, "", f"{key}.settings")
     roles = tuple(module.roles_of(settings) if hasattr(module, "roles_of") else module.ROLES)
+    if not all(isinstance(role, str) for role in roles) or isinstance(module.ROLES, str):
+        raise UserError(f"{key}.name: {config.name}: ROLES holds the names of roles, such as ('answerer',)")
     for role in config.roles:
         if role not in (*roles, "default"):
             raise UserError(
@@ -107,7 +132,8 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
         plugin.digest + (module.digest_of(settings) if hasattr(module, "digest_of") else ""),
         prompts,
         getattr(module, "gold_action", None),
-        getattr(module, "GIVES_VERDICT", False),
+        bool(getattr(module, "GIVES_VERDICT", False)),
+        plugin,
     )
 
 
@@ -150,22 +176,23 @@ async def run_episode(
         tools.close()
     if status != "failed" and (outage := tools.outage):
         answer, status, error = Answer("", turns=answer.turns, stopped=answer.stopped), "failed", outage
-    return Trajectory(
-        key=key,
-        question_id=question.id,
-        system=system.name,
-        policy=context.policy,
-        sample=sample,
-        seed=seed,
-        status=status,
-        answer=answer.text,
-        explanation=answer.explanation,
-        error=error,
-        passages=answer.passages,
-        candidates=dict(answer.candidates),
-        turns=answer.turns,
-        stopped=answer.stopped,
-        events=tools.events,
-        conversations=tools.conversations,
-        seconds=tools.seconds,
-    )
+    with system.errors(question):
+        return Trajectory(
+            key=key,
+            question_id=question.id,
+            system=system.name,
+            policy=context.policy,
+            sample=sample,
+            seed=seed,
+            status=status,
+            answer=answer.text,
+            explanation=answer.explanation,
+            error=error,
+            passages=answer.passages,
+            candidates=dict(answer.candidates),
+            turns=answer.turns,
+            stopped=answer.stopped,
+            events=tools.events,
+            conversations=tools.conversations,
+            seconds=tools.seconds,
+        )

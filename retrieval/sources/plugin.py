@@ -10,24 +10,75 @@ A source that returns something else tomorrow, such as one over a folder of file
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from ratchet.config import PluginConfig, Section, parse
+from ratchet.errors import UserError
 from ratchet.plugins import Plugin, load_plugin
-from ratchet.records import content_key
-from retrieval.sources.source import Source
+from ratchet.records import Passage, content_key
+from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
+
+T = TypeVar("T")
 
 
 def load_source(name: str, config: PluginConfig) -> tuple[Plugin, Section]:
     """The code of a source and its settings, checked. Raises UserError."""
     plugin = load_plugin("sources", config.name, ("Settings", "Source"), f"sources.{name}.name")
-    return plugin, parse(plugin.module.Settings, config.settings, "", f"sources.{name}.settings")
+    with plugin.errors("is not a source as retrieval/sources/plugin.py describes it"):
+        return plugin, parse(plugin.module.Settings, config.settings, "", f"sources.{name}.settings")
 
 
 def open_plugin_source(name: str, config: PluginConfig) -> Source:
     """The source, with a digest of its code, its settings and what it says itself. Raises UserError."""
     plugin, settings = load_source(name, config)
-    source = plugin.module.Source(name, settings)
-    own = getattr(source, "digest", "")
-    source.digest = content_key("plugin", plugin.digest, settings.model_dump(mode="json"), own)
-    return cast(Source, source)
+    with plugin.errors("Source cannot be made"):
+        source = plugin.module.Source(name, settings)
+        own = getattr(source, "digest", "")
+        digest = content_key("plugin", plugin.digest, settings.model_dump(mode="json"), own)
+    return PluginSource(name, digest, plugin, source)
+
+
+class PluginSource:
+    """A source by outside code. What it raises, and a result of another type, is a SourceError: as for any service,
+    the agent goes on without it, or the trajectory fails, and the command stops after several such in a row."""
+
+    def __init__(self, name: str, digest: str, plugin: Plugin, source: Source) -> None:
+        self.name, self.digest = name, digest
+        self._plugin, self._source = plugin, source
+
+    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        with self._faults("search"):
+            return _list_of(Passage, await self._source.search(query, k, offset))
+
+    async def tools(self) -> list[ToolSpec]:
+        with self._faults("tools"):
+            return _list_of(ToolSpec, await self._source.tools())
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
+        with self._faults("call"):
+            found = await self._source.call(tool, arguments, k)
+            if not isinstance(found, ToolResult):
+                raise TypeError(f"it returned {type(found).__name__} and not a ToolResult")
+            _list_of(Passage, found.passages)
+            return found
+
+    async def close(self) -> None:
+        with self._plugin.errors("close failed"):
+            await self._source.close()
+
+    @contextmanager
+    def _faults(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except (SourceError, ToolError, UserError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise SourceError(f"{self._plugin.name}: {method} failed ({self._plugin.describe(error)})") from error
+
+
+def _list_of(kind: type[T], found: object) -> list[T]:
+    if not isinstance(found, list | tuple) or not all(isinstance(one, kind) for one in found):
+        raise TypeError(f"it returned {type(found).__name__} and not a list of {kind.__name__}")
+    return list(found)

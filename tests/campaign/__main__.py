@@ -3,6 +3,7 @@
     python -m tests.campaign --seed 1 --out runs/campaign            the whole campaign, in hours
     python -m tests.campaign --part 0.01                             one trial in a hundred of each attack
     python -m tests.campaign --attack "malformed replies" --trial 17 --seed 1      one trial again, with its traceback
+    python -m tests.campaign --table --out runs/campaign             the table of what there is, also while it runs
 
 A trial is drawn from the seed, its attack and its number alone. Results are appended to OUT/results.jsonl; a trial
 that is there is not run again.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +48,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--patience", type=float, default=1.0, help="multiply time limits by this on a busy machine")
     parser.add_argument("--trial", type=int, metavar="N", help="run trial N alone, record nothing, show its traceback")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results (default: runs/campaign)")
+    parser.add_argument("--table", action="store_true", help="print the table of what --out holds, and run nothing")
     given = parser.parse_args(words)
+    if given.table:
+        found = read_record(given.out / "plan.json", Plan, "choose another --out")
+        if found is None:
+            raise UserError(f"{given.out}: holds no results of a campaign; choose another --out")
+        print(table(found, list(read_segment(given.out / "results.jsonl", Result))))
+        return
     chosen = _chosen(given.attack)
     if given.trial is not None:
         for attack in chosen:
@@ -85,6 +94,9 @@ def _run(attack: Attack, plan: Plan, count: int, results: Segment, patience: flo
     done = {result.number for result in read_segment(results.path, Result) if result.attack == attack.name}
     missing = [number for number in range(count) if number not in done]
     if not missing:
+        return
+    if reason := attack.missing():
+        print(f"{attack.name}: skipped, since {reason}", file=sys.stderr)
         return
     with (
         tempfile.TemporaryDirectory() as folder,

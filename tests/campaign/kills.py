@@ -34,7 +34,7 @@ def sampling(folder: Path) -> Iterator[Trial]:
             here = folder / f"{dice.getrandbits(64)}"
             request = SAMPLING | {"folder": str(here)}
             for _ in range(KILLS):
-                zygote.run(request, _moment(dice, steps, seconds))
+                zygote.run(request, moment(dice, steps, seconds))
             zygote.run(request, "never")
             assert outcomes(here) == wanted, "trajectories are lost or different"
             assert count_lines(TrajectoryStore(here).segments) == len(wanted), "trajectories were sampled twice"
@@ -42,7 +42,7 @@ def sampling(folder: Path) -> Iterator[Trial]:
         yield trial
 
 
-def _moment(dice: random.Random, steps: int, seconds: float) -> str | float:
+def moment(dice: random.Random, steps: int, seconds: float) -> str | float:
     """A file operation, or any moment."""
     return f"step{dice.randint(1, steps)}" if dice.random() < 0.5 else dice.uniform(0, seconds)
 
@@ -59,7 +59,7 @@ def building(folder: Path, **options: Any) -> Iterator[Trial]:
         def trial(dice: random.Random) -> None:
             here = config.model_copy(update={"path": str(folder / f"{dice.getrandbits(64)}")})
             for _ in range(KILLS):
-                zygote.build(here, _moment(dice, steps, seconds), **options)
+                zygote.build(here, moment(dice, steps, seconds), **options)
             zygote.build(here, "never", **options)
             assert tree(Path(here.path)) == wanted, "the index is not the one of a calm build"
 

@@ -28,6 +28,8 @@ FAST = [
 
 @pytest.mark.parametrize("attack", FAST)
 def test_a_few_trials(attack: Attack, tmp_path: Path) -> None:
+    if reason := attack.missing():
+        pytest.skip(reason)
     with attack.open(tmp_path) as trial:
         results = [run_trial(attack, trial, 0, number, patience=20) for number in range(attack.fast)]
     assert [result for result in results if result.problem] == []
@@ -41,7 +43,8 @@ def test_sampling_again_and_again_leaks_nothing(tmp_path: Path) -> None:
 @contextmanager
 def _sevens(folder: Path) -> Iterator[Trial]:
     def trial(dice: random.Random) -> None:
-        assert dice.randrange(10) != 7, "a seven"
+        thrown = dice.randrange(10)
+        assert thrown != 7, "a seven"
 
     yield trial
 
@@ -60,6 +63,9 @@ def test_a_campaign_resumes_and_repeats_by_its_seed(
         return [r.model_dump(exclude={"seconds"}) for r in read_segment(tmp_path / folder / "results.jsonl", Result)]
 
     campaign.main(["--seed", "5", "--out", str(tmp_path / "one"), "--part", "0.1"])
+    capsys.readouterr()
+    campaign.main(["--table", "--out", str(tmp_path / "one")])
+    assert "| sevens | no seven is thrown | 20 |" in capsys.readouterr().out
     campaign.main(["--seed", "5", "--out", str(tmp_path / "one")])
     campaign.main(["--seed", "5", "--out", str(tmp_path / "two")])
     assert results("one") == results("two") and [one["number"] for one in results("one")] == list(range(200))
@@ -70,5 +76,7 @@ def test_a_campaign_resumes_and_repeats_by_its_seed(
         campaign.main(["--seed", "5", "--attack", "sevens", "--trial", str(failed[0])])
     with pytest.raises(UserError, match="another --out"):
         campaign.main(["--seed", "6", "--out", str(tmp_path / "one")])
+    with pytest.raises(UserError, match="holds no results"):
+        campaign.main(["--table", "--out", str(tmp_path)])
     with pytest.raises(UserError, match="no such attack"):
         campaign.main(["--attack", "seven"])

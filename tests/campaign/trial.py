@@ -36,6 +36,8 @@ class Attack:
     """A trial that takes longer has failed: it hangs."""
     mark: str = ""
     """The mark of the test that runs the fast selection, beside `server`."""
+    missing: Callable[[], str] = str
+    """What the attack wants and is not here; empty where all is here."""
 
 
 class Result(BaseModel, frozen=True):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,10 @@ class Server(ThreadingHTTPServer):
         self.pause = 0.01
         self.flooded = 0
         self.lock = threading.Lock()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError | json.JSONDecodeError):  # of what `stop` cut off
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

@@ -41,4 +41,4 @@ class Zygote:
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, steps, process
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=120)  # a busy machine

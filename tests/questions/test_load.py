@@ -292,3 +292,32 @@ def test_questions_come_from_files_and_not_from_a_pipe_that_never_ends(tmp_path:
     os.mkfifo(tmp_path / name)
     with pytest.raises(UserError, match=rf"{name}: is a pipe or a device; write what it gives into a file"):
         load_questions(SplitConfig(path=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "def rows(found, split, folder):\n    return 1 / 0",
+            r"rows failed \(ZeroDivisionError: .*; odd\.py, line \d+\)",
+        ),
+        ("def rows(found, split, folder):\n    yield 'line 1', 7", r"rows failed \(TypeError: it gave str and int"),
+        ("def beside(folder):\n    raise SystemExit(0)", r"beside failed \(SystemExit: 0; odd\.py, line \d+\)"),
+        (
+            "def beside(folder):\n    return lambda row, fields: row['x']",
+            r"beside failed at .*odd\.csv:.*\(KeyError: 'x'",
+        ),
+        ("FORMATS = 7", r"is not a benchmark as .*\(TypeError"),
+        ("FORMATS = ('csv',)", r"FORMATS holds what is not a Format"),
+        ("SPLITS = {}", r"SPLITS has no list of file names for DEFAULT_SPLIT"),
+    ],
+)
+def test_a_mistake_in_a_benchmark_outside_our_tree_is_one_line_that_names_it(
+    harbour: Path, more: str, message: str
+) -> None:
+    odd = harbour / "odd.py"
+    odd.write_text(f"{(harbour / 'modules' / 'harbour.py').read_text()}\n\n{more}\n")
+    (harbour / "odd.csv").write_text('q,a\n"Who, then?",Ada\n')
+    with pytest.raises(UserError, match=message) as raised:
+        load_questions(SplitConfig(benchmark=str(odd), path=str(harbour / "odd.csv")))
+    assert "odd.py" in str(raised.value)

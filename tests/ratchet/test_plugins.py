@@ -69,6 +69,26 @@ def test_an_installed_package_declares_plugins_as_entry_points(mine: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise SystemExit(0)", r"\(SystemExit: 0; odd\.py, line 2\)"),
+        ("raise ValueError('two\\nlines\\x1b[2J')", r"\(ValueError: two lines; odd\.py, line 2\)"),
+        ("raise KeyError('x' * 100_000)", r"\(KeyError: 'x{200,300} \[cut\]; odd\.py, line 2\)"),
+        ("raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})", r"\(Odd; odd\.py, line 2\)"),
+    ],
+)
+def test_an_import_that_fails_is_told_in_one_line_with_the_line_of_the_code(
+    mine: Path, source: str, message: str
+) -> None:
+    (mine / "odd.py").write_text(f"ROLES = ()\n{source}\n")
+    with pytest.raises(UserError, match=f"odd.py cannot be imported {message}$"):
+        load_plugin("systems", "./odd.py", ("ROLES",), "system.name")
+    (mine / "odd_of_tests.py").write_text(source)
+    with pytest.raises(UserError, match=r"system\.name: odd_of_tests\.more cannot be imported \("):
+        load_plugin("systems", "odd_of_tests.more", ("ROLES",), "system.name")
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("naive_rga", r"system\.name: there is no 'naive_rga' in agents/ \(did you mean 'naive_rag'\?\)"),

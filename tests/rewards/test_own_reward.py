@@ -124,6 +124,13 @@ def test_one_without_a_judge_may_be_async_and_compare_texts(mine: Path, monkeypa
         ),
         ("async def score(question, trajectory):\n    return {}['x']\n", r"question 'q1' \(KeyError"),
         ("score_ = 1\n", "wrong.py defines no score"),
+        ("def score(question, trajectory):\n    raise SystemExit(0)\n", r"\(SystemExit: 0; wrong\.py, line 2\)"),
+        ("def score(question, trajectory):\n    return 10**400\n", r"returned no score .* \(OverflowError"),
+        (
+            "def score(question, trajectory):\n    return type('Odd', (), {'__repr__': lambda self: 1 / 0})()\n",
+            r"returned no score .* \(ZeroDivisionError: division by zero; wrong\.py, line 2\)",
+        ),
+        ("NEEDS = 7\ndef score(question, trajectory):\n    return 1\n", r"is not a reward as .*'int' object is not"),
     ],
 )
 def test_a_mistake_in_it_is_an_error_that_names_it(mine: Path, source: str, message: str) -> None:

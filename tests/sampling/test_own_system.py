@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,3 +89,43 @@ def test_an_error_names_the_config_s_key(mine: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             load_system(SystemConfig.model_validate({"name": "parts/mine.py", **system}))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return {}['x']", r"solve failed on the question 'q1' \(KeyError: 'x'; mine\.py, line 12\)"),
+        ("raise SystemExit(0)", r"\(SystemExit: 0; mine\.py, line 12\)"),
+        ("return None", r"\(TypeError: solve returned NoneType and not an Answer\)"),
+        ("return Answer(7)", r"solve failed on the question 'q1' \(ValidationError: .*answer.*valid string"),
+    ],
+)
+def test_a_mistake_in_it_is_one_line_that_names_the_file_the_question_and_the_line(
+    mine: Path, body: str, message: str
+) -> None:
+    mine.write_text(SOURCE.replace("return Answer(settings.answer)", body))
+    with pytest.raises(UserError, match=rf"^parts/mine\.py: .*{message}"):
+        asyncio.run(play({"name": "parts/mine.py"}, {}))
+
+
+def test_the_ends_of_an_episode_are_not_mistakes_of_it(mine: Path) -> None:
+    for end, status in (
+        ("from inference.engine import EngineError; raise EngineError('gone')", "failed"),
+        ("from agents.core.tools import OutOfBudget; raise OutOfBudget('answerer', 'no calls left')", "out_of_budget"),
+    ):
+        mine.write_text(SOURCE.replace("return Answer(settings.answer)", end))
+        assert asyncio.run(play({"name": "parts/mine.py"}, {})).status == status
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("ROLES = ('answerer',)", "ROLES = 7"), "is not a system as .*int.* is not iterable"),
+        (("ROLES = ('answerer',)", "ROLES = 'answerer'"), "ROLES holds the names of roles"),
+        (("class Settings(Section)", "class Settings"), "is not a system as"),
+    ],
+)
+def test_a_module_that_is_no_system_is_refused(mine: Path, change: tuple[str, str], message: str) -> None:
+    mine.write_text(SOURCE.replace('("answerer",)', "('answerer',)").replace(*change))
+    with pytest.raises(UserError, match=message):
+        load_system(SystemConfig(name="parts/mine.py", settings={"answer": "a"}))

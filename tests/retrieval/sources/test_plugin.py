@@ -10,6 +10,7 @@ import yaml
 from ratchet.config import PluginConfig, load_config
 from ratchet.errors import UserError
 from retrieval.sources.registry import open_sources
+from retrieval.sources.source import SourceError, ToolError
 from tests.helpers.playing import Shelf
 from tests.helpers.reward_cases import make_config
 
@@ -59,6 +60,34 @@ def test_its_code_and_settings_are_in_its_digest_and_its_place_is_not(mine: Path
     assert digest(str(mine / "mine.py")) == digest(shelf="A") == first != digest(shelf="B")
     (mine / "mine.py").write_text(SOURCE.replace("is on", "lies on"))
     assert digest() != first
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 1 / 0", r"failed \(ZeroDivisionError: division by zero; mine\.py, line 17\)"),
+        ("raise SystemExit(0)", r"failed \(SystemExit: 0; mine\.py, line 17\)"),
+        ("return ['a']", r"\(TypeError: it returned (list|tuple) and not a list of Passage\)"),
+        ("return None", r"\(TypeError: (it returned NoneType and not a list|'NoneType' object)"),
+    ],
+)
+async def test_its_faults_are_those_of_a_service(mine: Path, body: str, message: str) -> None:
+    """An agent is told, or the trajectory fails and is sampled again."""
+    (mine / "mine.py").write_text(SOURCE.replace('text = f"{query} is on shelf {self.settings.shelf}"', body))
+    source = open_sources({"shelf": PluginConfig(name="./mine.py")}, Shelf({}))["shelf"]
+    with pytest.raises(SourceError, match=message):
+        await source.search("Inari", 3)
+    with pytest.raises(SourceError, match=message):
+        await source.call("shelf", {"query": "Inari"}, 3)
+    with pytest.raises(ToolError, match="takes one argument"):
+        await source.call("shelf", {}, 3)
+
+
+@pytest.mark.parametrize("start", ["raise OSError('no shelf')", "raise SystemExit(0)", "self.digest = object()"])
+def test_one_that_cannot_be_made_is_an_error_that_names_it(mine: Path, start: str) -> None:
+    (mine / "mine.py").write_text(SOURCE.replace("self.name, self", f"{start}\n        self.name, self"))
+    with pytest.raises(UserError, match=r"^\./mine\.py: Source cannot be made \("):
+        open_sources({"shelf": PluginConfig(name="./mine.py")}, Shelf({}))
 
 
 @pytest.mark.parametrize(

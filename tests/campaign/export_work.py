@@ -1,0 +1,23 @@
+"""An export as a piece of work that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import gguf  # noqa: F401 - these are what an export imports late: here it is done before the work is forked
+import peft  # noqa: F401
+
+import export.dataset
+import export.gguf_file
+import export.weights  # noqa: F401
+import inference.local.model  # noqa: F401
+from export.__main__ import main
+
+
+def run_export(request: Mapping[str, Any]) -> None:
+    """Export into request["folder"] what request["words"] name."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main([*request["words"], "--out", request["folder"]])

@@ -1,0 +1,295 @@
+"""Plug-ins of every kind that raise, return what is not asked for, hold escape sequences, or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from index_build.__main__ import main as build
+from ratchet.command import run_command
+from ratchet.files import count_lines
+from ratchet.runfolder import RunFolder
+from rewards.__main__ import main as score
+from rewards.store import current_settings
+from sampling.__main__ import main as sample
+from sampling.store import TrajectoryStore
+from tests.campaign.trial import Attack, Trial
+from tests.helpers.experiment import make_experiment
+
+Spots = Mapping[str, Sequence[str]]
+"""By spot of a plug-in: what may stand there in place of what should."""
+
+ESCAPE = "\\x1b[2J\\x1b]0;gone\\x07\\u202e"
+RAISES = (
+    f"raise ValueError('{ESCAPE}')",
+    "raise KeyError('x' * 100_000)",
+    "raise SystemExit(0)",
+    "raise SystemExit('no')",
+    "raise OSError(28, 'No space left on device')",
+    "raise TimeoutError",
+    "raise MemoryError",
+    "raise ExceptionGroup('many\\nlines', [ValueError('a')])",
+    "import nowhere_at_all",
+    "1 / 0",
+    "(f := lambda: f())()",
+    "raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})",
+)
+VALUES = (
+    "None", "7", "-1", "'text'", "float('nan')", "object()", "[]", "{}", "['a', 7]", "('a', 'b', 'c')", "lambda: 1",
+    "10**400", "b'x'", f"'{ESCAPE}'", "'\\ud800'", "type('Odd', (), {'__repr__': lambda self: 1 / 0})()",
+)  # fmt: skip
+ANSWERS = (*VALUES, "Answer(None)", "Answer(7)", f"Answer('{ESCAPE}')", "Answer('\\ud800')", "Answer('a', passages=7)",
+           "Answer('a', passages=('b',))", "Answer('a', status='odd')", "Answer('a', candidates={1: 2})",
+           "Answer('a', turns=('b',))", f"Answer('a', status='unparsed', error='{ESCAPE}')")  # fmt: skip
+SCORES = (*VALUES, f"(None, '{ESCAPE}')", "(0.5, 7)", "(0.5, '\\ud800')", "(7, 'why')", "(None, None)")
+PASSAGES = (*VALUES, "[Passage]", f"[Passage(id='a', document_id='b', text='{ESCAPE}')]", "[Passage(id=1)]")
+
+SYSTEM = """\
+from agents.core.tools import Answer
+from ratchet.config import Section
+{top}
+ROLES = {roles}
+class Settings(Section):
+    tries: int = {tries}
+async def solve(question, tools, settings):
+    {before}
+    passages = await tools.search("answerer", question.text, 2, source="mine")
+    said = await tools.ask(tools.dialogue("answerer", "Answer the question."), question.text)
+    {after}
+    return {value}
+"""
+REWARD = """\
+{top}
+TITLE = {title}
+NEEDS = {needs}
+{kind} score(question, trajectory):
+    {before}
+    return {value}
+"""
+SOURCE = """\
+from ratchet.config import Section
+from ratchet.records import Passage
+from retrieval.sources.source import SearchSource
+{top}
+class Settings(Section):
+    shelf: str = "A"
+class Source(SearchSource):
+    about = "Searches a shelf."
+    digest = {digest}
+    def __init__(self, name, settings):
+        {before}
+        self.name = name
+    async def search(self, query, k, offset=0):
+        {within}
+        return {value}
+"""
+BENCHMARK = """\
+{top}
+TITLE, ABOUT, LICENCE, SOURCE, GOLD = {title}, "ours", "CC0", "here", "none"
+SPLITS = {splits}
+DEFAULT_SPLIT = {split}
+FORMATS = {formats}
+def rows(found, split, folder):
+    {before}
+    return {value}
+"""
+PLUGINS: dict[str, tuple[str, dict[str, str], Spots]] = {
+    "system": (
+        SYSTEM,
+        {"top": "", "roles": "('answerer',)", "tries": "3", "before": "pass", "after": "pass",
+         "value": "Answer('Ada Torrin', tuple(passages))"},
+        {"top": RAISES, "roles": VALUES, "tries": VALUES, "before": RAISES, "after": RAISES, "value": ANSWERS},
+    ),
+    "reward": (
+        REWARD,
+        {"top": "", "title": "'Brevity'", "needs": "()", "before": "pass", "value": "0.5", "kind": "def"},
+        {"top": RAISES, "title": VALUES, "needs": VALUES, "before": RAISES, "value": SCORES},
+    ),
+    "source": (
+        SOURCE,
+        {"top": "", "digest": "'d'", "before": "pass", "within": "pass",
+         "value": "[Passage(id='p', document_id='d', text=query)]"},
+        {"top": RAISES, "digest": VALUES, "before": RAISES, "within": RAISES, "value": PASSAGES},
+    ),
+    "benchmark": (
+        BENCHMARK,
+        {"top": "", "title": "'Lakes'", "splits": "{'train': ()}", "split": "'train'", "formats": "()",
+         "before": "pass", "value": "found"},
+        {"top": RAISES, "title": VALUES, "splits": VALUES, "split": VALUES, "formats": VALUES, "before": RAISES,
+         "value": (*VALUES, "[('line 1', 7)]", "[('line 1', {})]", "[(7, {'id': 'a', 'text': 'b'})]")},
+    ),
+}  # fmt: skip
+"""By kind: the code of a plug-in, what stands at its spots, and what may stand there instead."""
+
+
+class Laboratory:
+    """An experiment all of whose parts are plug-ins, and commands over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = make_experiment(folder / "base", questions=2)
+        self._base = yaml.safe_load(path.read_text())
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            build(["--config", str(path)])
+
+    def make(self, here: Path) -> Path:
+        """A config in the folder `here`, whose plug-ins are well."""
+        here.mkdir()
+        for kind in PLUGINS:
+            self.write(here, kind)
+        config = self._base | {
+            "run": str(here / "run"),
+            "sources": {"mine": {"service": "plugin", "name": str(here / "source.py")}},
+            "system": {"name": str(here / "system.py"), "roles": {"default": {"max_tokens": 64}}},
+            "sampling": {"samples": 2, "concurrency": 2, "max_failures": 2},
+            "rewards": {"weights": {str(here / "reward.py"): 1.0}},
+        }
+        train = config["questions"]["train"] | {"benchmark": str(here / "benchmark.py")}
+        config["questions"] = config["questions"] | {"train": train}
+        path = here / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def write(self, here: Path, plugin: str, **spots: str) -> None:
+        """Write a plug-in, with these spots in place of what should stand there."""
+        code, good, _ = PLUGINS[plugin]
+        (here / f"{plugin}.py").write_text(code.format(**good | spots))
+
+    def run(self, config: Path) -> str:
+        """Sample and score, as commands do; the first error."""
+        for main, more in ((sample, []), (score, ["--may-be-empty"])):
+            said = run([*more, "--config", str(config)], main)
+            if said:
+                return said
+        one = RunFolder(config.parent / "run").round(1)
+        found = list(TrajectoryStore(one.trajectories).read())
+        assert len({trajectory.key for trajectory in found}) == 4, "trajectories are lost"
+        assert len(current_settings(one.scores)) == 1 and count_lines(one.scores.glob("*.jsonl")) >= 4
+        return ""
+
+
+def run(words: Sequence[str], main: Callable[..., None]) -> str:
+    """What a command of ours says as it is refused; empty where it ends with status 0."""
+    status: object = 0
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            run_command(lambda: main(words))
+        except SystemExit as end:
+            status = end.code
+    if status in (130, 143):  # the campaign itself is to stop
+        raise KeyboardInterrupt
+    shown = out.getvalue() + err.getvalue()
+    assert "\x1b" not in shown and "\u202e" not in shown, "escape sequences reach the terminal"
+    assert "Traceback" not in shown and len(shown) < 10_000, shown[:300]
+    said = err.getvalue().partition("error: ")[2]
+    assert status == (2 if said else 0), f"status {status}: {shown[-300:]}"
+    return said
+
+
+@contextmanager
+def odd_plugins(folder: Path) -> Iterator[Trial]:
+    """One spot of one plug-in is wrong; then it is repaired, and the same commands end well."""
+    laboratory = Laboratory(folder)
+
+    def trial(dice: random.Random) -> None:
+        here = folder / f"{dice.getrandbits(64)}"
+        config = laboratory.make(here)
+        kind = dice.choice(sorted(PLUGINS))
+        spots = PLUGINS[kind][2]
+        spot = dice.choice(sorted(spots))
+        wrong = {spot: dice.choice(spots[spot])}
+        if kind == "reward":
+            wrong["kind"] = dice.choice(["def", "async def"])
+        laboratory.write(here, kind, **wrong)
+        try:
+            said = laboratory.run(config)
+            # A benchmark without rows is told of by the name of its question file.
+            names = (f"{kind}.py", "sources.mine", "mine:", *(["train.jsonl"] if kind == "benchmark" else []))
+            assert not said or any(name in said for name in names), f"does not name the plug-in: {said}"
+            assert len(said) < 1500, said[:300]
+        except Exception as error:
+            raise AssertionError(f"{kind} {wrong}: {type(error).__name__}: {error}") from error
+        laboratory.write(here, kind)
+        assert (again := laboratory.run(config)) == "", again
+
+    yield trial
+
+
+HANGS = ("__import__('time').sleep(600)", "all(iter(lambda: 1, 2))", "await __import__('asyncio').sleep(600)")
+PLACES = (
+    ("system", "before"),
+    ("system", "after"),
+    ("reward", "before"),
+    ("source", "within"),
+    ("benchmark", "before"),
+)
+
+
+@contextmanager
+def hanging_plugins(folder: Path) -> Iterator[Trial]:
+    """A plug-in hangs: Ctrl-C, a second one where it does not yield, ends the command, which then resumes."""
+    laboratory = Laboratory(folder)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def trial(dice: random.Random) -> None:
+        here = folder / f"{dice.getrandbits(64)}"
+        config = laboratory.make(here)
+        kind, spot = dice.choice(PLACES)
+        is_async = kind in ("system", "source")
+        hangs, hanging = dice.choice(HANGS if is_async else HANGS[:2]), here / "hanging"
+        laboratory.write(here, kind, **{spot: f"open({str(hanging)!r}, 'w').close(); {hangs}"})
+        ended = threading.Event()
+
+        def press() -> None:
+            while not ended.wait(1.0):
+                if hanging.exists():
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        status = 0
+        threading.Thread(target=press, daemon=True).start()
+        with contextlib.redirect_stderr(io.StringIO()) as shown, contextlib.redirect_stdout(io.StringIO()):
+            try:
+                for main in (sample, score):
+                    run_command(lambda main=main: main(["--config", str(config)]))  # type: ignore[misc]
+            except SystemExit as end:
+                status = int(str(end.code))
+            finally:
+                ended.set()
+        assert status == 130, f"status {status}: {shown.getvalue()[-300:]}"
+        assert "stopped; run the same command again to resume" in shown.getvalue()
+        laboratory.write(here, kind)
+        assert (again := laboratory.run(config)) == "", again
+
+    try:
+        yield trial
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+ATTACKS = (
+    Attack(
+        "plug-ins that raise, return nonsense or write escapes",
+        "one readable error that names the plug-in, or a record; once it is repaired the same command ends well",
+        odd_plugins,
+        8,
+        3000,
+        60.0,
+    ),
+    Attack(
+        "plug-ins that hang",
+        "Ctrl-C ends the command with status 130; once the plug-in is repaired, the command resumes",
+        hanging_plugins,
+        1,
+        60,
+        90.0,
+    ),
+)
