@@ -142,7 +142,7 @@ ATTACKS = (
         "faults of a judge",
         "scored, or one readable error; the next run ends as a calm one and repeats no answered request",
         scoring,
-        2,
+        1,
         500,
         60.0,
     ),

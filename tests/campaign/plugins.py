@@ -280,7 +280,7 @@ ATTACKS = (
         "plug-ins that raise, return nonsense or write escapes",
         "one readable error that names the plug-in, or a record; once it is repaired the same command ends well",
         odd_plugins,
-        8,
+        4,
         3000,
         60.0,
     ),

@@ -144,7 +144,7 @@ ATTACKS = (
         "faults of two replicas and of their adapters",
         "every request is answered while one server is well, else one readable error; both are asked again later",
         pools,
-        6,
+        3,
         1000,
         60.0,
     ),
