@@ -28,6 +28,7 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
         "rewards.select.min_reward=-1",  # two samples of four questions need not hold a good one
         "training.max_steps=2",
         "training.batch_size=2",
+        "training.micro_batch=2",
         "evaluation.baselines={}",
     ]
     done = command("selftrain.py", "--config", "configs/demo.yaml", *(word for o in overrides for word in ("--set", o)))
