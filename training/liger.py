@@ -17,7 +17,10 @@ HERE = "set training.liger=false"
 
 
 def fuse_layers(model: Any) -> None:
-    """Replace layers of a PeftModel in place. UserError without a GPU or the package, or for another architecture."""
+    """Replace layers of a PeftModel in place, and the function of rotary positions for all models of the process.
+
+    UserError without a GPU or the package, or for another architecture.
+    """
     if not torch.cuda.is_available():
         raise UserError(f"training.liger: its kernels need a GPU, and torch sees none; {HERE}")
     try:

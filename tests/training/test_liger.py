@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, StableLmConfig
+from transformers.models.llama import modeling_llama
+from transformers.models.qwen2 import modeling_qwen2
 
 from ratchet.config import LoraConfig, TrainingConfig
 from ratchet.errors import UserError
@@ -30,6 +32,8 @@ def test_norms_and_mlps_are_liger_s_and_the_head_is_not(
 ) -> None:
     pytest.importorskip("liger_kernel")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for module in (modeling_llama, modeling_qwen2):  # Liger replaces this function for all models of the process
+        monkeypatch.setattr(module, "apply_rotary_pos_emb", module.apply_rotary_pos_emb)
     model = learner(shape)
     base = model.get_base_model()
     forward = base.forward
