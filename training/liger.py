@@ -17,7 +17,7 @@ HERE = "set training.liger=false"
 
 
 def fuse_layers(model: Any) -> None:
-    """Replace layers of a PeftModel in place, and the function of rotary positions for all models of the process.
+    """Replace layers of a PeftModel in place; later models of its architecture have them too, in this process.
 
     UserError without a GPU or the package, or for another architecture.
     """

@@ -32,8 +32,9 @@ def test_norms_and_mlps_are_liger_s_and_the_head_is_not(
 ) -> None:
     pytest.importorskip("liger_kernel")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for module in (modeling_llama, modeling_qwen2):  # Liger replaces this function for all models of the process
-        monkeypatch.setattr(module, "apply_rotary_pos_emb", module.apply_rotary_pos_emb)
+    for module in (modeling_llama, modeling_qwen2):  # Liger replaces what later models of the process are made of
+        for name, value in list(vars(module).items()):
+            monkeypatch.setattr(module, name, value)
     model = learner(shape)
     base = model.get_base_model()
     forward = base.forward

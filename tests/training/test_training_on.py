@@ -80,11 +80,11 @@ def test_a_cpu_trains_in_bfloat16_where_it_computes_in_it_and_the_adapter_stays_
 ) -> None:
     config, _ = trained
     wanted = config.models["agent"].model_copy(update={"dtype": "bfloat16", "device": "cpu"})
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: True)
     model = add_lora(load_model(wanted), config.training.lora, seed=1)
     kinds = {("lora_" in name, value.dtype) for name, value in model.named_parameters()}
     assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: False)
     assert compute_type(wanted) == torch.float32, "such a CPU is slower in bfloat16"
 
 
