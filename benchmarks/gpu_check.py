@@ -173,10 +173,17 @@ def packed_rows(sizes: Sizes) -> Iterator[Line]:
     yield losses_agree("the same rows: loss", packed["losses"], padded["losses"], tolerance)
 
 
+def not_run(sizes: Sizes, what: str, package: str) -> Line | None:
+    """The line of a step that needs a GPU and a package, where one of them is missing."""
+    if sizes.on_gpu and importlib.util.find_spec(package) is not None:
+        return None
+    return Line(what, "not run", f"{what} is not installed" if sizes.on_gpu else "needs a GPU", None)
+
+
 def fused_layers(sizes: Sizes) -> Iterator[Line]:
     """Liger's fused layers against those of transformers."""
-    if not sizes.on_gpu or importlib.util.find_spec("liger_kernel") is None:
-        yield Line("Liger", "not run", "Liger is not installed" if sizes.on_gpu else "needs a GPU", None)
+    if absent := not_run(sizes, "Liger", "liger_kernel"):
+        yield absent
         return
     words = ("--shape", sizes.large, "--length", min(sizes.length, 4_000), "--rows", 2, "--steps", 3)
     plain, fused = measure(sizes, *words), measure(sizes, *words, "--liger")
@@ -231,9 +238,8 @@ def adapter_settings() -> PeftLoraConfig:
 
 def served_by_vllm(sizes: Sizes) -> Iterator[Line]:
     """Two servers on the GPU, then the demo through vLLM while one of its servers is killed."""
-    if not sizes.on_gpu or importlib.util.find_spec("vllm") is None:
-        reason = "vLLM is not installed" if sizes.on_gpu else "needs a GPU"
-        yield Line("vLLM", "not run", reason, None)
+    if absent := not_run(sizes, "vLLM", "vllm"):
+        yield absent
         return
     for what, check in (
         ("two vLLM servers with drawn weights share the GPU", two_servers_share),

@@ -76,9 +76,10 @@ class Plugin:
         return bool(self.digest)
 
     @contextmanager
-    def errors(self, problem: str, *passing: type[Exception]) -> Iterator[None]:
-        """Whatever code from outside raises in the block becomes a UserError: the plug-in, `problem`, what was raised,
-        and in which line. UserErrors and `passing` are raised as they are, and so is what a built-in plug-in raises."""
+    def errors(self, problem: str, *passing: type[Exception], becomes: type[Exception] = UserError) -> Iterator[None]:
+        """Whatever code from outside raises in the block `becomes` an error that says the plug-in, `problem`, what was
+        raised, and in which line. UserErrors and `passing` are raised as they are, and so is what a built-in plug-in
+        raises."""
         raised: tuple[type[Exception], ...] = (UserError, *passing)
         try:
             yield
@@ -87,11 +88,8 @@ class Plugin:
         except (Exception, SystemExit) as error:
             if not self.is_outside:
                 raise
-            raise UserError(f"{self.name}: {problem} ({self.describe(error)})") from error
-
-    def describe(self, error: BaseException) -> str:
-        """An exception in one line: its type, its message, and the line of the plug-in that led to it."""
-        return describe_error(error, Path(self.module.__file__ or ""))
+            described = describe_error(error, Path(self.module.__file__ or ""))
+            raise becomes(f"{self.name}: {problem} ({described})") from error
 
 
 def is_path(name: str) -> bool:

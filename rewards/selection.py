@@ -283,7 +283,7 @@ def _keep(
     best = max(value for value, _ in candidates)
     tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
     distinct = _distinct(tied, rule.similarity)
-    limit = min(rule.ties, rule.max_trajectories or rule.ties)
+    limit = rule.max_kept
     kept = distinct[:limit]
     notes = []
     if len(tied) > len(distinct):

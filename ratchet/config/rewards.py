@@ -80,6 +80,11 @@ class SelectConfig(Section):
     difficulty: Literal["none", "failure_rate"] = "none"
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
+    @property
+    def max_kept(self) -> int:
+        """Maximum number of trajectories kept per question."""
+        return min(self.ties, self.max_trajectories or self.ties)
+
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Rules that came after the first run folders are written only where they are used: stage digests of those

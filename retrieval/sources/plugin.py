@@ -10,12 +10,11 @@ A source that returns something else tomorrow, such as one over a folder of file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ratchet.config import PluginConfig, Section, parse
-from ratchet.errors import UserError
 from ratchet.plugins import Plugin, load_plugin
 from ratchet.records import Passage, content_key
 from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
@@ -68,14 +67,8 @@ class PluginSource:
         with self._plugin.errors("close failed"):
             await self._source.close()
 
-    @contextmanager
-    def _faults(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except (SourceError, ToolError, UserError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise SourceError(f"{self._plugin.name}: {method} failed ({self._plugin.describe(error)})") from error
+    def _faults(self, method: str) -> AbstractContextManager[None]:
+        return self._plugin.errors(f"{method} failed", SourceError, ToolError, becomes=SourceError)
 
 
 def _list_of(kind: type[T], found: object) -> list[T]:

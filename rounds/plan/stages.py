@@ -154,8 +154,8 @@ def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> P
 def _kept(config: Config) -> int:
     """The most trajectories of a question that are learnt from."""
     select, samples = config.rewards.select, config.sampling.samples
-    most = select.ties if config.training.objective == "sft" else samples
-    return min(most, select.max_trajectories or most, samples)
+    most = select.max_kept if config.training.objective == "sft" else select.max_trajectories or samples
+    return min(most, samples)
 
 
 def count(number: float) -> str:
