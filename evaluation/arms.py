@@ -30,14 +30,17 @@ from evaluation.question_sets import QuestionSet, question_set
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
+    BASE_IN_FORM,
     GOLD,
     PARENT,
     RANDOM,
     RESERVED,
     TRAINED,
+    TRAINED_IN_FORM,
     Results,
     best_baseline,
     compare,
+    in_form,
     make_arm,
     primary_measure,
     selection_gain,
@@ -217,6 +220,9 @@ def plan(
     runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
     runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
     runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
+    if "form" in config.evaluation.controls and (enforced := with_enforced_form(config.system)) != config.system:
+        runs += [(BASE_IN_FORM, enforced, None)]
+        runs += [(TRAINED_IN_FORM, enforced, adapter)] if adapter is not None else []
     runs += [(name, system, None) for name, system in config.evaluation.baselines.items()]
     policies = {folder: policy_name(folder) for _, _, folder in runs}
     offsets = {BASE_AGAIN: 1}
@@ -228,13 +234,21 @@ def plan(
             folder,
             policies[folder],
             arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
-            trained_on=folder if name in (TRAINED, RANDOM, GOLD) else None,
+            trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD) else None,
             seed_offset=offsets.get(name, 0),
         )
         for asked in [question_set(config, split) for split in splits]
         for name, system, folder in runs
         if asked.name not in config.evaluation.skip.get(name, ())
     ]
+
+
+def with_enforced_form(system: SystemConfig) -> SystemConfig:
+    """The system with decoding constrained to the form of its actions and, where it gives one, of its label."""
+    changes = {"malformed": "constrain"}
+    if load_system(system).gives_verdict:
+        changes["labels"] = "constrain"
+    return system.model_copy(update=changes)
 
 
 def run_arms(
@@ -389,6 +403,13 @@ def _compared(
     comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
     best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
     selection = selection_gain(arms, primary, resamples, config.seed)
+    enforced = in_form(arms, primary, resamples, config.seed)
+    comparisons = tuple(
+        one.model_copy(update={"gain": one.gain.model_copy(update={"enforced": enforced})})
+        if one.arm == TRAINED
+        else one
+        for one in comparisons
+    )
     return Results(
         round=number,
         split=split,

@@ -73,7 +73,7 @@ def verdict_parts(
         form_only = " in form only" if words.endswith("better") and comparison.gain.is_form_only else ""
     elif difference.low is not None:
         words = "No clear difference"
-    if comparison.gain.form.mean:
+    if comparison.gain.form.mean or comparison.gain.enforced is not None:
         sentences.append(gain_sentence(comparison.gain, primary))
     if floor is not None and primary == "accuracy" and difference.after is not None:
         sentences.append(_floor_sentence(floor, difference.after))
@@ -88,16 +88,19 @@ def verdict_parts(
 def gain_sentence(gain: Gain, primary: str) -> str:
     """The numbers of form and of substance."""
     form = f"In form, finished with an answer: {_change(gain.form)}"
+    title, enforced = BY_NAME[primary].short, ""
+    if gain.enforced is not None and gain.enforced.before is not None:
+        enforced = f" With the form enforced, {title} on {_questions(gain.enforced.n)}: {_change(gain.enforced)}."
     if gain.substance.before is None:
-        return f"{form}; no question was answered by both, so their substance cannot be compared."
-    answered = f"on {gain.substance.n} question{'' if gain.substance.n == 1 else 's'} that both answered"
-    return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
+        return f"{form}; no question was answered by both, so their substance cannot be compared.{enforced}"
+    answered = f"on {_questions(gain.substance.n)} that both answered"
+    return f"{form}; in substance, {title} {answered}: {_change(gain.substance)}.{enforced}"
 
 
 def selection_sentence(selection: Difference, primary: str) -> str:
     """What selection is worth, by the difference between the trained model and that of a random selection."""
     worth = f"{selection.mean:+.2f}{_interval(selection)}"
-    title, questions = BY_NAME[primary].short, f"{selection.n} question{'' if selection.n == 1 else 's'}"
+    title, questions = BY_NAME[primary].short, _questions(selection.n)
     if selection.clear:
         return f"Selection is worth {worth} in {title} over random trajectories, on {questions}."
     return f"Selection shows no clear difference from random trajectories: {worth} in {title} on {questions}."
@@ -149,6 +152,10 @@ def _cost(best: BaselineComparison, trained: bool) -> str:
     tokens = [value for name, value in found.items() if name != "calls"]
     parts = [f"{found['calls']:.1f} model calls"] if "calls" in found else []
     return " and ".join([*parts, *([f"{sum(tokens):.0f} tokens"] if tokens else [])])
+
+
+def _questions(count: int) -> str:
+    return f"{count} question{'' if count == 1 else 's'}"
 
 
 def _direction(difference: Difference, primary: str) -> str:

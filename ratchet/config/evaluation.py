@@ -10,7 +10,7 @@ from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
 
-Control = Literal["base-again", "random", "gold"]
+Control = Literal["base-again", "random", "gold", "form"]
 TrainedControl = Literal["random", "gold"]
 
 
@@ -34,7 +34,9 @@ class EvaluationConfig(Section):
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
     settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
     random`, a stage of `selftrain.py`). `gold`: an adapter trained with the same settings on one trajectory of every
-    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage)."""
+    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base and
+    adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain` and
+    `system.malformed: constrain`); where the config does so already, there are no such arms."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})
