@@ -26,7 +26,7 @@ class CostPair(Record):
 
 
 class BaselineComparison(Record):
-    """The trained model against the best untrained baseline, on the questions that both were asked."""
+    """The trained model against the best of some baselines, on the questions that both were asked."""
 
     name: str
     """The baseline's name in the config."""
@@ -46,9 +46,10 @@ def verdict(
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
     selection: Difference | None = None,
+    rival: BaselineComparison | None = None,
 ) -> str:
     """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
-    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection)))
+    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection, rival)))
 
 
 def verdict_parts(
@@ -57,11 +58,13 @@ def verdict_parts(
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
     selection: Difference | None = None,
+    rival: BaselineComparison | None = None,
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 
     Clear means that the interval excludes zero. A gain is one in form only where the share of answers clearly rose,
-    and the answers themselves did not clearly become better.
+    and the answers themselves did not clearly become better. `best` is the best untrained baseline, `rival` the best of
+    those that were trained too.
     """
     if comparison is None:
         return "", "The base model alone was measured: there is no adapter to compare it with."
@@ -79,6 +82,8 @@ def verdict_parts(
         sentences.append(_floor_sentence(floor, difference.after))
     if selection is not None and selection.mean is not None:
         sentences.append(selection_sentence(selection, primary))
+    if rival is not None and rival.difference.mean is not None:
+        sentences.append(baseline_sentence(rival, primary, is_trained=True))
     if best is None or best.difference.mean is None:
         return words + form_only, " ".join(sentences)
     sentences.append(baseline_sentence(best, primary))
@@ -137,13 +142,16 @@ def _with_baseline(words: str, form_only: str, difference: Difference, best: Bas
     return f"{words} than base{form_only}, {'and' if against_base == against_best else 'but'} {second}"
 
 
-def baseline_sentence(best: BaselineComparison, primary: str) -> str:
-    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline."""
-    text = f"Untrained {best.name} -> trained: {_numbers(best.difference, primary)}"
+def baseline_sentence(best: BaselineComparison, primary: str, is_trained: bool = False) -> str:
+    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline.
+    `is_trained`: whether the baseline has an adapter of its own."""
+    own = f"{best.name[:1].upper()}{best.name[1:]}, with an adapter of its own"
+    named, kind = (own, "trained") if is_trained else (f"Untrained {best.name}", "untrained")
+    text = f"{named} -> trained: {_numbers(best.difference, primary)}"
     if best.costs:
         text += f"; {_cost(best, trained=False)} a question -> {_cost(best, trained=True)}"
     if best.candidates > 1:
-        text += f". It is the best of {best.candidates} untrained ones on these questions, which favours it"
+        text += f". It is the best of {best.candidates} {kind} ones on these questions, which favours it"
     return f"{text}."
 
 

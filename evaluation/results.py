@@ -7,7 +7,7 @@ trajectory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -107,7 +107,9 @@ class Results(Record):
     label_floor: LabelFloor | None = None
     """What no skill at all would score; None where no question has a label."""
     best_baseline: BaselineComparison | None = None
-    """The trained arm against the best of the baselines; None where one of the two was not run."""
+    """The trained arm against the best of the untrained baselines; None where one of the two was not run."""
+    trained_baseline: BaselineComparison | None = None
+    """The trained arm against the best of the baselines with an adapter of their own; None where there is none."""
     selection: Difference | None = None
     """What selection is worth: the trained arm less the one of a random selection, in the primary measure, paired by
     question; None where one of the two was not run."""
@@ -243,11 +245,19 @@ def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], re
     return paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
 
 
-def best_baseline(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> BaselineComparison | None:
+def best_baseline(
+    arms: Sequence[Arm],
+    primary: str,
+    resamples: int,
+    seed: int,
+    without: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> BaselineComparison | None:
     """The trained arm against the baseline with the best mean (of equal ones, that with the fewest model calls) on the
-    same questions; None without a trained arm or a baseline that can be compared with it."""
+    same questions; None without a trained arm or a baseline that can be compared with it. `without` and `only`: names
+    of baselines."""
     trained = _named(arms, TRAINED)
-    baselines = [arm for arm in arms if arm.name not in RESERVED]
+    baselines = [arm for arm in arms if arm.name not in (*RESERVED, *without) and (only is None or arm.name in only)]
     return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
 
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
+from ratchet.config.paths import PathText
 from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
@@ -29,6 +30,9 @@ class EvaluationConfig(Section):
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
+    adapters: dict[str, PathText] = Field(default={}, exclude_if=lambda adapters: not adapters)
+    """Adapter folders of baselines that were trained too, by the baseline's name: what another run made of the same
+    training questions. The verdict has the best of them beside the best untrained one."""
     controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
     """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same

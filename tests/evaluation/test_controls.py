@@ -129,7 +129,7 @@ def test_questions_are_gained_and_broken_one_by_one() -> None:
 
 @pytest.fixture
 def claims_path(config_path: Path) -> Path:
-    """Thirty claims, of which the base model gives a label to a third: under a grammar, it is as good as the adapter."""
+    """Thirty claims. The base model gives a label to a third of them; under a grammar it is as good as the adapter."""
     claims = [
         {"id": f"c{i}", "text": f"Light {i} is kept.", "labels": LABELS, "label": "YES" if i % 2 else "NO"}
         for i in range(30)
