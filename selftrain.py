@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from evaluation.arms import baseline_adapters
 from inference.serving.devices import visible_gpus
 from ratchet.command import IN_LOOP, config_of, config_parser, positive_integer, run_command
 from ratchet.errors import UserError
@@ -101,10 +102,11 @@ SUBCOMMANDS = {
 def training_processes(experiment: ExperimentRun) -> int | None:
     """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
 
-    UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, or training
-    asks for GPU kernels that cannot run here.
+    UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, training
+    asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
     """
     check_model_is_open(experiment.config)
+    baseline_adapters(experiment.config)
     training, file = experiment.config.training, experiment.accelerate
     launch = read_mapping(Path(file)) if file is not None else {}
     on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")

@@ -156,6 +156,14 @@ def test_kernels_that_cannot_run_here_are_refused_before_the_first_stage(
         planned(monkeypatch, capsys, config, gpus, "--set", setting)
 
 
+def test_a_baseline_s_adapter_that_is_missing_is_named_before_the_first_stage(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("evaluation.baselines={plain: {name: no_retrieval}}", "evaluation.adapters={plain: missing}")
+    with pytest.raises(UserError, match=r"evaluation\.adapters\.plain: missing: there is no adapter here"):
+        planned(monkeypatch, capsys, config, 0, *(word for one in settings for word in ("--set", one)))
+
+
 def test_kernels_that_are_installed_beside_a_gpu_are_not_imported_for_the_check(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
