@@ -44,7 +44,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("output head", r"ForCausalLM\.forward [^;]*;([^;]*nn/modules/module\.py[^;]*;)*Linear\.forward|cross_entropy"),
     ("linear layers", r"Linear\.forward"),
     ("norms, activations, rotary", r"modeling_\w+\.py"),
-    ("choosing tokens", r"LocalEngine\._sample_next"),
+    ("choosing tokens", r"Scheduler\._sample_next"),
     ("engine, between steps", r"inference/local/"),
     ("search", r"retrieval/|index_build/"),
     ("agents, records, asyncio", r""),

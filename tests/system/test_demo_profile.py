@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.demo import kind_of, seconds_by_kind
 
-ENGINE = "thread (7): engine;LocalEngine._run_scheduler (inference/local/engine.py:163)"
+ENGINE = "thread (7): engine;Scheduler._run (inference/local/scheduler.py:103)"
 FORWARD = f"{ENGINE};PackedModel.forward (inference/local/model.py:239)"
 CALL = "Module._call_impl (torch/nn/modules/module.py:1789)"
 HEAD = f"{FORWARD};LlamaForCausalLM.forward (transformers/models/llama/modeling_llama.py:468);{CALL}"
@@ -27,8 +27,8 @@ LINEAR = "Linear.forward (torch/nn/modules/linear.py:134)"
             "norms, activations, rotary",
         ),
         (f"{LAYER};paged_attention (inference/local/model.py:178)", "attention"),
-        (f"{ENGINE};LocalEngine._sample_next (inference/local/engine.py:291)", "choosing tokens"),
-        (f"{ENGINE};LocalEngine._schedule (inference/local/engine.py:215)", "engine, between steps"),
+        (f"{ENGINE};Scheduler._sample_next (inference/local/scheduler.py:221)", "choosing tokens"),
+        (f"{ENGINE};Scheduler._schedule (inference/local/scheduler.py:155)", "engine, between steps"),
         (
             "thread (1): MainThread;<module> (selftrain.py:5);_find_and_load (<frozen importlib._bootstrap>:1176)",
             "importing",
