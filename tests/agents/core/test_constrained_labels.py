@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ async def test_it_is_off_by_default_and_then_changes_no_key() -> None:
 
 @pytest.mark.parametrize("name", ["direct", "react", "mad_liang", "madke", "tool_mad", "mermaid", "fire"])
 async def test_every_system_that_gives_verdicts_comes_to_a_label(name: str) -> None:
-    def reply(prompt: str, params: SamplingParams, messages: list[Message]) -> str:
+    def reply(prompt: str, params: SamplingParams, messages: Sequence[Message]) -> str:
         return LABEL if params.schema and "label" in params.schema.get("properties", {}) else "Who knows?"
 
     config = {"name": name, "malformed": "give_up"}
