@@ -111,9 +111,10 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
 
 
 def _measured(config: Config, arm: ArmPlan, score: Callable[[ArmPlan, Sequence[Trajectory]], Scores]) -> Arm:
-    found, names, weights = arm_trajectories(arm.store), config.evaluation.scores, config.rewards.weights
-    made = (arm.asked.questions, found, score(arm, found), names, weights)
-    return make_arm(arm.name, *arm.store.system_and_policy(), *made, resamples=2, seed=config.seed)
+    """The arm's values by question; its intervals are not used."""
+    found, questions, names = arm_trajectories(arm.store), arm.asked.questions, config.evaluation.scores
+    weights, (system, policy) = config.rewards.weights, arm.store.system_and_policy()
+    return make_arm(arm.name, system, policy, questions, found, score(arm, found), names, weights, 2, config.seed)
 
 
 def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:

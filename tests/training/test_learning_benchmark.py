@@ -17,6 +17,7 @@ from ratchet.runfolder import RunFolder
 from tests.helpers.experiment import make_experiment
 
 SMALL = ("--steps", "2", "--rows", "4", "--set", "training.warmup_steps=1", "--set", "training.eval_steps=2")
+IN_FORM = ("--set", "evaluation.controls=[form]", "--set", "system.malformed=reask")
 
 
 def in_process(started: list[str]) -> object:
@@ -64,10 +65,14 @@ def test_all_cells_learn_from_one_set_of_trajectories_and_what_is_done_is_not_re
     config, out = make_experiment(tmp_path), tmp_path / "out"
     task = ("--tasks", str(config), "--out", str(out), "--seeds", "1")
 
-    learning.main([*task, "--arms", "base,random,sft", *SMALL])
+    learning.main([*task, "--arms", "base,random,sft", *SMALL, *IN_FORM])
     assert started[:3] == ["index_build", "sampling", "rewards"]
     assert started[3:] == [f"{config} {arm} 1" for arm in ("base", "random", "sft")]
     printed = capsys.readouterr().out
+    for name in ("base", "sft-seed1"):
+        assert len(list((out / "config" / name / "arms" / "test").iterdir())) == 2, (
+            "as it is, and with its form enforced"
+        )
     assert "2 cells left" in printed and "config: 8 questions, f1, seeds 1" in printed
 
     learning.main([*task, "--arms", "base,random,gold,sft,kto", "--minutes", "60"])
