@@ -30,14 +30,17 @@ from evaluation.question_sets import QuestionSet, question_set
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
+    BASE_IN_FORM,
     GOLD,
     PARENT,
     RANDOM,
     RESERVED,
     TRAINED,
+    TRAINED_IN_FORM,
     Results,
     best_baseline,
     compare,
+    in_form,
     make_arm,
     primary_measure,
     selection_gain,
@@ -206,7 +209,7 @@ def plan(
     controls: Mapping[str, Path] | None = None,
 ) -> list[ArmPlan]:
     """The arms of a round on every split: base, `parent`, `adapter` and `controls` where they are given, base again
-    where the config asks for it, and the config's baselines on the base model.
+    where the config asks for it, and the config's baselines, on the base model or with their own adapter.
 
     `parent` is the adapter that `adapter` has to improve on; `controls` are adapters by arm.
     """
@@ -217,7 +220,11 @@ def plan(
     runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
     runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
     runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
-    runs += [(name, system, None) for name, system in config.evaluation.baselines.items()]
+    if "form" in config.evaluation.controls and (enforced := with_enforced_form(config.system)) != config.system:
+        runs += [(BASE_IN_FORM, enforced, None)]
+        runs += [(TRAINED_IN_FORM, enforced, adapter)] if adapter is not None else []
+    trained = baseline_adapters(config)
+    runs += [(name, system, trained.get(name)) for name, system in config.evaluation.baselines.items()]
     policies = {folder: policy_name(folder) for _, _, folder in runs}
     offsets = {BASE_AGAIN: 1}
     return [
@@ -228,13 +235,33 @@ def plan(
             folder,
             policies[folder],
             arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
-            trained_on=folder if name in (TRAINED, RANDOM, GOLD) else None,
+            trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD, *trained) else None,
             seed_offset=offsets.get(name, 0),
         )
         for asked in [question_set(config, split) for split in splits]
         for name, system, folder in runs
         if asked.name not in config.evaluation.skip.get(name, ())
     ]
+
+
+def baseline_adapters(config: Config) -> dict[str, Path]:
+    """The adapter folders of the baselines that have one. Raises UserError where one is missing."""
+    found = {name: Path(folder) for name, folder in config.evaluation.adapters.items()}
+    for name, folder in found.items():
+        if name in config.evaluation.baselines and not is_adapter(folder):
+            raise UserError(
+                f"evaluation.adapters.{name}: {folder}: there is no adapter here; train it first (python selftrain.py "
+                "with a config of this system), or remove the key"
+            )
+    return found
+
+
+def with_enforced_form(system: SystemConfig) -> SystemConfig:
+    """The system with decoding constrained to the form of its actions and, where it gives one, of its label."""
+    changes = {"malformed": "constrain"}
+    if load_system(system).gives_verdict:
+        changes["labels"] = "constrain"
+    return system.model_copy(update=changes)
 
 
 def run_arms(
@@ -387,8 +414,18 @@ def _compared(
         for name, store in stores.items()
     ]
     comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
-    best, floor = best_baseline(arms, primary, resamples, config.seed), label_floor(questions)
+    also_trained = config.evaluation.adapters
+    best = best_baseline(arms, primary, resamples, config.seed, without=also_trained)
+    rival = best_baseline(arms, primary, resamples, config.seed, only=also_trained)
+    floor = label_floor(questions)
     selection = selection_gain(arms, primary, resamples, config.seed)
+    enforced = in_form(arms, primary, resamples, config.seed)
+    comparisons = tuple(
+        one.model_copy(update={"gain": one.gain.model_copy(update={"enforced": enforced})})
+        if one.arm == TRAINED
+        else one
+        for one in comparisons
+    )
     return Results(
         round=number,
         split=split,
@@ -407,6 +444,9 @@ def _compared(
         },
         label_floor=floor,
         best_baseline=best,
+        trained_baseline=rival,
         selection=selection,
-        verdict=verdict(next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor, selection),
+        verdict=verdict(
+            next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor, selection, rival
+        ),
     )

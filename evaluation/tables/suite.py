@@ -18,7 +18,7 @@ from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results, format_mean
+from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 
 COSTS = {
@@ -39,6 +39,8 @@ LABELLED = """\
 mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test of accuracy, Holm's
 correction; a trajectory without a verdict is wrong; macro-F1: over the labels that are gold of some question; tool
 calls: searches too; parsed: actions neither out of form nor cut off"""
+UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
+"""Arms that are no comparison with base: p values are not corrected for them."""
 
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
@@ -61,7 +63,7 @@ def _raw(results: Results) -> list[float]:
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
     found = _against_base(results, arm)
-    return found.p if found is not None and arm.name != BASE_AGAIN else None
+    return found.p if found is not None and arm.name not in UNTESTED else None
 
 
 def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:

@@ -177,6 +177,9 @@ class Config(Section):
                 raise ValueError(
                     f"evaluation.skip.{name}: no such baseline{close}; base and adapter are run on every question set"
                 )
+        for name in self.evaluation.adapters:
+            if name not in baselines:
+                raise ValueError(f"evaluation.adapters.{name}: no such baseline{did_you_mean(name, baselines)}")
 
     def _check_sweep_systems(self) -> None:
         systems = self.swept_systems

@@ -91,7 +91,9 @@ def _planned(
         text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
         asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        own, trajectories = 2 + len(config.evaluation.controls), questions.evaluated * config.evaluation.samples
+        controls = config.evaluation.controls
+        own = 2 + len(controls) + ("form" in controls)  # which has two arms
+        trajectories = questions.evaluated * config.evaluation.samples
         text = (
             f"{count(questions.evaluated)} questions x {config.evaluation.samples} samples x "
             f"{own + len(use.baselines)} arms (base, adapter, controls and baselines)"
