@@ -16,7 +16,8 @@ paper tunes 2 to 8; the reader is told to answer at once, not to reason again (t
 is full, what was found first stays.
 The paper's code also takes question words out of the queries and makes no query of a sentence that begins like a
 conclusion ("thus", "so"); FlashRAG's takes whole outputs for thoughts, shows the lowest scores first and searches with
-the last thought for what nobody reads: none of it is offered here. FlashRAG's two rounds are `sentences: 2`, and its answer from the thoughts is `reader: never`.
+the last thought for what nobody reads: none of it is offered here. FlashRAG's two rounds are `sentences: 2`, and its
+answer from the thoughts is `reader: never`.
 
 Needs an engine that continues a begun answer: local or vllm.
 """
