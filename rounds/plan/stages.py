@@ -98,9 +98,8 @@ def _planned(
         )
         if evaluation.baseline_samples:
             text += ", more or fewer by evaluation.baseline_samples"
-        each = {name: questions.evaluated * evaluation.samples_of(name) for name in use.baselines}
         asked = [(use.system, questions.evaluated * evaluation.samples * own)]
-        asked += [(one, each[name]) for name, one in use.baselines.items()]
+        asked += [(one, questions.evaluated * evaluation.samples_of(name)) for name, one in use.baselines.items()]
         judged = use.evaluation
     else:  # an index is measured by `index_build capacity`; a report and a table take seconds
         return PlannedStage(key)
