@@ -124,7 +124,7 @@ def scores_path(store: TrajectoryStore) -> Path:
 
 def _is_planned(config: Config, arm: ArmPlan, manifest: Manifest | None) -> bool:
     """Whether the manifest plans the arm's questions, with as many samples as the config says."""
-    wanted = (arm.asked.digest, config.evaluation.samples)
+    wanted = (arm.asked.digest, config.evaluation.samples_of(arm.name))
     return manifest is not None and (manifest.questions, manifest.samples) == wanted
 
 
@@ -159,7 +159,7 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
                 scope=folder.relative_to(config.folder).as_posix(),  # What one arm remembers must not help another.
             ),
             arm.asked.questions,
-            config.evaluation.samples,
+            config.evaluation.samples_of(arm.name),
             folder,
             group=arm.group,
             seed_offset=arm.seed_offset,

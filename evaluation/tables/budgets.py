@@ -6,7 +6,8 @@ et al. 2023, arXiv 2203.11171; of equally frequent answers the first), and the n
 question. The budget is the mean number of tokens, prompt and new, that the most expensive method needs for a question,
 or `--tokens`. A method that costs more than the budget by itself has one sample, and the table says so.
 
-It reads stored trajectories and needs no model: `evaluation.samples` says how many samples there are.
+It reads stored trajectories and needs no model. `evaluation.baseline_samples` says how many samples of a cheap method
+there are. They are drawn at `evaluation.temperature`, like all others; at a low one they are much alike.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rewards.rules import accuracy, exact_match, references
 
 CAPTION = """\
 mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
-* fewer samples are stored than fit: raise evaluation.samples; ! one sample costs more than the budget"""
+* fewer samples are stored than fit: raise evaluation.baseline_samples; ! one sample costs more than the budget"""
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,17 @@ def _labelled(results: Results) -> bool:
     return results.primary == "accuracy"
 
 
+def samples_text(results: Results) -> str:
+    """How many samples of each question there are, with the arms that have another number."""
+    counts = {arm.name: arm.trajectories // results.questions for arm in results.arms}
+    others = [f"{escape(name)}: {found}" for name, found in counts.items() if found != results.samples]
+    return f"{results.samples} sample(s) each" + (f" ({', '.join(others)})" if others else "")
+
+
 def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
-    title = f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, in percent"
+    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, in percent"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]

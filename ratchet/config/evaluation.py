@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -26,6 +26,11 @@ class EvaluationConfig(Section):
     """Probability mass of nucleus sampling."""
     samples: int = Field(1, gt=0, le=100_000)
     """Number of trajectories per question. A question counts once, with the mean over its samples."""
+    baseline_samples: dict[str, Annotated[int, Field(gt=0, le=100_000)]] = Field(
+        default={}, exclude_if=lambda samples: not samples
+    )
+    """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
+    methods that vote with as many tokens as an expensive one needs (`python -m evaluation budgets`)."""
     scores: tuple[str, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
@@ -48,6 +53,10 @@ class EvaluationConfig(Section):
     answers."""
     resamples: int = Field(10_000, gt=0, le=10_000_000)
     """Number of bootstrap resamples for a 95% interval."""
+
+    def samples_of(self, arm: str) -> int:
+        """Number of trajectories per question of an arm."""
+        return self.baseline_samples.get(arm, self.samples)
 
     @property
     def trained_controls(self) -> tuple[TrainedControl, ...]:

@@ -25,6 +25,7 @@ from evaluation.results import (
     read_results,
 )
 from evaluation.sweep.cells import plan_sweep
+from evaluation.tables.suite import print_suite
 from inference.adapters import adapter_digest
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -80,6 +81,23 @@ def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
     assert [arm.name for arm in results.arms] == ["base"]
     with pytest.raises(UserError, match=r"evaluation\.skip\.plane: no such baseline.*'plain'"):
         load_config(str(config_path), ["evaluation.skip.plane=[test]"])
+
+
+def test_a_baseline_may_have_more_samples_than_the_other_arms(
+    config_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_config(config_path, ["evaluation.baseline_samples.plain=3"])
+    folder = open_run(config).round(1)
+    results = evaluate(config, folder, 1, "test", None)
+    assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 6, "plain": 18}
+    assert [arm.measures["em"].n for arm in results.arms] == [6, 6], "a question counts once"
+    print_suite([results])
+    assert "6 questions, 1 sample(s) each (plain: 3)" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"evaluation\.baseline_samples\.plane: no such baseline.*'plain'"):
+        load_config(config_path, ["evaluation.baseline_samples.plane=3"])
+    same = ["evaluation.baselines.again={name: no_retrieval}", "evaluation.baseline_samples.again=3"]
+    with pytest.raises(UserError, match="base is the same system with the same settings; give both as many"):
+        load_config(config_path, same)
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(
