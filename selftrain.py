@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from evaluation.arms import baseline_adapters
+from evaluation.round_arms import baseline_adapters
 from inference.serving.devices import visible_gpus
 from ratchet.command import IN_LOOP, config_of, config_parser, positive_integer, run_command
 from ratchet.errors import UserError

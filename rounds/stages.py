@@ -15,8 +15,8 @@ from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
-from evaluation.arms import results_path
 from evaluation.question_sets import split_of, splits_of
+from evaluation.round_arms import results_path
 from inference.engines import needs_server
 from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.packages import ROOT, module_name, script_arguments

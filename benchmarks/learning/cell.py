@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
-from evaluation.arms import ArmPlan, arm_trajectories, check_leaks, open_scoring, plan, sample_arms
+from evaluation.arms import ArmPlan, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.measures.gain import LabelFloor, label_floor
 from evaluation.measures.measures import Scores
 from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, make_arm, primary_measure
+from evaluation.round_arms import plan
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError

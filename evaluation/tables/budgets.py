@@ -22,10 +22,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arms import arm_trajectories, read_arms
+from evaluation.arms import arm_trajectories
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
 from evaluation.question_sets import split_of, splits_of
+from evaluation.round_arms import read_arms
 from evaluation.tables.suite import percent
 from questions.load import load_questions
 from ratchet.command import add_round_argument, config_of, config_parser

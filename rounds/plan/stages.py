@@ -91,8 +91,8 @@ def _planned(
         text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
         asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-            evaluation = config.evaluation
-            own = 2 + len(evaluation.controls) + ("form" in evaluation.controls)  # which has two arms
+        evaluation = config.evaluation
+        own = 2 + len(evaluation.controls) + ("form" in evaluation.controls)  # which has two arms
         text = (
             f"{count(questions.evaluated)} questions x {evaluation.samples} samples x "
             f"{own + len(use.baselines)} arms (base, adapter, controls and baselines)"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation import arms as comparing
+from evaluation import round_arms as comparing
 from evaluation.__main__ import main
-from evaluation.arms import check_leaks, plan, read_arms, results_path, scores_path
+from evaluation.arms import check_leaks, scores_path
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
@@ -24,6 +24,7 @@ from evaluation.results import (
     primary_measure,
     read_results,
 )
+from evaluation.round_arms import plan, read_arms, results_path
 from evaluation.sweep.cells import plan_sweep
 from evaluation.tables.suite import print_suite
 from inference.adapters import adapter_digest

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from evaluation.__main__ import main
-from evaluation.arms import plan, read_arms
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.results import compare, selection_gain
+from evaluation.round_arms import plan, read_arms
 from questions.leakage import training_question_digests
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
