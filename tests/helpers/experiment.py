@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +98,7 @@ def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedPr
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=environment(),
+        env=preloaded(),
         text=True,
         input=typed,
         stdout=subprocess.PIPE,
@@ -108,3 +109,23 @@ def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedPr
 
 def environment() -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def preloaded(**variables: str) -> dict[str, str]:
+    """The same for commands that find torch and the other heavy libraries loaded, as do the commands that they start
+    (see tests/preloaded)."""
+    given = {**environment(), **variables}
+    folders = [str(ROOT / "tests" / "preloaded"), given.get("PYTHONPATH", "")]
+    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """SIGKILL a command that was started with the environment of `preloaded`, and its process group."""
+    if process.poll() is not None:
+        return
+    try:
+        command = int((Path(os.environ["RATCHET_PRELOADED"]).parent / str(process.pid)).read_text())
+        os.killpg(command, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):  # it has not begun, or has ended
+        process.kill()
+    process.wait()
