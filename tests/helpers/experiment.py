@@ -10,11 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from tests.helpers.tiny import save_tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Fennick", "Gale", "Isk")
@@ -39,6 +35,12 @@ SCRIPT: list[dict[str, Any]] = [
 
 def make_experiment(folder: Path, questions: int = 8, delay: float = 0.0) -> Path:
     """Write everything an experiment needs into `folder`; returns the config's path."""
+    # late: most tests that run commands need neither library themselves
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tests.helpers.tiny import save_tiny_tokenizer
+
     torch.manual_seed(3)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512)).save_pretrained(folder / "model")
