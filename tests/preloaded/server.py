@@ -23,6 +23,7 @@ import threading
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LIBRARIES = (
@@ -143,7 +144,9 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[:] = request["path"]
+    sys.path[:] = [folder for folder in request["path"] if Path(folder) != Path(__file__).parent]
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")  # the one that ours was found before
     code: object = 0
     try:
         run(request["words"])
@@ -168,7 +171,8 @@ def run(words: list[str]) -> None:
     if words[0] == "-m":
         sys.argv[:] = words[1:]
         sys.path.insert(0, str(Path.cwd()))
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        sys.modules["__main__"] = ModuleType("__main__")
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # which Python itself calls
     else:
         sys.argv[:] = words
         sys.path.insert(0, str(Path(words[0]).resolve().parent))

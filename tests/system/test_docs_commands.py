@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.experiment import environment, make_experiment, preloaded
+from tests.helpers.experiment import make_experiment, preloaded
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands, commands_in
 
 TRACED = Path(__file__).parents[1] / "traced"
@@ -44,13 +44,11 @@ class Shown:
 def start(folder: Path, words: list[str], trace: bool = False) -> str:
     """Run a command in the folder and return what it printed; it must end well. Tracing makes it slower."""
     launchers = {"python": [sys.executable], "accelerate": [sys.executable, "-m", "accelerate.commands.accelerate_cli"]}
-    traced = {"TRACE_ROOT": str(ROOT), "TRACE_FOLDER": str(folder / "traces")}
-    path = f"{TRACED}{os.pathsep}{ROOT}"
-    env = {**environment(), "PYTHONPATH": path, **traced} if trace else preloaded(PYTHONPATH=str(ROOT))
+    traced = {"TRACE_ROOT": str(ROOT), "TRACE_FOLDER": str(folder / "traces")} if trace else {}
     done = subprocess.run(
         [*launchers[words[0]], *words[1:]],
         cwd=folder,
-        env=env,
+        env=preloaded(PYTHONPATH=f"{TRACED}{os.pathsep}{ROOT}", **traced),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
