@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from evaluation.round_arms import baseline_adapters
 from inference.serving.devices import visible_gpus
 from ratchet.command import IN_LOOP, config_of, config_parser, positive_integer, run_command
 from ratchet.errors import UserError
@@ -41,6 +42,7 @@ from rounds.recording import record_when_done
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from rounds.status import LEASE, print_status
+from training.gpu_packages import check_gpu_packages
 from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
 
@@ -100,13 +102,16 @@ SUBCOMMANDS = {
 def training_processes(experiment: ExperimentRun) -> int | None:
     """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
 
-    UserError where training.batch_size cannot be divided over the processes, or the model cannot be trained.
+    UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, training
+    asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
     """
     check_model_is_open(experiment.config)
+    baseline_adapters(experiment.config)
     training, file = experiment.config.training, experiment.accelerate
     launch = read_mapping(Path(file)) if file is not None else {}
     on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")
     gpus = 0 if on_cpu else len(visible_gpus())
+    check_gpu_packages(training, has_gpu=gpus > 0)
     if file is not None and (gpus == 0 or int(launch.get("num_machines") or 1) > 1):
         # Without a GPU, and over several machines, the file alone says how many.
         accumulation_steps(training, int(launch.get("num_processes") or 1))

@@ -5,7 +5,8 @@ gathered so far before it, and that sentence is the next query, whose paragraphs
 the answer, or the sentences are used up, a separate reader answers from the pool; the reasoning itself is thrown away.
 
 Budget: 1 model call a sentence, at most 10 (AwE plays 5), and 1 for the reader; 1 retrieval for the question and 1 for
-every sentence that did not end the chain, until the pool is full: then the chain goes on without searching.
+every sentence that did not end the chain, until the pool is full: then the chain goes on without searching. Without a
+reader (`reader: never`) the last sentence searches for nothing.
 
 The begun answer is continued token by token: only the first new sentence of a call is used, what the model said beyond
 it stays in the log. The end of the model's turn ends the chain too, as does a call that says nothing.
@@ -14,8 +15,9 @@ Deviations from the paper: one worked example instead of fifteen; 3 paragraphs a
 paper tunes 2 to 8; the reader is told to answer at once, not to reason again (the paper has both kinds). When the pool
 is full, what was found first stays.
 The paper's code also takes question words out of the queries and makes no query of a sentence that begins like a
-conclusion ("thus", "so"); FlashRAG's takes whole outputs for thoughts and shows the lowest scores first: neither is
-offered here. FlashRAG's two rounds are `sentences: 2`, and its answer from the thoughts is `reader: never`.
+conclusion ("thus", "so"); FlashRAG's takes whole outputs for thoughts, shows the lowest scores first and searches with
+the last thought for what nobody reads: none of it is offered here. FlashRAG's two rounds are `sentences: 2`, and its
+answer from the thoughts is `reader: never`.
 
 Needs an engine that continues a begun answer: local or vllm.
 """
@@ -76,7 +78,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     await _gather(question.text, pool, tools, settings)
     values, reply = EXAMPLE
     example = (tools.prompt("reasoner.user", **values), reply)
-    for _ in range(settings.sentences):
+    for number in range(1, settings.sentences + 1):
         dialogue = tools.dialogue("reasoner", tools.prompt("reasoner.system"), (example,))
         message = tools.prompt("reasoner.user", documents=documents_text(pool.values()))
         thought = await tools.draft(dialogue, message, prefix, settings.thought_tokens, sentence_tokens)
@@ -84,7 +86,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         query = thought.decode(thought.used).strip()
         if not query or thought.finished or ANSWER.search(query):
             break
-        await _gather(query, pool, tools, settings)
+        if number < settings.sentences or settings.reader != "never":  # else nobody would read what is found
+            await _gather(query, pool, tools, settings)
     else:
         tools.note("reasoner", f"no answer after {settings.sentences} sentences")
     passages = tuple(pool.values())

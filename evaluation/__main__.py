@@ -55,8 +55,8 @@ def _run(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.arms import evaluate, run_arms
     from evaluation.question_sets import splits_of
+    from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
 
     splits = _splits(config, arguments)
@@ -84,8 +84,8 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.arms import build_results
     from evaluation.measures.power import GAINS, power_table
+    from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
@@ -134,8 +134,9 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif config is None:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arms import build_results, read_arms, stored_arm_scores
+        from evaluation.arms import stored_arm_scores
         from evaluation.measures.agreement import agreement_table
+        from evaluation.round_arms import build_results, read_arms
 
         folder = _folder(config, arguments)
         splits = _splits(config, arguments)
@@ -175,8 +176,8 @@ def _costs(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--out", type=Path, help="the file: .svg, .png or .pdf (default: costs-SPLIT.svg beside them)")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    from evaluation.arms import results_path
     from evaluation.results import read_results
+    from evaluation.round_arms import results_path
     from evaluation.tables.costs import print_costs
 
     folder, split = _folder(config, arguments), arguments.split or config.evaluation.split
@@ -295,10 +296,10 @@ def _recorded(
 
 def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
-    from evaluation.arms import results_path
     from evaluation.card import complete_card
     from evaluation.question_sets import splits_of
     from evaluation.results import read_results
+    from evaluation.round_arms import results_path
     from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
     from inference.adapters import is_adapter

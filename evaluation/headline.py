@@ -26,7 +26,7 @@ class CostPair(Record):
 
 
 class BaselineComparison(Record):
-    """The trained model against the best untrained baseline, on the questions that both were asked."""
+    """The trained model against the best of some baselines, on the questions that both were asked."""
 
     name: str
     """The baseline's name in the config."""
@@ -46,9 +46,10 @@ def verdict(
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
     selection: Difference | None = None,
+    rival: BaselineComparison | None = None,
 ) -> str:
     """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
-    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection)))
+    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection, rival)))
 
 
 def verdict_parts(
@@ -57,11 +58,13 @@ def verdict_parts(
     best: BaselineComparison | None = None,
     floor: LabelFloor | None = None,
     selection: Difference | None = None,
+    rival: BaselineComparison | None = None,
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 
     Clear means that the interval excludes zero. A gain is one in form only where the share of answers clearly rose,
-    and the answers themselves did not clearly become better.
+    and the answers themselves did not clearly become better. `best` is the best untrained baseline, `rival` the best of
+    those that were trained too.
     """
     if comparison is None:
         return "", "The base model alone was measured: there is no adapter to compare it with."
@@ -73,12 +76,14 @@ def verdict_parts(
         form_only = " in form only" if words.endswith("better") and comparison.gain.is_form_only else ""
     elif difference.low is not None:
         words = "No clear difference"
-    if comparison.gain.form.mean:
+    if comparison.gain.form.mean or comparison.gain.enforced is not None:
         sentences.append(gain_sentence(comparison.gain, primary))
     if floor is not None and primary == "accuracy" and difference.after is not None:
         sentences.append(_floor_sentence(floor, difference.after))
     if selection is not None and selection.mean is not None:
         sentences.append(selection_sentence(selection, primary))
+    if rival is not None and rival.difference.mean is not None:
+        sentences.append(baseline_sentence(rival, primary, is_trained=True))
     if best is None or best.difference.mean is None:
         return words + form_only, " ".join(sentences)
     sentences.append(baseline_sentence(best, primary))
@@ -88,16 +93,19 @@ def verdict_parts(
 def gain_sentence(gain: Gain, primary: str) -> str:
     """The numbers of form and of substance."""
     form = f"In form, finished with an answer: {_change(gain.form)}"
+    title, enforced = BY_NAME[primary].short, ""
+    if gain.enforced is not None and gain.enforced.before is not None:
+        enforced = f" With the form enforced, {title} on {_questions(gain.enforced.n)}: {_change(gain.enforced)}."
     if gain.substance.before is None:
-        return f"{form}; no question was answered by both, so their substance cannot be compared."
-    answered = f"on {gain.substance.n} question{'' if gain.substance.n == 1 else 's'} that both answered"
-    return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
+        return f"{form}; no question was answered by both, so their substance cannot be compared.{enforced}"
+    answered = f"on {_questions(gain.substance.n)} that both answered"
+    return f"{form}; in substance, {title} {answered}: {_change(gain.substance)}.{enforced}"
 
 
 def selection_sentence(selection: Difference, primary: str) -> str:
     """What selection is worth, by the difference between the trained model and that of a random selection."""
     worth = f"{selection.mean:+.2f}{_interval(selection)}"
-    title, questions = BY_NAME[primary].short, f"{selection.n} question{'' if selection.n == 1 else 's'}"
+    title, questions = BY_NAME[primary].short, _questions(selection.n)
     if selection.clear:
         return f"Selection is worth {worth} in {title} over random trajectories, on {questions}."
     return f"Selection shows no clear difference from random trajectories: {worth} in {title} on {questions}."
@@ -134,13 +142,16 @@ def _with_baseline(words: str, form_only: str, difference: Difference, best: Bas
     return f"{words} than base{form_only}, {'and' if against_base == against_best else 'but'} {second}"
 
 
-def baseline_sentence(best: BaselineComparison, primary: str) -> str:
-    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline."""
-    text = f"Untrained {best.name} -> trained: {_numbers(best.difference, primary)}"
+def baseline_sentence(best: BaselineComparison, primary: str, is_trained: bool = False) -> str:
+    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline.
+    `is_trained`: whether the baseline has an adapter of its own."""
+    own = f"{best.name[:1].upper()}{best.name[1:]}, with an adapter of its own"
+    named, kind = (own, "trained") if is_trained else (f"Untrained {best.name}", "untrained")
+    text = f"{named} -> trained: {_numbers(best.difference, primary)}"
     if best.costs:
         text += f"; {_cost(best, trained=False)} a question -> {_cost(best, trained=True)}"
     if best.candidates > 1:
-        text += f". It is the best of {best.candidates} untrained ones on these questions, which favours it"
+        text += f". It is the best of {best.candidates} {kind} ones on these questions, which favours it"
     return f"{text}."
 
 
@@ -149,6 +160,10 @@ def _cost(best: BaselineComparison, trained: bool) -> str:
     tokens = [value for name, value in found.items() if name != "calls"]
     parts = [f"{found['calls']:.1f} model calls"] if "calls" in found else []
     return " and ".join([*parts, *([f"{sum(tokens):.0f} tokens"] if tokens else [])])
+
+
+def _questions(count: int) -> str:
+    return f"{count} question{'' if count == 1 else 's'}"
 
 
 def _direction(difference: Difference, primary: str) -> str:

@@ -7,7 +7,7 @@ trajectory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -16,7 +16,7 @@ from rich.markup import escape
 from evaluation.headline import COSTS, BaselineComparison, CostPair
 from evaluation.measures.complementarity import Complementarity
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, question_changes
+from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, paired_values, question_changes
 from evaluation.measures.measures import (
     BY_NAME,
     LENIENT,
@@ -35,8 +35,9 @@ from ratchet.records import Question, Record, Trajectory
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
+BASE_IN_FORM, TRAINED_IN_FORM = "base in form", "adapter in form"
 """The arms of `evaluation.controls`."""
-RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN)
+RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
 """Names that no baseline may have."""
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole, with whether they are lenient."""
@@ -54,7 +55,7 @@ class Arm(Record):
 
     name: str
     """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'gold answers', 'base
-    again', or a baseline's name in the config."""
+    again', 'base in form', 'adapter in form', or a baseline's name in the config."""
     system: str
     policy: str
     """'base', or the adapter's digest."""
@@ -106,7 +107,9 @@ class Results(Record):
     label_floor: LabelFloor | None = None
     """What no skill at all would score; None where no question has a label."""
     best_baseline: BaselineComparison | None = None
-    """The trained arm against the best of the baselines; None where one of the two was not run."""
+    """The trained arm against the best of the untrained baselines; None where one of the two was not run."""
+    trained_baseline: BaselineComparison | None = None
+    """The trained arm against the best of the baselines with an adapter of their own; None where there is none."""
     selection: Difference | None = None
     """What selection is worth: the trained arm less the one of a random selection, in the primary measure, paired by
     question; None where one of the two was not run."""
@@ -242,11 +245,19 @@ def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], re
     return paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
 
 
-def best_baseline(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> BaselineComparison | None:
+def best_baseline(
+    arms: Sequence[Arm],
+    primary: str,
+    resamples: int,
+    seed: int,
+    without: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> BaselineComparison | None:
     """The trained arm against the baseline with the best mean (of equal ones, that with the fewest model calls) on the
-    same questions; None without a trained arm or a baseline that can be compared with it."""
+    same questions; None without a trained arm or a baseline that can be compared with it. `without` and `only`: names
+    of baselines."""
     trained = _named(arms, TRAINED)
-    baselines = [arm for arm in arms if arm.name not in RESERVED]
+    baselines = [arm for arm in arms if arm.name not in (*RESERVED, *without) and (only is None or arm.name in only)]
     return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
 
 
@@ -256,6 +267,15 @@ def selection_gain(arms: Sequence[Arm], primary: str, resamples: int, seed: int)
     if trained is None or random is None:
         return None
     return measure_difference(random, trained, primary, list(trained.values), resamples, seed)
+
+
+def in_form(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> Difference | None:
+    """The gain in the primary measure where the form of both is enforced by constrained decoding, over the questions
+    that both then answered; None where that was not run."""
+    base, trained = _named(arms, BASE_IN_FORM), _named(arms, TRAINED_IN_FORM)
+    if base is None or trained is None:
+        return None
+    return paired_values(base.answered, trained.answered, resamples, seed)
 
 
 def _named(arms: Sequence[Arm], name: str) -> Arm | None:

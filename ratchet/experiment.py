@@ -185,8 +185,8 @@ class Experiment:
         return [found[key] for key in sampled.keys]
 
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
-        from evaluation.arms import evaluate
         from evaluation.question_sets import splits_of
+        from evaluation.round_arms import evaluate
         from inference.adapters import is_adapter
 
         folder = open_run(self.config).round(round)

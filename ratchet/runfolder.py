@@ -28,7 +28,7 @@ VERSION = 2
 """Of the layout of run folders. A run folder of another version is refused, not converted."""
 SPLITS = ("train", "dev", "test")
 LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep", "generation")
-MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb"}
+MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb", "workers"}
 """Keys of a model that say where and how wide it runs; what it says does not depend on them."""
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 

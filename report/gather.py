@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evaluation.arms import read_arms, results_path, scores_path
+from evaluation.arms import scores_path
 from evaluation.question_sets import split_of
 from evaluation.results import TRAINED, Results, read_results
+from evaluation.round_arms import read_arms, results_path
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError

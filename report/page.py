@@ -115,7 +115,12 @@ def _verdict(results: Results | None) -> tuple[str, str]:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
     headline, particulars = verdict_parts(
-        comparison, results.primary, results.best_baseline, results.label_floor, results.selection
+        comparison,
+        results.primary,
+        results.best_baseline,
+        results.label_floor,
+        results.selection,
+        results.trained_baseline,
     )
     return headline or ("No verdict" if comparison else "The base model alone"), particulars
 

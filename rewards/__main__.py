@@ -36,6 +36,7 @@ from rewards.summary import (
     rules_table,
     scores_table,
     selection_table,
+    single_answer,
     whatif_table,
 )
 from sampling.allocation import Allocation, allocate
@@ -101,6 +102,9 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
             if not arguments.may_be_empty:
                 raise UserError(nothing_selected(selection))
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
+        kept = set(selection.kept)
+        if warning := single_answer([one for one in trajectories if one.key in kept]):
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 def _is_pilot(

@@ -306,7 +306,7 @@ def _distinct(trajectories: Sequence[Trajectory], similarity: float) -> list[Tra
     found = []
     for trajectory in trajectories:
         actions = _actions(trajectory)
-        if any(_resemble(actions, other, similarity) for other in seen):
+        if any(resemble(actions, other, similarity) for other in seen):
             continue
         if any(ids for _, ids in actions):
             seen.append(actions)
@@ -326,7 +326,7 @@ def _actions(trajectory: Trajectory) -> Actions:
     )
 
 
-def _resemble(one: Actions, other: Actions, similarity: float) -> bool:
+def resemble(one: Actions, other: Actions, similarity: float) -> bool:
     """Whether the Jaccard index of their sequences of `GRAM` tokens, each under its role, is at least `similarity`."""
     if similarity == 1 or one == other:
         return one == other

@@ -213,6 +213,19 @@ ADVICE: dict[Cause, str] = {
 """By cause, the setting to change."""
 
 
+def single_answer(kept: Sequence[Trajectory]) -> str:
+    """A warning where the kept trajectories of several questions all give the same answer; else empty."""
+    answers = {" ".join(trajectory.answer.casefold().split()) for trajectory in kept}
+    questions = len({trajectory.question_id for trajectory in kept})
+    if questions < 2 or len(answers) > 1:
+        return ""
+    return (
+        f"all {len(kept)} kept trajectories, of {questions} questions, answer {kept[0].answer!r}, and an adapter may "
+        "learn to say nothing else: sample more or hotter where the answer is another one (sampling.samples, "
+        "sampling.temperature, sampling.pilot), or take other questions"
+    )
+
+
 def nothing_selected(selection: Selection) -> str:
     """Why nothing was kept, by cause, and what may help."""
     lines = ["no trajectory was selected, so there is nothing to train on:"]

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluation.arms import arm_store, read_arms
+from evaluation.arms import arm_store
+from evaluation.round_arms import read_arms
 from inference.adapters import WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
 from ratchet.config import Config, IndexConfig, SplitConfig, is_missing

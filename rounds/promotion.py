@@ -11,12 +11,12 @@ from statistics import stdev
 
 from pydantic import ValidationError
 
-from evaluation.arms import evaluate, results_path, run_arms
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import QuestionChanges
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.power import paired_differences, questions_needed, smallest_gain
 from evaluation.results import BASE, BASE_AGAIN, PARENT, TRAINED, Arm, Comparison, Results, compare
+from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
 from questions.load import load_questions
 from ratchet.config import Config, RoundsConfig

@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
-from evaluation.arms import results_path
 from evaluation.question_sets import split_of, splits_of
+from evaluation.round_arms import results_path
 from inference.engines import needs_server
 from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.packages import ROOT, module_name, script_arguments
@@ -253,6 +254,7 @@ def evaluation_stages(
         names: dict[TrainedControl, str] = {"random": "control", "gold": "gold"}
         for control in config.evaluation.trained_controls:
             reads |= {names[control]: Adapter(folder.control(control).adapter)}
+    reads |= {f"adapter of {name}": Adapter(Path(path)) for name, path in config.evaluation.adapters.items()}
     systems = [config.system, *config.evaluation.baselines.values()]
     reads |= _outside_code(config, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)

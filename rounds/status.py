@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.arms import evaluated_splits
+from evaluation.round_arms import evaluated_splits
 from ratchet.command import wide_console
 from ratchet.errors import UserError
 from ratchet.files import count_lines, read_log

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from rich.markup import escape
 
-from evaluation.arms import evaluated_splits, read_arms
+from evaluation.round_arms import evaluated_splits, read_arms
 from ratchet.command import wide_console
 from ratchet.config import Config
 from ratchet.errors import UserError

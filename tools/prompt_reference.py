@@ -18,9 +18,11 @@ PAPERS = {
     "vanilla_rag": "mRAG's baseline",
     "awe": "[AwE](../papers/awe.md)",
     "tool_mad": "[Tool-MAD](../papers/tool-mad.md)",
-    "mermaid": "[MERMAID](../papers/mermaid.md)",
 }
 """Whose figures a system's table names."""
+NO_FIGURES = {
+    "mermaid": "[MERMAID](../papers/mermaid.md): we had a summary of the paper, which names no figures of prompts.",
+}
 HEAD = """\
 # Prompts
 
@@ -40,6 +42,10 @@ in the config, by a path that is relative to the config like every other:
 ```yaml
 system: {name: mrag, prompts: prompts/demo}
 ```
+
+Agents that others released are run with their prompts beside the base model, from a folder in PEFT's format:
+`python -m evaluation --config X --adapter FOLDER --set system.prompts=prompts/theirs`; with `python -m agents`, on one
+question.
 
 Baselines and the systems of a sweep have the key as well; `--system evaluation.baselines.NAME` writes a baseline's
 prompts. The folder is checked when the config is loaded: an unknown file, an unknown variable and a missing one are
@@ -95,6 +101,7 @@ def reference() -> str:
         if not own:
             continue
         paper = f"{PAPERS[name]}: the figures and appendices are the paper's.\n\n" if name in PAPERS else ""
+        paper += f"{NO_FIGURES[name]}\n\n" if name in NO_FIGURES else ""
         parts.append(f"## `{name}`\n\n{paper}{_table(own)}\n")
     return "\n".join(parts)
 

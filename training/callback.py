@@ -99,6 +99,11 @@ class TrainingCallback(TrainerCallback):
             answers = gather_object(answers)
         return answers[0][0], any(told for _, told in answers)
 
+    def end_if_told(self) -> None:
+        """End before the first step where any process was told to stop; all processes have to ask."""
+        if self._agree()[1]:
+            self.stop_request.end()
+
     def on_log(
         self,
         args: TrainingArguments,

@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from ratchet.config import PreferenceConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.records import QuestionChoice, Selection, TokenRow, Trajectory
+from ratchet.records import QuestionChoice, Selection, TokenRow, Trajectory, content_key
+from rewards.selection import resemble
 
 LESSON_FIELDS = (
     pa.field("question", pa.string()),
@@ -187,6 +188,7 @@ class ActionRewards:
     conversation: int
     start: int
     end: int
+    ids: tuple[int, ...] = ()
     rewards: list[float] = field(default_factory=list)
 
 
@@ -215,7 +217,7 @@ def action_groups(
     trajectories: Iterable[Trajectory], selection: Selection
 ) -> dict[ActionGroup, dict[str, ActionRewards]]:
     """The actions that attempts at the kept questions took after the same tokens, by digest, in the order of questions
-    and trajectories."""
+    and trajectories. Those that are as similar as `rewards.select.similarity` says count as one."""
     choices = {choice.question_id: choice for choice in selection.questions if choice.kept and choice.weight > EQUAL}
     groups: dict[ActionGroup, dict[str, ActionRewards]] = defaultdict(dict)
     order: dict[ActionGroup, tuple[int, str, int, int]] = {}
@@ -225,15 +227,36 @@ def action_groups(
         reward = choice.rewards.get(trajectory.key) if choice else None
         if choice is None or reward is None or trajectory.status == "failed":
             continue
-        for number, start, end, role, before, action in _actions(trajectory):
+        for number, start, end, role, before, ids in _actions(trajectory):
             group = (choice.question_id, role, before)
             at = (rank[choice.question_id], trajectory.key, number, start)
             order[group] = min(order.get(group, at), at)
-            one = groups[group].setdefault(action, ActionRewards(trajectory.key, number, start, end))
+            action = content_key(ids)
+            one = groups[group].setdefault(action, ActionRewards(trajectory.key, number, start, end, ids))
             if (trajectory.key, number) < (one.trajectory, one.conversation):
                 one.trajectory, one.conversation = trajectory.key, number  # whichever order they are read in
             one.rewards.append(reward)
-    return {group: groups[group] for group in sorted(groups, key=lambda group: order[group])}
+    similarity = selection.rule.get("similarity", 1.0)
+    return {
+        group: _without_near_identical(groups[group], group[1], similarity)
+        for group in sorted(groups, key=lambda group: order[group])
+    }
+
+
+def _without_near_identical(
+    actions: dict[str, ActionRewards], role: str, similarity: float
+) -> dict[str, ActionRewards]:
+    """The actions, of those that resemble each other the first one, with the rewards of all."""
+    if similarity == 1:
+        return actions
+    found: dict[str, ActionRewards] = {}
+    for digest, one in sorted(actions.items(), key=lambda item: (item[1].trajectory, item[1].conversation)):
+        first = next((f for f in found.values() if resemble(((role, f.ids),), ((role, one.ids),), similarity)), None)
+        if first is None:
+            found[digest] = one
+        else:
+            first.rewards += one.rewards
+    return found
 
 
 def _compare(
@@ -260,9 +283,8 @@ def _compare(
             yield ActionLesson(one.trajectory, one.conversation, one.start, one.end, lesson)
 
 
-def _actions(trajectory: Trajectory) -> Iterator[tuple[int, int, int, str, str, str]]:
-    """(conversation, start, end, role, digest of the ids before, digest of the ids) of parsed actions of trainable
-    roles."""
+def _actions(trajectory: Trajectory) -> Iterator[tuple[int, int, int, str, str, tuple[int, ...]]]:
+    """(conversation, start, end, role, digest of the ids before, the ids) of parsed actions of trainable roles."""
     for number, conversation in enumerate(trajectory.conversations):
         if not conversation.trainable:
             continue
@@ -272,7 +294,7 @@ def _actions(trajectory: Trajectory) -> Iterator[tuple[int, int, int, str, str, 
             if span.sampled and span.parsed:
                 before.update(ids[at : span.start].tobytes())
                 at = span.start
-                action = hashlib.sha256(ids[span.start : span.end].tobytes()).hexdigest()
+                action = tuple(conversation.ids[span.start : span.end])
                 yield number, span.start, span.end, conversation.role, before.copy().hexdigest(), action
 
 

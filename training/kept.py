@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from ratchet.config import Config, ModelConfig, TrainingConfig, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, earlier_rounds
+from rewards.summary import single_answer
 from sampling.store import TrajectoryStore
 from training.credit import role_effects, role_weights
 from training.examples import Lesson, trajectory_lessons
@@ -99,6 +101,13 @@ def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
         for trajectory in TrajectoryStore(one.folder.trajectories).read(one.selection.kept):
             check_ids_are_known(trajectory)
             break
+
+
+def warn_of_single_answer(kept: Iterable[KeptTrajectories]) -> None:
+    """Print a warning where all that is trained on gives the same answer."""
+    found = [one for part in kept for one in TrajectoryStore(part.folder.trajectories).load(part.selection.kept)]
+    if warning := single_answer(found):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def check_ids_are_known(trajectory: Trajectory) -> None:

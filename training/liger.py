@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from ratchet.errors import UserError
+from training.gpu_packages import LIGER
 
 FUSED = {"rope": True, "rms_norm": True, "swiglu": True, "cross_entropy": False, "fused_linear_cross_entropy": False}
-HERE = "set training.liger=false"
 
 
 def fuse_layers(model: Any) -> None:
@@ -21,17 +21,14 @@ def fuse_layers(model: Any) -> None:
 
     UserError without a GPU or the package, or for another architecture.
     """
-    if not torch.cuda.is_available():
-        raise UserError(f"training.liger: its kernels need a GPU, and torch sees none; {HERE}")
+    LIGER.check_gpu(torch.cuda.is_available())
     try:
         from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
     except ImportError as error:
-        raise UserError(
-            f"training.liger: cannot import liger_kernel ({error}); `pip install '.[liger]'`, or {HERE}"
-        ) from error
+        raise LIGER.missing(f"cannot import liger_kernel ({error})") from error
     from transformers.integrations.liger import apply_liger_kernel
 
     kind = model.get_base_model().config.model_type
     if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
-        raise UserError(f"training.liger: Liger has no layers for {kind} models; {HERE}")
+        raise UserError(f"training.liger: Liger has no layers for {kind} models; {LIGER.otherwise}")
     apply_liger_kernel(model, FUSED)

@@ -9,8 +9,8 @@ is the gradient of the loss itself, whatever the micro-batches and devices.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from trl import SFTConfig
 
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
+from ratchet.progress import Progress
 from training.callback import TrainingCallback
 from training.collator import IGNORED, Collator, labels_of_rows
 from training.objectives import dpo_losses, kto_losses, weighted_loss
@@ -83,7 +84,7 @@ class ObjectiveTrainer(RowTrainer):
         resumed: bool,
         training: TrainingConfig,
     ) -> None:
-        self.training_config, self.resumed = training, resumed
+        self.training_config, self.resumed, self.watch = training, resumed, watch
         self.packing = packing_of(train, training)
         self.rows = pa.concat_tables([train, dev]).sort_by("number").combine_chunks()
         self.cache = ReferenceCache(Path(str(arguments.output_dir)) / "reference", self.rows)
@@ -124,13 +125,17 @@ class ObjectiveTrainer(RowTrainer):
                     f"{self.cache.folder}: the log-probabilities from before training are missing or damaged, and "
                     f"training has begun: delete {self.args.output_dir} to start again"
                 )
-            if missing and self.is_world_process_zero():
-                print(f"log-probabilities of {len(self.rows)} rows before training", file=sys.stderr, flush=True)
-            self._compute_reference(missing)
+            with ExitStack() as stack:
+                progress = None
+                if missing and self.is_world_process_zero():
+                    left = sum(len(self.cache.parts[part]) for part in missing)
+                    whole = len(self.rows)
+                    progress = stack.enter_context(Progress("log-probabilities before training", whole, whole - left))
+                self._compute_reference(missing, progress)
             self._reference = self.cache.read()
         return self._reference
 
-    def _compute_reference(self, missing: Sequence[int]) -> None:
+    def _compute_reference(self, missing: Sequence[int], progress: Progress | None) -> None:
         here, processes, size = self.args.process_index, self.args.world_size, self.args.per_device_train_batch_size
         self.accelerator.wait_for_everyone()
         was_training = self.model.training
@@ -151,6 +156,9 @@ class ObjectiveTrainer(RowTrainer):
                     found[row["number"]] = values[own].cpu().numpy()
             if is_mine:
                 self.cache.write(part, [found[number] for number in numbers])
+            if progress:
+                progress.advance(sum(len(self.cache.parts[one]) for one in missing[at : at + processes]))
+            self.watch.end_if_told()
         self.model.train(was_training)
         self.accelerator.wait_for_everyone()
 

@@ -60,16 +60,18 @@ def train(config: Config, number: int, start: Path | None = None, control: Train
     if control and (problem := config.why_no_trained_control()):
         raise UserError(f"--control {control} is not possible here: {problem}")
     from training.examples import check_lessons
-    from training.kept import check_token_ids, read_kept
+    from training.kept import check_token_ids, read_kept, warn_of_single_answer
 
     round_folder = RunFolder(config.folder).round(number)
+    # One process of several writes; it takes the lease before it looks for earlier work.
+    is_writer = os.environ.get("RANK", "0") == "0"
     # Says what is missing before torch is loaded.
     if control != "gold":  # which needs no kept trajectory
         kept = read_kept(config, round_folder)
+        if is_writer and not control:
+            warn_of_single_answer(kept)
         check_lessons(config.training, [one.selection for one in kept])
         check_token_ids(kept)
-    # One process of several writes; it takes the lease before it looks for earlier work.
-    is_writer = os.environ.get("RANK", "0") == "0"
     folder = round_folder.control(control) if control else round_folder
     with Lease(folder.path / ".training.lease", str(folder.training)) if is_writer else nullcontext():
         for one in (*earlier_rounds(config, round_folder), round_folder) if control and is_writer else ():

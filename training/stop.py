@@ -34,7 +34,15 @@ class StopRequest:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._restore()
         if self.received and kind is None:
             signal.raise_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Stop the process within the block, where there is nothing to save first."""
+        self._restore()
+        signal.raise_signal(signal.SIGTERM)
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -12,9 +12,8 @@ import importlib
 from typing import Any
 
 from ratchet.config import ModelConfig, TrainingConfig
-from ratchet.errors import UserError
+from training.gpu_packages import UNSLOTH
 
-HERE = "`--set training.backend=peft` trains the same adapter here"
 # What 'all-linear' means for the decoder models that Unsloth patches.
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -23,14 +22,11 @@ def import_unsloth() -> Any:
     """The unsloth package, or a UserError that says what is missing."""
     import torch
 
-    if not torch.cuda.is_available():
-        raise UserError(f"training.backend=unsloth needs an NVIDIA GPU, and torch sees none; {HERE}")
+    UNSLOTH.check_gpu(torch.cuda.is_available())
     try:
         return importlib.import_module("unsloth")
     except ImportError as error:
-        raise UserError(
-            f"training.backend=unsloth: cannot import unsloth ({error}); `pip install '.[unsloth]'`, or {HERE}"
-        ) from error
+        raise UNSLOTH.missing(f"cannot import unsloth ({error})") from error
 
 
 def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any:

@@ -180,6 +180,26 @@ class Dialogues:
             raise Unparsed(role, error)
         return fallback(said)
 
+    async def choose(self, text: str, key: str, choices: Sequence[str]) -> str | None:
+        """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained whatever the
+        config's policy is: the reply is a JSON object with one of them under `key`. None where no dialogue was opened.
+
+        Raises Unparsed, OutOfBudget, EngineError.
+        """
+        if not self._dialogues:
+            return None
+        dialogue = self._dialogues[-1]
+        schema = {
+            "type": "object",
+            "properties": {key: {"type": "string", "enum": list(choices)}},
+            "required": [key],
+            "additionalProperties": False,
+        }
+        act = await self._act(dialogue, dialogue.role, text, lambda said: parse_output(said, schema), constrain=schema)
+        if act.error:
+            raise Unparsed(dialogue.role, act.error)
+        return str(act.value[key])
+
     async def draft(
         self,
         dialogue: Dialogue,

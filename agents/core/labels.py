@@ -6,19 +6,27 @@ text out of form comes to is read by `agents/core/label_mentions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.core.answer import Answer
+from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.dialogues import Dialogues
 from agents.core.label_mentions import ends_in_label_list, label_alone, mentioned_label, normalised_words
 from agents.core.output import Malformed
 from agents.core.prompts.documents import unanimous
+from agents.core.prompts.template import Prompt
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Stance
 
 VERDICT = "End with one of these labels, alone on the last line:\n{{labels}}"
 """In a prompt: how a text that gives a verdict has to end, which `read_verdict` reads."""
+CONSTRAINED = {
+    "label.user": Prompt(
+        '{{task}}\n\nWhich of these labels is it? Answer with one JSON object that has it under "label".\n{{labels}}',
+        note="`labels: constrain`, after an answer without a label",
+    )
+}
+"""The prompt of every system with `system.labels: constrain`."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +115,19 @@ def require_label(tools: Dialogues, answer: Answer, role: str) -> Answer:
     if tools.so_far.text:
         answer = replace(tools.so_far, turns=answer.turns, stopped=answer.stopped)
     return replace(answer, status="unparsed", error=f"{role}: its words come to none of the labels")
+
+
+async def with_constrained_label(question: Question, tools: Dialogues, solve: Awaitable[Answer]) -> Answer:
+    """The answer of `solve`; where it did not finish with one, the label that constrained decoding gives
+    (`system.labels: constrain`). Raises what `solve` does where no dialogue was opened, or its context is full."""
+    problem: Exception | None = None
+    try:
+        answer = await solve
+    except (Unparsed, OutOfBudget) as error:
+        problem, answer = error, replace(tools.so_far, status="unparsed")
+    if answer.text and answer.status == "finished":
+        return answer
+    label = await tools.choose(tools.prompt("label.user"), "label", [label.name for label in question.labels])
+    if label is None and problem is not None:
+        raise problem
+    return answer if label is None else replace(answer, text=label, status="finished", error="")

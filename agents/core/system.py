@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.core.labels import CONSTRAINED, with_constrained_label
 from agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
 from agents.core.resources import Resources
 from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
@@ -77,7 +78,10 @@ class System:
     async def solve(self, question: Question, tools: Tools) -> Answer:
         """Raises UserError where code from outside does what no system may."""
         with self.errors(question):
-            answer = await self.run(question, tools, self.settings)
+            solving = self.run(question, tools, self.settings)
+            if question.labels and self.config.labels == "constrain":
+                solving = with_constrained_label(question, tools, solving)
+            answer = await solving
             if not isinstance(answer, Answer):
                 raise TypeError(f"solve returned {type(answer).__name__} and not an Answer")
             return answer
@@ -122,6 +126,8 @@ def _make(plugin: Plugin, config: SystemConfig, key: str) -> System:
                 f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*roles, 'default'))}"
             )
     own: Prompts = {**getattr(module, "PROMPTS", {}), **SHARED}
+    if config.labels == "constrain":
+        own = {**own, **CONSTRAINED}
     prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
     return System(
         plugin.label,

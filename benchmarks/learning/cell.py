@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
-from evaluation.arms import arm_trajectories, check_leaks, open_scoring, plan, sample_arms
+from evaluation.arms import ArmPlan, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.measures.gain import LabelFloor, label_floor
-from evaluation.results import TRAINED, make_arm, primary_measure
+from evaluation.measures.measures import Scores
+from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, make_arm, primary_measure
+from evaluation.round_arms import plan
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_record
-from ratchet.records import Record, questions_digest
+from ratchet.records import Record, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from rewards.selection import select
 from rewards.store import stored_scores
@@ -42,6 +47,8 @@ class CellResult(Record):
     """The share of trajectories that finished with an answer."""
     answered: dict[str, float]
     """The primary measure of such trajectories."""
+    enforced: dict[str, float] = Field(default={})
+    """The same with the form enforced by constrained decoding; empty unless `evaluation.controls` has form."""
     floor: LabelFloor | None
     """What no skill would score; None where questions have no labels."""
     training: dict[str, Any]
@@ -71,15 +78,13 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     adapter = None if cell.arm == BASE else train_cell(out, setting, cell, config)
     trained = time.monotonic()
     name = TRAINED if adapter else BASE
-    arm = next(one for one in plan(config, [setting.split], adapter) if one.name == name)
-    check_leaks(config, [arm])
-    sample_arms(config, [arm], f"evaluate {cell}")
-    found, questions, names = arm_trajectories(arm.store), arm.asked.questions, config.evaluation.scores
+    wanted = (name, TRAINED_IN_FORM if adapter else BASE_IN_FORM)
+    arms = [one for one in plan(config, [setting.split], adapter) if one.name in wanted]
+    check_leaks(config, arms)
+    sample_arms(config, arms, f"evaluate {cell}")
+    questions, names = arms[0].asked.questions, config.evaluation.scores
     with open_scoring(config) as score:
-        scores = score(arm, found)
-    measured = make_arm(
-        name, *arm.store.system_and_policy(), questions, found, scores, names, config.rewards.weights, 2, config.seed
-    )
+        measured, *enforced = [_measured(config, arm, score) for arm in arms]
     primary = primary_measure(questions, names)
     manifest = json.loads(run.manifest.read_bytes())
     result = CellResult(
@@ -92,6 +97,7 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
         values={i: values.get(primary) or 0.0 for i, values in measured.values.items()},
         form={i: values.get("answered") or 0.0 for i, values in measured.values.items()},
         answered=measured.answered,
+        enforced=enforced[0].answered if enforced else {},
         floor=label_floor(questions),
         training=_training_facts(adapter) if adapter else {},
         train_seconds=round(trained - began, 1),
@@ -103,6 +109,13 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     write_record(result_path(out, cell), result)
     if adapter is not None:  # the checkpoints of hundreds of cells fill a disk; the adapter stays
         shutil.rmtree(adapter.parent / "training", ignore_errors=True)
+
+
+def _measured(config: Config, arm: ArmPlan, score: Callable[[ArmPlan, Sequence[Trajectory]], Scores]) -> Arm:
+    """The arm's values by question; its intervals are not used."""
+    found, questions, names = arm_trajectories(arm.store), arm.asked.questions, config.evaluation.scores
+    weights, (system, policy) = config.rewards.weights, arm.store.system_and_policy()
+    return make_arm(arm.name, system, policy, questions, found, score(arm, found), names, weights, 2, config.seed)
 
 
 def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:

@@ -14,17 +14,18 @@ from evaluation.results import format_difference, format_estimate, format_number
 from ratchet.errors import UserError
 from ratchet.tables import new_table, print_table
 
-Part = Literal["values", "form", "answered"]
-PARTS: dict[Part, str] = {"values": "score", "form": "form", "answered": "substance"}
+Part = Literal["values", "form", "answered", "enforced"]
+PARTS: dict[Part, str] = {"values": "score", "form": "form", "answered": "substance", "enforced": "form enforced"}
 RESAMPLES = 10_000
 DIGITS = "f1"
 """The measure whose digits differences have."""
 CAPTION = """\
 score: the mean over questions and seeds \\[95% bootstrap interval over questions]; a missing answer is wrong. form: the
-share of trajectories that finished with an answer. substance: the score of those. Below an arm, its differences from
-others: the mean over the seeds that both have (in substance, over the questions that both answered), and the p value of
-the paired sign-flip test with Holm's correction over this table. An interval does not hold the spread between training
-seeds: see the score by seed."""
+share of trajectories that finished with an answer. substance: the score of those. form enforced: the score of those
+whose form constrained decoding enforced, where it was measured. Below an arm, its differences from others: the mean
+over the seeds that both have (in substance, over the questions that both answered), and the p value of the paired
+sign-flip test with Holm's correction over this table. An interval does not hold the spread between training seeds: see
+the score by seed."""
 Arms = Mapping[str, Sequence[CellResult]]
 
 
@@ -50,7 +51,8 @@ def _print_task(task: str, arms: Arms) -> None:
     title = f"{task}: {len(first.values)} questions, {first.primary}, seeds {seeds}"
     if first.floor is not None:
         title += f"; chance {first.floor.chance:.3f}, always {first.floor.commonest} {first.floor.accuracy:.3f}"
-    headings = [heading for part in PARTS.values() for heading in (part, "p")]
+    parts = parts_of(every)
+    headings = [heading for part in parts for heading in (PARTS[part], "p")]
     table = new_table(title, ["arm"], [*headings, *kinds, "score by seed", "rows", "step", "s"], CAPTION)
     compared = _corrected(arms)
     for arm, found in arms.items():
@@ -58,7 +60,7 @@ def _print_task(task: str, arms: Arms) -> None:
         training = [one.training for one in ordered if one.training]
         table.add_row(
             arm,
-            *(cell for part in PARTS for cell in (format_estimate(estimate(found, part), DIGITS), "")),
+            *(cell for part in parts for cell in (format_estimate(estimate(found, part), DIGITS), "")),
             *(format_number(fmean(_of_kind(one, kind) for one in found), 2) for kind in kinds),
             " ".join(format_number(fmean(one.values.values()), 2) for one in ordered),
             " ".join(str(facts["rows"]["train"]) for facts in training),
@@ -66,13 +68,19 @@ def _print_task(task: str, arms: Arms) -> None:
             format_number(fmean(one.seconds for one in found), 0),
         )
         for reference in _references(arm, arms):
-            differences = [compared[arm, reference, part] for part in PARTS]
+            differences = [compared[arm, reference, part] for part in parts]
             cells = [cell for d in differences for cell in (format_difference(d, DIGITS), format_p_value(d))]
             table.add_row(f"  - {reference}", *cells, *("" for _ in kinds), "", "", "", "")
     print_table(table)
     commits = ", ".join(sorted({one.code[:12] for one in every}))
     dates = sorted({one.finished for one in every})
     print(f"commit {commits}; {dates[0]} to {dates[-1]}; {first.machine}\n")
+
+
+def parts_of(results: Iterable[CellResult]) -> list[Part]:
+    """The parts of a score that were measured."""
+    enforced = any(one.enforced for one in results)
+    return [part for part in PARTS if enforced or part != "enforced"]
 
 
 def _references(arm: str, arms: Arms) -> list[str]:
@@ -87,7 +95,7 @@ def _corrected(arms: Arms) -> dict[tuple[str, str, Part], Difference]:
         (arm, reference, part): difference(arms[reference], arms[arm], part)
         for arm in arms
         for reference in _references(arm, arms)
-        for part in PARTS
+        for part in parts_of([one for results in arms.values() for one in results])
     }
     tested = {key: one.p for key, one in found.items() if one.p is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
@@ -116,12 +124,13 @@ def _paired(reference: Sequence[CellResult], arm: Sequence[CellResult], part: Pa
 def _print_average(tasks: Mapping[str, Arms]) -> None:
     """Every arm's mean differences over the tasks that have both it and the arm that it is compared with."""
     caption = "the mean of the tasks' mean differences \\[95% bootstrap interval, questions drawn within their task]"
-    table = new_table("All tasks", ["arm"], ["tasks", *PARTS.values()], caption)
+    parts = parts_of([one for arms in tasks.values() for results in arms.values() for one in results])
+    table = new_table("All tasks", ["arm"], ["tasks", *(PARTS[part] for part in parts)], caption)
     for arm in dict.fromkeys(arm for arms in tasks.values() for arm in arms):
         for reference in (SFT, RANDOM):
             having = [arms for arms in tasks.values() if arm in arms and reference in _references(arm, arms)]
             if having:
-                cells = [_average([_paired(arms[reference], arms[arm], part) for arms in having]) for part in PARTS]
+                cells = [_average([_paired(arms[reference], arms[arm], part) for arms in having]) for part in parts]
                 table.add_row(f"{arm} - {reference}", str(len(having)), *cells)
     print_table(table)
 

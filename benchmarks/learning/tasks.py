@@ -143,6 +143,7 @@ def pool_overrides(out: Path, setting: Setting, task: str) -> tuple[str, ...]:
         "evaluation.temperature=0",
         "evaluation.samples=1",
         "evaluation.baselines={}",
+        "evaluation.adapters={}",
         f"evaluation.split={setting.split}",
         "training.epochs=null",
         f"training.max_steps={setting.steps}",

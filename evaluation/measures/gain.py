@@ -4,6 +4,8 @@
   rises by form alone where a model learns to end its answers as it was told.
 - Substance: the primary measure among the trajectories that finished with an answer, paired over the questions on which
   both arms have such a trajectory.
+- Substance with the form enforced: the primary measure of both arms when constrained decoding leaves them no other form
+  (`evaluation.controls: form`), on all questions that both then answer.
 - Changed questions: how many the arm gained and how many it broke. Sampling the base model again changes some as well.
 - Label floor: what chance, and always giving the commonest label, would score.
 """
@@ -35,11 +37,15 @@ class Gain(Record):
     """The share of trajectories that finished with an answer, over all questions that both arms were asked."""
     substance: Difference
     """The primary measure among those trajectories, over the questions where both arms have one."""
+    enforced: Difference | None = None
+    """The same with the form enforced by constrained decoding; None where that was not measured."""
 
     @property
     def is_form_only(self) -> bool:
-        """Whether form clearly rose and substance did not; False where too few questions tell."""
-        return _rose(self.form) and self.substance.n >= MIN_ANSWERED and not _rose(self.substance)
+        """Whether form clearly rose and substance, however it was measured, did not; False where too few questions
+        tell."""
+        known = [one for one in (self.substance, self.enforced) if one is not None and one.n >= MIN_ANSWERED]
+        return _rose(self.form) and bool(known) and not any(map(_rose, known))
 
 
 class QuestionChanges(Record):
@@ -75,8 +81,8 @@ def gain(
     that finished with an answer, the others the share of such trajectories."""
     known = lambda values: {i: v for i, v in values.items() if v is not None}  # noqa: E731
     return Gain(
-        form=_paired(known(answered_before), known(answered_after), resamples, seed),
-        substance=_paired(before, after, resamples, seed),
+        form=paired_values(known(answered_before), known(answered_after), resamples, seed),
+        substance=paired_values(before, after, resamples, seed),
     )
 
 
@@ -105,7 +111,8 @@ def label_floor(questions: Sequence[Question]) -> LabelFloor | None:
     )
 
 
-def _paired(before: Mapping[str, float], after: Mapping[str, float], resamples: int, seed: int) -> Difference:
+def paired_values(before: Mapping[str, float], after: Mapping[str, float], resamples: int, seed: int) -> Difference:
+    """The difference of values by question id, over the questions that have both."""
     both = [i for i in before if i in after]
     if not both:
         return Difference(n=0)

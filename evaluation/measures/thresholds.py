@@ -22,8 +22,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.system import load_system
-from evaluation.arms import arm_trajectories, read_arms
+from evaluation.arms import arm_trajectories
 from evaluation.question_sets import split_of
+from evaluation.round_arms import read_arms
 from questions.load import load_questions
 from ratchet.command import wide_console
 from ratchet.config import Config

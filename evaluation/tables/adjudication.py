@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.core.claims import one_line
-from evaluation.arms import arm_trajectories, read_arms
+from evaluation.arms import arm_trajectories
 from evaluation.measures.adjudication import (
     ERRORS,
     OUTCOMES,
@@ -35,6 +35,7 @@ from evaluation.measures.adjudication import (
     wrong_part_shares,
 )
 from evaluation.question_sets import question_set
+from evaluation.round_arms import read_arms
 from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean

@@ -6,7 +6,8 @@ et al. 2023, arXiv 2203.11171; of equally frequent answers the first), and the n
 question. The budget is the mean number of tokens, prompt and new, that the most expensive method needs for a question,
 or `--tokens`. A method that costs more than the budget by itself has one sample, and the table says so.
 
-It reads stored trajectories and needs no model: `evaluation.samples` says how many samples there are.
+It reads stored trajectories and needs no model. `evaluation.baseline_samples` says how many samples of a cheap method
+there are. They are drawn at `evaluation.temperature`, like all others; at a low one they are much alike.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arms import arm_trajectories, read_arms
+from evaluation.arms import arm_trajectories
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
 from evaluation.question_sets import split_of, splits_of
+from evaluation.round_arms import read_arms
 from evaluation.tables.suite import percent
 from questions.load import load_questions
 from ratchet.command import add_round_argument, config_of, config_parser
@@ -37,7 +39,7 @@ from rewards.rules import accuracy, exact_match, references
 
 CAPTION = """\
 mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
-* fewer samples are stored than fit: raise evaluation.samples; ! one sample costs more than the budget"""
+* fewer samples are stored than fit: raise evaluation.baseline_samples; ! one sample costs more than the budget"""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.arms import arm_trajectories, evaluated_splits, read_arms
+from evaluation.arms import arm_trajectories
 from evaluation.measures.thresholds import TurnScore, turn_scores
 from evaluation.question_sets import split_of
+from evaluation.round_arms import evaluated_splits, read_arms
 from questions.load import load_questions
 from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config

@@ -18,7 +18,7 @@ from evaluation.measures.measures import BY_NAME, LENIENT
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results, format_mean
+from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 
 COSTS = {
@@ -39,6 +39,8 @@ LABELLED = """\
 mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test of accuracy, Holm's
 correction; a trajectory without a verdict is wrong; macro-F1: over the labels that are gold of some question; tool
 calls: searches too; parsed: actions neither out of form nor cut off"""
+UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
+"""Arms that are no comparison with base: p values are not corrected for them."""
 
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
@@ -61,7 +63,7 @@ def _raw(results: Results) -> list[float]:
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
     found = _against_base(results, arm)
-    return found.p if found is not None and arm.name != BASE_AGAIN else None
+    return found.p if found is not None and arm.name not in UNTESTED else None
 
 
 def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
@@ -74,10 +76,17 @@ def _labelled(results: Results) -> bool:
     return results.primary == "accuracy"
 
 
+def samples_text(results: Results) -> str:
+    """How many samples of each question there are, with the arms that have another number."""
+    counts = {arm.name: arm.trajectories // results.questions for arm in results.arms}
+    others = [f"{escape(name)}: {found}" for name, found in counts.items() if found != results.samples]
+    return f"{results.samples} sample(s) each" + (f" ({', '.join(others)})" if others else "")
+
+
 def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
-    title = f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, in percent"
+    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, in percent"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]

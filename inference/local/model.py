@@ -10,6 +10,7 @@ there, so each query token reads its own blocks in place, whatever the lengths o
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import math
@@ -186,8 +187,21 @@ AttentionInterface.register("ratchet_paged", paged_attention)
 AttentionMaskInterface.register("ratchet_paged", lambda *args, **kwargs: None)
 
 
+MOST_WORKERS = 4
+"""Batches side by side on a CPU by default. More than that make each too narrow to use the memory's bandwidth well."""
+
+
+@functools.cache
+def cpu_threads() -> int:
+    """Threads that torch may use; asked once, since the workers of an engine set it to their share."""
+    return torch.get_num_threads()
+
+
 class PackedModel:
-    """Weights, cache and adapters of one model. Not thread-safe: the scheduler's thread alone calls `forward`."""
+    """Weights, cache and adapters of one model. Not thread-safe: the scheduler's thread alone calls `forward`.
+
+    It is made for `workers` threads, each with its share of the cache and of the cores; `twin` makes the others.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         self.device = torch.device(
@@ -215,13 +229,29 @@ class PackedModel:
         # On a CPU the cache is float32 whatever the model is: the token kernel reads it, and nothing converts it.
         cached = torch.float32 if self.device.type == "cpu" else dtype
         block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * cached.itemsize
-        self.pool = BlockPool(
-            layers, kv_heads, head_dim, max(2, int(config.cache_gb * 1e9 / block_bytes)), cached, self.device
-        )
-        self.lora = LoraBank(self.model)
+        cores = cpu_threads()
+        most = min(cores, MOST_WORKERS, config.batch) if self.device.type == "cpu" else 1
+        self.workers = config.workers or most
+        self.threads = max(1, cores // self.workers)
+        """Of one worker."""
+        blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
+        self._cache = (layers, kv_heads, head_dim, blocks, cached, self.device)
         self._token_kernel = self.device.type == "cpu"
-        self._workers = torch.get_num_threads()
-        self._threads = ThreadPoolExecutor(max(1, self._workers - 1), "attention")
+        attention_kernel(shape.num_attention_heads // kv_heads, head_dim, BLOCK)  # once, before there are threads
+        self._open()
+
+    def twin(self) -> PackedModel:
+        """The same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
+        other = copy.copy(self)
+        weights = (*self.model.parameters(), *self.model.buffers())
+        other.model = copy.deepcopy(self.model, {id(tensor): tensor for tensor in weights})
+        other._open()
+        return other
+
+    def _open(self) -> None:
+        self.pool = BlockPool(*self._cache)
+        self.lora = LoraBank(self.model)
+        self._threads = ThreadPoolExecutor(max(1, self.threads - 1), "attention")
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
@@ -289,7 +319,7 @@ class PackedModel:
         for row, pages in zip(table, tables, strict=True):
             row[: len(pages)] = pages
         work = np.array(lengths, np.int64)
-        shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, self._workers) / self._workers)
+        shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, self.threads) / self.threads)
         return _Packed(
             pool=self.pool,
             write_blocks=torch.tensor(blocks, device=self.device),

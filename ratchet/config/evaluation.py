@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from ratchet.config.paths import PathText
 from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
 
-Control = Literal["base-again", "random", "gold"]
+Control = Literal["base-again", "random", "gold", "form"]
 TrainedControl = Literal["random", "gold"]
 
 
@@ -25,16 +26,26 @@ class EvaluationConfig(Section):
     """Probability mass of nucleus sampling."""
     samples: int = Field(1, gt=0, le=100_000)
     """Number of trajectories per question. A question counts once, with the mean over its samples."""
+    baseline_samples: dict[str, Annotated[int, Field(gt=0, le=100_000)]] = Field(
+        default={}, exclude_if=lambda samples: not samples
+    )
+    """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
+    methods that vote with as many tokens as an expensive one needs (`python -m evaluation budgets`)."""
     scores: tuple[str, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
+    adapters: dict[str, PathText] = Field(default={}, exclude_if=lambda adapters: not adapters)
+    """Adapter folders of baselines that were trained too, by the baseline's name: what another run made of the same
+    training questions. The verdict has the best of them beside the best untrained one."""
     controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
     """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
     settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
     random`, a stage of `selftrain.py`). `gold`: an adapter trained with the same settings on one trajectory of every
-    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage)."""
+    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base and
+    adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain` and
+    `system.malformed: constrain`); where the config does so already, there are no such arms."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})
@@ -42,6 +53,10 @@ class EvaluationConfig(Section):
     answers."""
     resamples: int = Field(10_000, gt=0, le=10_000_000)
     """Number of bootstrap resamples for a 95% interval."""
+
+    def samples_of(self, arm: str) -> int:
+        """Number of trajectories per question of an arm."""
+        return self.baseline_samples.get(arm, self.samples)
 
     @property
     def trained_controls(self) -> tuple[TrainedControl, ...]:

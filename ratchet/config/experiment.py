@@ -123,6 +123,7 @@ class Config(Section):
         self._check_models()
         self._check_trainable_roles()
         self._check_question_sets()
+        self._check_samples()
         self._check_sweep_systems()
         self._check_rounds()
         self._check_controls()
@@ -177,6 +178,22 @@ class Config(Section):
                 raise ValueError(
                     f"evaluation.skip.{name}: no such baseline{close}; base and adapter are run on every question set"
                 )
+        for name in self.evaluation.adapters:
+            if name not in baselines:
+                raise ValueError(f"evaluation.adapters.{name}: no such baseline{did_you_mean(name, baselines)}")
+
+    def _check_samples(self) -> None:
+        evaluation = self.evaluation
+        for name, samples in evaluation.baseline_samples.items():
+            key = f"evaluation.baseline_samples.{name}"
+            if name not in evaluation.baselines:
+                raise ValueError(
+                    f"{key}: no such baseline{did_you_mean(name, evaluation.baselines)}; the others have "
+                    "evaluation.samples"
+                )
+            for other, system in {"base": self.system, **evaluation.baselines}.items():
+                if system == evaluation.baselines[name] and evaluation.samples_of(other) != samples:
+                    raise ValueError(f"{key}: {other} is the same system with the same settings; give both as many")
 
     def _check_sweep_systems(self) -> None:
         systems = self.swept_systems

@@ -42,6 +42,10 @@ class SystemConfig(Section):
     constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
     reply to the same messages is drawn, as in mRAG's published code; of the first, its text alone is recorded.
     `give_up`: the trajectory ends as unparsed."""
+    labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
+    """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is
+    unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels.
+    The control `form` of `evaluation.controls` measures with it."""
     reasks: int = Field(2, ge=0)
     """`reask`, `redraw`: maximum number of times that the model is asked again for one action."""
 

@@ -91,12 +91,16 @@ def _planned(
         text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
         asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        own, trajectories = 2 + len(config.evaluation.controls), questions.evaluated * config.evaluation.samples
+        evaluation = config.evaluation
+        own = 2 + len(evaluation.controls) + ("form" in evaluation.controls)  # which has two arms
         text = (
-            f"{count(questions.evaluated)} questions x {config.evaluation.samples} samples x "
+            f"{count(questions.evaluated)} questions x {evaluation.samples} samples x "
             f"{own + len(use.baselines)} arms (base, adapter, controls and baselines)"
         )
-        asked = [(use.system, trajectories * own), *((one, trajectories) for one in use.baselines.values())]
+        if evaluation.baseline_samples:
+            text += ", more or fewer by evaluation.baseline_samples"
+        asked = [(use.system, questions.evaluated * evaluation.samples * own)]
+        asked += [(one, questions.evaluated * evaluation.samples_of(name)) for name, one in use.baselines.items()]
         judged = use.evaluation
     else:  # an index is measured by `index_build capacity`; a report and a table take seconds
         return PlannedStage(key)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from evaluation import arms as comparing
+from evaluation import round_arms as comparing
 from evaluation.__main__ import main
-from evaluation.arms import plan, read_arms, results_path, scores_path
+from evaluation.arms import check_leaks, scores_path
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
@@ -22,9 +24,13 @@ from evaluation.results import (
     primary_measure,
     read_results,
 )
+from evaluation.round_arms import plan, read_arms, results_path
 from evaluation.sweep.cells import plan_sweep
+from evaluation.tables.suite import print_suite
+from inference.adapters import adapter_digest
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
+from questions.leakage import training_question_digests
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_record
@@ -76,6 +82,23 @@ def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
     assert [arm.name for arm in results.arms] == ["base"]
     with pytest.raises(UserError, match=r"evaluation\.skip\.plane: no such baseline.*'plain'"):
         load_config(str(config_path), ["evaluation.skip.plane=[test]"])
+
+
+def test_a_baseline_may_have_more_samples_than_the_other_arms(
+    config_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_config(config_path, ["evaluation.baseline_samples.plain=3"])
+    folder = open_run(config).round(1)
+    results = evaluate(config, folder, 1, "test", None)
+    assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 6, "plain": 18}
+    assert [arm.measures["em"].n for arm in results.arms] == [6, 6], "a question counts once"
+    print_suite([results])
+    assert "6 questions, 1 sample(s) each (plain: 3)" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"evaluation\.baseline_samples\.plane: no such baseline.*'plain'"):
+        load_config(config_path, ["evaluation.baseline_samples.plane=3"])
+    same = ["evaluation.baselines.again={name: no_retrieval}", "evaluation.baseline_samples.again=3"]
+    with pytest.raises(UserError, match="base is the same system with the same settings; give both as many"):
+        load_config(config_path, same)
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(
@@ -238,6 +261,38 @@ def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
         baselines = f"evaluation.baselines={{'{name}': {{name: no_retrieval}}}}"
         with pytest.raises(UserError, match="choose another"):
             plan(load_config(config_path, [baselines]), ["test"], None)
+
+
+def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(config_path: Path) -> None:
+    other = save_adapter(config_path.parent / "other", 2.0)
+    settings = yaml.safe_load(config_path.read_text())
+    settings["evaluation"]["baselines"]["plain trained"] = settings["evaluation"]["baselines"]["plain"]
+    settings["evaluation"]["adapters"] = {"plain trained": str(other)}
+    config_path.write_text(yaml.safe_dump(settings))
+    config, folder = opened(config_path)
+    results = evaluate(config, folder, 1, "test", folder.adapter)
+    policies = {arm.name: arm.policy for arm in results.arms}
+    assert policies["plain"] == "base" and policies["plain trained"] == adapter_digest(other)
+    assert results.best_baseline is not None and results.best_baseline.name == "plain", "the best of the untrained"
+    assert results.best_baseline.candidates == 1
+    assert results.trained_baseline is not None and results.trained_baseline.name == "plain trained"
+    assert "not clearly different from the untrained baseline plain. F1" in results.verdict
+    assert "Plain trained, with an adapter of its own -> trained: F1 0.50 -> 0.50: +0.00 [" in results.verdict
+    asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
+    (other / "training_questions.json").write_text(json.dumps(asked))
+    with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
+        check_leaks(config, plan(config, ["test"], folder.adapter))
+
+
+def test_an_adapter_of_a_baseline_that_is_not_there_is_named(config_path: Path) -> None:
+    missing = config_path.parent / "missing"
+    config = load_config(config_path, [f"evaluation.adapters={{plain: {missing}}}"])
+    with pytest.raises(
+        UserError, match=r"evaluation\.adapters\.plain: .*missing: there is no adapter here; train it first"
+    ):
+        plan(config, ["test"], None)
+    with pytest.raises(UserError, match=r"evaluation\.adapters\.plane: no such baseline.*'plain'"):
+        load_config(config_path, ["evaluation.adapters={plane: x}"])
 
 
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store, build_results, record_arms
+from evaluation.arms import ArmPlan, arm_store
 from evaluation.question_sets import question_set
+from evaluation.round_arms import build_results, record_arms
 from questions.labels import FEVER
 from ratchet.config import Config
 from ratchet.files import write_jsonl

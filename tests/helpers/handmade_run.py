@@ -11,9 +11,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store, build_results, record_arms
+from evaluation.arms import ArmPlan, arm_store
 from evaluation.question_sets import question_set
 from evaluation.results import Results
+from evaluation.round_arms import build_results, record_arms
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import (

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from inference.chat import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
 from inference.local.engine import LocalEngine
-from inference.local.model import Chunk, PackedModel
+from inference.local.model import Chunk, PackedModel, cpu_threads
 from inference.local.sampling import Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
@@ -68,7 +68,7 @@ def engine(llama: Path) -> Iterator[LocalEngine]:
 
 
 def open_engine(path: Path, **settings: Any) -> LocalEngine:
-    return LocalEngine(ModelConfig(path=str(path), **{"dtype": "float32", "cache_gb": 0.02, **settings}))
+    return LocalEngine(ModelConfig(path=str(path), **{"dtype": "float32", "cache_gb": 0.02, "workers": 1, **settings}))
 
 
 def run(*calls: Coroutine[Any, Any, Completion]) -> list[Completion]:
@@ -118,6 +118,35 @@ def test_in_bfloat16_on_a_cpu_prefill_and_decoding_give_the_logits_of_plain_tran
         wanted = plain(torch.tensor([ids])).logits[0, 39:].float()
     error = (torch.stack(got) - wanted).norm() / wanted.norm()
     assert error < 0.02, "bfloat16 has eight bits"
+
+
+def test_several_workers_give_the_tokens_of_one(llama: Path, tmp_path: Path) -> None:
+    """Base and adapter, prompts that share beginnings and next turns that a worker has cached, spread over three."""
+    adapters = [None, str(make_adapter(llama, tmp_path / "adapter", 1))]
+    one, three = open_engine(llama), open_engine(llama, workers=3)
+
+    def turns(engine: LocalEngine) -> list[tuple[int, ...]]:
+        jobs = [(prompt, adapter) for prompt in prompts(engine) for adapter in adapters for _ in range(2)]
+        first = run(*(engine.generate(prompt, greedy(12), adapter=adapter) for prompt, adapter in jobs))
+        longer = [[*prompt, *said.ids, 9, 8, 7] for (prompt, _), said in zip(jobs, first, strict=True)]
+        calls = zip(longer, jobs, strict=True)
+        second = run(*(engine.generate(prompt, greedy(5), adapter=adapter) for prompt, (_, adapter) in calls))
+        asyncio.run(engine.close())
+        return [said.ids for said in (*first, *second)]
+
+    assert turns(three) == turns(one)
+
+
+def test_workers_share_the_weights_and_divide_cache_and_cores(llama: Path) -> None:
+    engine = open_engine(llama, workers=2)
+    first, second = (scheduler.model for scheduler in engine._schedulers)
+    asyncio.run(engine.close())
+    assert [p.data_ptr() for p in first.model.parameters()] == [p.data_ptr() for p in second.model.parameters()]
+    assert first.pool.keys.data_ptr() != second.pool.keys.data_ptr()
+    alone = open_engine(llama)
+    asyncio.run(alone.close())
+    assert first.pool.blocks == second.pool.blocks == alone._schedulers[0].model.pool.blocks // 2
+    assert torch.get_num_threads() == cpu_threads(), "a closed engine gives the cores back"
 
 
 def test_base_and_two_adapters_in_one_batch_each_match_peft(llama: Path, engine: LocalEngine, tmp_path: Path) -> None:
@@ -342,7 +371,7 @@ def test_after_a_fault_of_the_engine_itself_no_request_waits_for_ever(
     def broken(chunks: Any) -> Any:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr(engine._model, "forward", broken)
+    monkeypatch.setattr(engine._schedulers[0].model, "forward", broken)
     for error in (ZeroDivisionError, RuntimeError):
         with pytest.raises(error):
             run(engine.generate(prompts(engine)[0], greedy(5)))

@@ -70,3 +70,10 @@ def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark()
     assert systems["FLARE"].settings["theta"] == 0.2 and systems["FLARE"].settings["iterations"] == 5
     assert systems["IRCoT"].settings["reader"] == "never"
     assert awe.evaluation.baselines.keys() == config("awe").evaluation.baselines.keys()
+
+
+def test_the_small_config_of_mrags_task_has_the_rows_of_figure_2_and_of_section_4() -> None:
+    small = load_config(PAPERS.parent / "small/datamorgana.yaml")
+    assert small.evaluation.baselines.keys() == config("mrag").evaluation.baselines.keys()
+    long = small.evaluation.baselines["mRAG, long responses"]
+    assert long.settings == {**small.system.settings, "length": "long"}

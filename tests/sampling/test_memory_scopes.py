@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evaluation.arms import evaluate, read_arms
+from evaluation.round_arms import evaluate, read_arms
 from ratchet.config import MemoryConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_segments

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from evaluation.__main__ import main as evaluate
-from evaluation.arms import read_arms
+from evaluation.round_arms import read_arms
 from inference.chat import Dialogue
 from inference.engine import Completion
 from inference.text_format import TextFormat

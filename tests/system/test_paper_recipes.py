@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,13 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
     config["sampling"] = {"samples": 2}
     config["training"] = {"max_steps": 2, "batch_size": 2, "micro_batch": 1, "warmup_steps": 1}
     baselines = config["evaluation"]["baselines"]
-    config["evaluation"] |= {"resamples": 100, "baselines": {name: baselines[name] for name in BASELINES}}
+    votes = {name: 3 for name in config["evaluation"]["baseline_samples"] if name in BASELINES}
+    assert set(votes) == {"direct", "Zero-shot CoT"}
+    config["evaluation"] |= {
+        "resamples": 100,
+        "baselines": {name: baselines[name] for name in BASELINES},
+        "baseline_samples": votes,
+    }
     return config
 
 
@@ -105,6 +112,7 @@ def test_the_recipe_of_tool_mad_runs_as_it_is_written(tmp_path: Path) -> None:
     evaluated = tmp_path / "runs/tool_mad/round-1/evaluation"
     assert {"results.json", "results-feverous.json", "results-faviq.json"} <= {p.name for p in evaluated.iterdir()}
     assert (evaluated / "stability/means-base.svg").exists() and "tokens for each" in done.stdout
+    assert re.search(r"Zero-shot CoT +[0-9,]+ +3\*? ", done.stdout), "cheap methods vote"
     calibrated = yaml.safe_load((tmp_path / "runs/tool_mad_calibrated/config.yaml").read_text())
     assert set(calibrated["embedder"]["thresholds"]) == {"faithfulness", "relevance"}
     assert (tmp_path / "runs/tool_mad/round-1/adapter/adapter_config.json").exists()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from evaluation.arms import read_arms
+from evaluation.round_arms import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,41 @@ def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: 
     assert open_run(load_config(path, ["models.agent.device=auto"])).path == run.path
     with pytest.raises(UserError, match=r"models\.agent\.dtype"):
         open_run(load_config(path, ["models.agent.dtype=bfloat16"]))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "setting", "said"),
+    [
+        (0, "training.liger=true", r"training\.liger: its kernels need a GPU.*set training\.liger=false"),
+        (0, "training.backend=unsloth", r"training\.backend=unsloth needs an NVIDIA GPU.*training\.backend=peft"),
+        (1, "training.liger=true", r"training\.liger: liger_kernel is not installed; `pip install '\.\[liger\]'`"),
+        (1, "training.backend=unsloth", r"unsloth is not installed; `pip install '\.\[unsloth\]'`"),
+    ],
+)
+def test_kernels_that_cannot_run_here_are_refused_before_the_first_stage(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: int,
+    setting: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=said):
+        planned(monkeypatch, capsys, config, gpus, "--set", setting)
+
+
+def test_a_baseline_s_adapter_that_is_missing_is_named_before_the_first_stage(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("evaluation.baselines={plain: {name: no_retrieval}}", "evaluation.adapters={plain: missing}")
+    with pytest.raises(UserError, match=r"evaluation\.adapters\.plain: missing: there is no adapter here"):
+        planned(monkeypatch, capsys, config, 0, *(word for one in settings for word in ("--set", one)))
+
+
+def test_kernels_that_are_installed_beside_a_gpu_are_not_imported_for_the_check(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
+    assert "train.py" in planned(monkeypatch, capsys, config, 1, "--set", "training.backend=unsloth")
+    assert "unsloth" not in sys.modules

@@ -10,13 +10,14 @@ import pytest
 
 import benchmarks.learning.__main__ as learning
 from benchmarks.learning.cell import CellResult
-from benchmarks.learning.table import difference
+from benchmarks.learning.table import difference, parts_of
 from benchmarks.learning.tasks import ARMS, TASKS, Cell, Setting, cell_config, cells_of
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from tests.helpers.experiment import make_experiment
 
 SMALL = ("--steps", "2", "--rows", "4", "--set", "training.warmup_steps=1", "--set", "training.eval_steps=2")
+IN_FORM = ("--set", "evaluation.controls=[form]", "--set", "system.malformed=reask")
 
 
 def in_process(started: list[str]) -> object:
@@ -64,10 +65,14 @@ def test_all_cells_learn_from_one_set_of_trajectories_and_what_is_done_is_not_re
     config, out = make_experiment(tmp_path), tmp_path / "out"
     task = ("--tasks", str(config), "--out", str(out), "--seeds", "1")
 
-    learning.main([*task, "--arms", "base,random,sft", *SMALL])
+    learning.main([*task, "--arms", "base,random,sft", *SMALL, *IN_FORM])
     assert started[:3] == ["index_build", "sampling", "rewards"]
     assert started[3:] == [f"{config} {arm} 1" for arm in ("base", "random", "sft")]
     printed = capsys.readouterr().out
+    for name in ("base", "sft-seed1"):
+        assert len(list((out / "config" / name / "arms" / "test").iterdir())) == 2, (
+            "as it is, and with its form enforced"
+        )
     assert "2 cells left" in printed and "config: 8 questions, f1, seeds 1" in printed
 
     learning.main([*task, "--arms", "base,random,gold,sft,kto", "--minutes", "60"])
@@ -96,6 +101,15 @@ def test_every_task_and_arm_is_a_config_that_can_be_read(tmp_path: Path) -> None
         "sft-seed-3-seed1",
         "sft-seed-3-seed2",
     ]
+
+
+def test_the_score_under_a_grammar_is_a_part_of_the_table_where_it_was_measured() -> None:
+    plain = result("sft", 1, {"a": 1.0})
+    assert parts_of([plain]) == ["values", "form", "answered"]
+    base, trained = (one.model_copy(update={"enforced": {"a": v}}) for one, v in ((plain, 0.0), (plain, 1.0)))
+    assert parts_of([plain, base])[-1] == "enforced"
+    assert difference([base], [trained], "enforced").mean == 1.0
+    assert difference([plain], [trained], "enforced").n == 0
 
 
 def test_differences_are_paired_by_question_and_seed() -> None:

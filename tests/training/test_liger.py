@@ -49,7 +49,7 @@ def test_norms_and_mlps_are_liger_s_and_the_head_is_not(
 def test_where_it_cannot_run_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     model = learner(LlamaConfig(**SMALL))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"need a GPU, and torch sees none; set training\.liger=false"):
+    with pytest.raises(UserError, match=r"need a GPU, and training has none; set training\.liger=false"):
         fuse_layers(model)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", None)

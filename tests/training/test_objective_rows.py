@@ -16,14 +16,16 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Score, TokenRow
 from report.training import read_trained
 from rewards.selection import select
+from rewards.summary import single_answer
 from rounds.trace import trace_lines
 from sampling.store import TrajectoryStore
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
-from tests.helpers.world import tiny_model
+from tests.helpers.world import tiny_model, trajectory
 from training import recipe
 from training.__main__ import main
+from training.examples import action_groups
 from training.kept import KeptTrajectories, read_kept
 from training.rows import SCHEMA, check_rows, prepare_rows, table_rows
 
@@ -122,6 +124,24 @@ def test_actions_after_the_same_tokens_are_compared_by_the_mean_reward_of_what_f
         assert good.ids[: good.action] == bad.ids[: bad.action] and good.ids != bad.ids
 
 
+def test_nearly_equal_actions_after_the_same_tokens_are_one_where_the_selection_says_so(
+    model: Path, tmp_path: Path
+) -> None:
+    """What the coordinator says last differs in the number of times that it repeats a word."""
+    _, _, folder = start(tmp_path, model, objective="kto", **ACTION)
+    selection = folder.read_selection()
+    assert selection is not None
+    attempts = [attempt(1, sample) for sample in range(4)]
+
+    def sizes(similarity: float) -> list[list[int]]:
+        rule = {**selection.rule, "similarity": similarity}
+        groups = action_groups(attempts, selection.model_copy(update={"rule": rule}))
+        return [sorted(len(one.rewards) for one in found.values()) for found in groups.values()]
+
+    assert sizes(1.0) == [[2, 2], [1, 1], [2], [1, 1]], "the last one: 'Ada TorrinTorrin' and 'Ada TorrinTorrinTorrin'"
+    assert sizes(0.01) == [[4], [1, 1], [2], [2]], "what is alike is one action, with the rewards of both"
+
+
 def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo")
     lengths = {
@@ -160,8 +180,8 @@ def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
     assert text in message and "set training.objective=sft" in message and loaded == "False"
 
 
-def train_apart(path: Path) -> list[str]:
-    """The error of a training in a process of its own, and whether that process loaded torch."""
+def run_apart(path: Path) -> subprocess.CompletedProcess[str]:
+    """A training that ends with an error, in a process of its own, which prints it and whether torch was loaded."""
     script = f"""
 import sys
 from ratchet.config import load_config
@@ -173,7 +193,12 @@ except UserError as error:
     print(error)
 print("torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
+
+
+def train_apart(path: Path) -> list[str]:
+    """The error of a training, and whether torch was loaded before it."""
+    done = run_apart(path)
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
     return lines
@@ -189,6 +214,17 @@ def test_no_mixed_question_is_one_line_before_torch_is_loaded(model: Path, tmp_p
     message, loaded = train_apart(path)
     assert "no trajectory was kept, so there is nothing to train on (4 x dropped: not both successes" in message
     assert loaded == "False"
+
+
+def test_one_answer_only_is_said_before_torch_is_loaded(model: Path, tmp_path: Path) -> None:
+    path, _, folder = start(tmp_path, model, questions=4, rewards=(0.5, 0.5), objective="dpo")
+    selection = folder.read_selection()
+    assert selection is not None
+    done = run_apart(path)
+    said = f"warning: all {len(selection.kept)} kept trajectories, of 4 questions, answer 'x', and an adapter may"
+    assert said in done.stderr and done.stdout.splitlines()[-1] == "False"
+    kept = [trajectory(f"t{n}", f"q{n}", []).model_copy(update={"answer": answer}) for n, answer in enumerate("xy")]
+    assert single_answer(kept) == "" and single_answer(kept[:1]) == "" and single_answer([]) == ""
 
 
 def test_one_side_that_is_too_long_everywhere_is_said(model: Path, tmp_path: Path) -> None:

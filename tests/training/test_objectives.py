@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,34 @@ def test_the_reference_is_computed_once_and_completed_after_a_kill(model: Path, 
     second.unlink()
     with pytest.raises(UserError, match=r"from before training are missing.*delete .* to start again"):
         trainer_of(config, folder, out, resumed=True).reference()
+
+
+def test_told_to_stop_while_the_reference_is_computed_it_ends_after_a_part(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(BaseException):
+        """What the command's own handler of SIGTERM stands for."""
+
+    def end(number: int, frame: object) -> None:
+        raise Ended
+
+    _, config, folder = start(tmp_path, model, objective="kto")
+    trainer = trainer_of(config, folder, tmp_path / "training", resumed=False)
+    write = trainer.cache.write
+
+    def told(part: int, values: Sequence[Any]) -> None:
+        write(part, values)
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        monkeypatch.setattr(trainer.cache, "write", told)
+        with pytest.raises(Ended), trainer.watch.stop_request:
+            trainer.reference()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(trainer.cache.missing()) == 1, "one of the two parts is on disk"
+    assert len(trainer_of(config, folder, tmp_path / "training", resumed=False).reference()) == 72
 
 
 def test_a_reference_of_other_rows_is_not_taken(tmp_path: Path) -> None:

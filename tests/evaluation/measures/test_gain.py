@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evaluation.headline import verdict_parts
-from evaluation.measures.gain import label_floor
-from evaluation.results import Arm, best_baseline, compare, make_arm
+from evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
+from evaluation.results import Arm, best_baseline, compare, in_form, make_arm
 from ratchet.records import Label, Question, Trajectory
 
 LABELS = (
@@ -92,3 +92,22 @@ def test_the_floor_of_labels() -> None:
     assert floor is not None
     assert (floor.chance, floor.commonest, floor.accuracy) == (0.5, "REFUTED", pytest.approx(2 / 3))
     assert label_floor(SHORT) is None
+
+
+def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
+    base = arm("base", QUESTIONS, ["wrong", *["unparsed"] * 9])
+    trained = arm("adapter", QUESTIONS, ["right", "wrong", "wrong"])
+    comparison = compare(base, trained, QUESTIONS, "accuracy", 500, 0)
+    assert comparison.gain.substance.n < MIN_ANSWERED and not comparison.gain.is_form_only, "too few tell"
+
+    def enforced(before: list[str], after: list[str]) -> Gain:
+        arms = arm("base in form", QUESTIONS, before), arm("adapter in form", QUESTIONS, after)
+        return comparison.gain.model_copy(update={"enforced": in_form(arms, "accuracy", 500, 0)})
+
+    same = enforced(["right", "wrong", "wrong"], ["right", "wrong", "wrong"])
+    assert same.is_form_only and same.enforced is not None and same.enforced.mean == 0
+    assert not enforced(["wrong", "wrong", "wrong"], ["right", "wrong", "wrong"]).is_form_only
+    words, sentences = verdict_parts(comparison.model_copy(update={"gain": same}), "accuracy")
+    assert words == "The trained model is better in form only"
+    assert "With the form enforced, Accuracy on 60 questions: 0.33 -> 0.33: +0.00 [" in sentences
+    assert in_form((base, trained), "accuracy", 500, 0) is None, "these are not the arms of the control"

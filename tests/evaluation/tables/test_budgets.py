@@ -51,9 +51,10 @@ def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> N
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, monkeypatch, capsys)
-    assert command("run", "--split", "dev", "--base-only", "--set", "evaluation.samples=2")[0] == 0
-    status, text = command("budgets", "--split", "dev", "--set", "evaluation.samples=2")
+    only_cheap = ("--set", "evaluation.baselines.cot={name: cot}", "--set", "evaluation.baseline_samples.cot=2")
+    assert command("run", "--split", "dev", "--base-only", *only_cheap)[0] == 0
+    status, text = command("budgets", "--split", "dev", *only_cheap)
     assert status == 0 and "tokens for each" in text
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip().startswith(("base", "debate"))}
-    assert rows["debate"][2] == "1" and rows["base"][2].rstrip("*") == "2", "the budget is the debate's"
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip().startswith(("cot", "debate"))}
+    assert rows["debate"][2] == "1" and rows["cot"][2].rstrip("*") == "2", "the budget is the debate's"
     assert command("budgets", "--split", "dev", "--tokens", "0")[0] == 2

@@ -1,0 +1,300 @@
+"""The arms of a round (base, adapter, and what they are compared with), and the table of their results.
+
+    round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
+    round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from agents.core.system import load_system
+from evaluation.arms import (
+    ArmPlan,
+    arm_store,
+    arm_trajectories,
+    check_leaks,
+    is_planned,
+    open_scoring,
+    sample_arms,
+    stored_arm_scores,
+)
+from evaluation.headline import verdict
+from evaluation.measures.complementarity import complementarity
+from evaluation.measures.gain import label_floor
+from evaluation.measures.measures import Scores
+from evaluation.question_sets import question_set
+from evaluation.results import (
+    BASE,
+    BASE_AGAIN,
+    BASE_IN_FORM,
+    GOLD,
+    PARENT,
+    RANDOM,
+    RESERVED,
+    TRAINED,
+    TRAINED_IN_FORM,
+    Results,
+    best_baseline,
+    compare,
+    in_form,
+    make_arm,
+    primary_measure,
+    selection_gain,
+)
+from inference.adapters import is_adapter
+from ratchet.config import Config, SystemConfig, TrainedControl
+from ratchet.errors import UserError
+from ratchet.files import read_record, write_record
+from ratchet.records import Record, Score
+from ratchet.runfolder import RoundFolder
+from rewards.check import check_corpus
+from rewards.reward import judge_of
+from sampling.pool import policy_name
+from sampling.store import TrajectoryStore
+
+
+class RoundArms(Record):
+    """round-N/evaluation/arms-<split>.json"""
+
+    arms: dict[str, str]
+    """By arm name, its folder below the run folder, in the order of the table."""
+
+
+def results_path(folder: RoundFolder, config: Config, split: str) -> Path:
+    """The file that holds a round's results on a split."""
+    return folder.evaluation / ("results.json" if split == config.evaluation.split else f"results-{split}.json")
+
+
+def plan(
+    config: Config,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
+    controls: Mapping[str, Path] | None = None,
+) -> list[ArmPlan]:
+    """The arms of a round on every split: base, `parent`, `adapter` and `controls` where they are given, base again
+    where the config asks for it, and the config's baselines, on the base model or with their own adapter.
+
+    `parent` is the adapter that `adapter` has to improve on; `controls` are adapters by arm.
+    """
+    for name in config.evaluation.baselines:
+        if name in RESERVED or name.startswith((".", "scores-")) or "/" in name:
+            raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
+    adapters = {PARENT: parent, TRAINED: adapter, **(controls or {})}
+    runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
+    runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
+    runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
+    if "form" in config.evaluation.controls and (enforced := with_enforced_form(config.system)) != config.system:
+        runs += [(BASE_IN_FORM, enforced, None)]
+        runs += [(TRAINED_IN_FORM, enforced, adapter)] if adapter is not None else []
+    trained = baseline_adapters(config)
+    runs += [(name, system, trained.get(name)) for name, system in config.evaluation.baselines.items()]
+    policies = {folder: policy_name(folder) for _, _, folder in runs}
+    offsets = {BASE_AGAIN: 1}
+    return [
+        ArmPlan(
+            name,
+            system,
+            asked,
+            folder,
+            policies[folder],
+            arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
+            trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD, *trained) else None,
+            seed_offset=offsets.get(name, 0),
+        )
+        for asked in [question_set(config, split) for split in splits]
+        for name, system, folder in runs
+        if asked.name not in config.evaluation.skip.get(name, ())
+    ]
+
+
+def baseline_adapters(config: Config) -> dict[str, Path]:
+    """The adapter folders of the baselines that have one. Raises UserError where one is missing."""
+    found = {name: Path(folder) for name, folder in config.evaluation.adapters.items()}
+    for name, folder in found.items():
+        if name in config.evaluation.baselines and not is_adapter(folder):
+            raise UserError(
+                f"evaluation.adapters.{name}: {folder}: there is no adapter here; train it first (python selftrain.py "
+                "with a config of this system), or remove the key"
+            )
+    return found
+
+
+def with_enforced_form(system: SystemConfig) -> SystemConfig:
+    """The system with decoding constrained to the form of its actions and, where it gives one, of its label."""
+    changes = {"malformed": "constrain"}
+    if load_system(system).gives_verdict:
+        changes["labels"] = "constrain"
+    return system.model_copy(update=changes)
+
+
+def run_arms(
+    config: Config,
+    folder: RoundFolder,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
+    sampled: bool = False,
+) -> list[ArmPlan]:
+    """Sample the missing trajectories of every arm of the round, without scoring.
+
+    `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
+    """
+    arms = plan(config, splits, adapter, parent, _controls(config, folder, adapter))
+    if not sampled:
+        check_leaks(config, arms)
+        keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
+        for warning in check_corpus(config, [keys.get(one, f"evaluation.benchmarks.{one}") for one in splits]):
+            print(warning, file=sys.stderr)
+    elif unplanned := [arm for arm in arms if not is_planned(config, arm, arm.store.manifest())]:
+        arm = unplanned[0]
+        raise UserError(
+            f"{arm.store.folder}: {arm.name}/{arm.asked.name}: this arm was not sampled yet; run the same command with "
+            "--phase sample first"
+        )
+    for split in splits:
+        record_arms(config, folder, split, arms)
+    if not sampled:
+        sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
+    return arms
+
+
+def _controls(config: Config, folder: RoundFolder, adapter: Path | None) -> dict[str, Path]:
+    """By arm, the adapters of the round's controls that the config asks for, where `adapter` is the round's own."""
+    if adapter is None or adapter.resolve() != folder.adapter.resolve():
+        return {}
+    names: dict[TrainedControl, str] = {"random": RANDOM, "gold": GOLD}
+    found = {}
+    for name in config.evaluation.trained_controls:
+        found[names[name]] = control = folder.control(name).adapter
+        if not is_adapter(control):
+            raise UserError(
+                f"{control}: there is no adapter here, and evaluation.controls asks for the control {name}; train it "
+                f"first (accelerate launch train.py --control {name}), or remove {name} from evaluation.controls"
+            )
+    return found
+
+
+def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
+    """Record which arms the round's table of the split compares."""
+    stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
+    places = {name: store.folder.relative_to(config.folder).as_posix() for name, store in stores.items()}
+    write_record(_arms_file(folder, split), RoundArms(arms=places))
+
+
+def _arms_file(folder: RoundFolder, split: str) -> Path:
+    return folder.evaluation / f"arms-{split}.json"
+
+
+def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
+    """By name, the arms of the round's last evaluation on the split; empty before the first one."""
+    record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `python -m evaluation` again")
+    run = folder.path.parent
+    return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
+
+
+def evaluated_splits(folder: RoundFolder) -> list[str]:
+    """The question sets that the round's arms were started on."""
+    return sorted(path.stem.removeprefix("arms-") for path in folder.evaluation.glob("arms-*.json"))
+
+
+def evaluate(
+    config: Config,
+    folder: RoundFolder,
+    number: int,
+    splits: Sequence[str],
+    adapter: Path | None,
+    parent: Path | None = None,
+    sampled: bool = False,
+) -> list[Results]:
+    """Sample (in one pool), score and compare every arm on every split; stored results are reused.
+
+    `sampled`: `run_arms` sampled all arms before, and no agent's model is opened: the judge may need the memory.
+    """
+    judge_of(config, config.evaluation.scores)  # a judge that is missing is found out before anything is sampled
+    arms = run_arms(config, folder, splits, adapter, parent, sampled)
+    results = []
+    with open_scoring(config) as score:
+        for split in splits:
+            scores: dict[tuple[str, str], Score] = {}
+            for arm in arms:
+                if arm.asked.name == split:
+                    scores.update(score(arm, arm_trajectories(arm.store)))
+            results += build_results(config, folder, number, [split], scores)
+    return results
+
+
+def build_results(
+    config: Config, folder: RoundFolder, number: int, splits: Sequence[str], fresh: Scores | None = None
+) -> list[Results]:
+    """Build and write the results from stored trajectories and scores, without opening a model.
+
+    `fresh`: the scores of this run, with the unfinished ones, which are not stored.
+    """
+    results = []
+    named = {*RESERVED, *config.evaluation.baselines}
+    for split in splits:
+        stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
+        if BASE not in stores:
+            raise UserError(
+                f"{_arms_file(folder, split)}: the base arm was not run yet; run `python -m evaluation` with this split"
+            )
+        results.append(_compared(config, number, split, stores, fresh or stored_arm_scores(stores.values())))
+        write_record(results_path(folder, config, split), results[-1])
+    return results
+
+
+def _compared(
+    config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
+) -> Results:
+    asked = question_set(config, split)
+    questions = asked.questions
+    found = {name: arm_trajectories(store) for name, store in stores.items()}
+    names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
+    primary = primary_measure(questions, names)
+    arms = [
+        make_arm(
+            name, *store.system_and_policy(), questions, found[name], scores, names, weights, resamples, config.seed
+        )
+        for name, store in stores.items()
+    ]
+    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
+    also_trained = config.evaluation.adapters
+    best = best_baseline(arms, primary, resamples, config.seed, without=also_trained)
+    rival = best_baseline(arms, primary, resamples, config.seed, only=also_trained)
+    floor = label_floor(questions)
+    selection = selection_gain(arms, primary, resamples, config.seed)
+    enforced = in_form(arms, primary, resamples, config.seed)
+    comparisons = tuple(
+        one.model_copy(update={"gain": one.gain.model_copy(update={"enforced": enforced})})
+        if one.arm == TRAINED
+        else one
+        for one in comparisons
+    )
+    return Results(
+        round=number,
+        split=split,
+        title=asked.title,
+        questions=len(questions),
+        samples=config.evaluation.samples,
+        seed=config.seed,
+        resamples=resamples,
+        primary=primary,
+        arms=tuple(arms),
+        comparisons=comparisons,
+        complementarity={
+            name: shares
+            for name, trajectories in found.items()
+            if (shares := complementarity(questions, trajectories)) is not None
+        },
+        label_floor=floor,
+        best_baseline=best,
+        trained_baseline=rival,
+        selection=selection,
+        verdict=verdict(
+            next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor, selection, rival
+        ),
+    )

@@ -1,0 +1,299 @@
+"""A thread that runs one batch on one model: its requests join and leave between steps.
+
+Each step takes one new token of every decoding sequence and, within a budget, tokens of prompts that are not cached
+yet, so the batch never waits for its longest member. A request whose prompt shares a prefix with one that is being
+prefilled waits for it and then shares its blocks: eight samples of a question cost one prefill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import random
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from inference.chat import ChatFormat
+from inference.engine import Completion, EngineError, FinishReason, SamplingParams
+from inference.local.cache import BLOCK
+from inference.local.model import Chunk, PackedModel
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, Array, Matcher, log_probability, sample
+from ratchet.config import ModelConfig
+
+PREFILL_TOKENS = 512
+"""Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""
+
+
+@dataclass
+class Stats:
+    """Totals since the start."""
+
+    steps: int = 0
+    prefilled: int = 0
+    """Prompt tokens that were computed, and not found in the cache."""
+
+
+@dataclass(eq=False)
+class Request:
+    """What is asked of the model, and how far it is."""
+
+    prompt: list[int]
+    params: SamplingParams
+    adapter: int
+    root: str
+    """Prefix-cache namespace: an adapter's keys and values are its own."""
+    future: Future[Completion]
+    matcher: Matcher | None
+    max_new: int
+    """The limit of new tokens, by max_tokens and by the context window."""
+    rng: random.Random
+    ids: list[int] = field(default_factory=list)
+    """Prompt and new tokens."""
+    computed: int = 0
+    """Tokens whose keys and values are in `blocks`."""
+    cached_blocks: int = 0
+    """The number of full blocks that are in the prefix cache."""
+    blocks: list[int] = field(default_factory=list)
+    cached: int = 0
+    deadline: float | None = None
+    """Set when the request is first admitted: time in the queue does not count."""
+    logprobs: list[float] = field(default_factory=list)
+
+    def is_late(self, now: float) -> bool:
+        return self.deadline is not None and self.deadline < now
+
+    @property
+    def new(self) -> list[int]:
+        return self.ids[len(self.prompt) :]
+
+
+class Scheduler:
+    """Owns a model, and runs its share of `config.batch` sequences at once."""
+
+    def __init__(self, config: ModelConfig, model: PackedModel, chat_format: ChatFormat) -> None:
+        self.model = model
+        self.stats = Stats()
+        self._config = config
+        self._batch = -(-config.batch // model.workers)
+        self._format = chat_format
+        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._scratch = np.empty(model.vocabulary, np.float32)
+        self._fault: BaseException | None = None
+        self._no_mask = np.zeros(1, np.int32)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises RuntimeError where a fault has stopped the thread."""
+        self._inbox.put(request)
+        if self._fault is not None:  # the thread no longer reads the inbox
+            raise RuntimeError("the engine has stopped") from self._fault
+
+    def close(self) -> None:
+        """Wait for the thread's end."""
+        self._inbox.put(None)
+        self._thread.join()
+        self.model.close()
+
+    # Everything below runs in the scheduler's own thread.
+
+    def _run(self) -> None:
+        torch.set_num_threads(self.model.threads)
+        try:
+            while self._receive():
+                self._step()
+        except BaseException as error:
+            # A bug of ours, not of one request: every waiting request gets the exception, and the run stops.
+            self._fault = error
+            with contextlib.suppress(queue.Empty):
+                while request := self._inbox.get_nowait():
+                    self._waiting.append(request)
+            for request in [*self._running, *self._waiting]:
+                if not request.future.done():
+                    request.future.set_exception(error)
+            raise
+
+    def _receive(self) -> bool:
+        """Move new requests to the queue, waiting for one when there is no work. False: the engine is closed."""
+        idle = not self._running and not self._waiting
+        while idle or not self._inbox.empty():
+            request = self._inbox.get()
+            if request is None:
+                return False
+            self._waiting.append(request)
+            idle = False
+        return True
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.is_late(now)]:
+            self._finish(request, "timeout")
+        chunks = self._schedule()
+        if not chunks:
+            return
+        order = sorted(chunks.items(), key=lambda pair: not self.model.is_short(pair[1]))
+        logits = self.model.forward(
+            [Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter) for r, n in order]
+        ).numpy()
+        self.stats.steps += 1
+        for (request, n), row in zip(order, logits, strict=True):
+            request.computed += n
+            self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
+            self._cache_full_blocks(request)
+            if request.computed == len(request.ids):
+                try:
+                    self._sample_next(request, row)
+                except EngineError as error:
+                    self._remove(request)
+                    _resolve(request, error)
+
+    def _schedule(self) -> dict[Request, int]:
+        """The number of tokens by which each request advances in this step; admits waiting requests."""
+        chunks: dict[Request, int] = {}
+        budget = PREFILL_TOKENS
+        for request in list(self._running):
+            if request not in self._running:  # preempted by a request that needed its blocks
+                continue
+            n = len(request.ids) - request.computed
+            if n > 1:
+                n = min(n, budget)
+                budget -= n
+            if n and self._allocate(request, n, chunks):
+                chunks[request] = n
+        # A block that is computed in this step can be shared in the next one, so a request that needs it waits.
+        coming = {self._next_block(request) for request in chunks}
+        for request in list(self._waiting):
+            if budget <= 0 or len(self._running) >= self._batch:
+                break
+            found = self.model.pool.find_prefix(request.root, request.ids)
+            request.blocks, request.computed, request.cached_blocks = found, len(found) * BLOCK, len(found)
+            n = min(len(request.ids) - request.computed, budget)
+            wanted = self._next_block(request)
+            if (wanted is not None and wanted in coming) or not self._can_allocate(request, n):
+                self._free_blocks(request)
+                continue
+            if request.deadline is None:
+                request.deadline = time.monotonic() + self._config.timeout
+                request.cached = request.computed
+            self._waiting.remove(request)
+            self._running.append(request)
+            self._allocate(request, n, chunks)
+            chunks[request] = n
+            coming.add(wanted)
+            budget -= n
+        return chunks
+
+    def _next_block(self, request: Request) -> tuple[str, tuple[int, ...]] | None:
+        """The key of the first block that is not cached yet, if all its tokens are known."""
+        end = (request.cached_blocks + 1) * BLOCK
+        return (request.root, tuple(request.ids[:end])) if end <= len(request.ids) else None
+
+    def _can_allocate(self, request: Request, n: int) -> bool:
+        needed = (request.computed + n + BLOCK - 1) // BLOCK - len(request.blocks)
+        # Running sequences may each need another block soon; leave one for each.
+        return self.model.pool.available >= needed + (len(self._running) if self._running else 0)
+
+    def _allocate(self, request: Request, n: int, chunks: dict[Request, int]) -> bool:
+        """Allocate blocks for n more tokens, preempting the youngest requests; False if it is preempted itself."""
+        while len(request.blocks) * BLOCK < request.computed + n:
+            block = self.model.pool.allocate()
+            if block is not None:
+                request.blocks.append(block)
+                continue
+            youngest = self._running.pop()
+            chunks.pop(youngest, None)
+            self._free_blocks(youngest)
+            self._waiting.appendleft(youngest)
+            if youngest is request:
+                return False
+        return True
+
+    def _free_blocks(self, request: Request) -> None:
+        """Free a request's blocks; cached ones can still be found, the others are computed again."""
+        self.model.pool.free(request.blocks)
+        request.blocks, request.computed, request.cached_blocks = [], 0, 0
+
+    def _cache_full_blocks(self, request: Request) -> None:
+        """Add the blocks that are full now to the prefix cache."""
+        pool = self.model.pool
+        while (request.cached_blocks + 1) * BLOCK <= request.computed:
+            i = request.cached_blocks
+            parent = request.blocks[i - 1] if i else None
+            tokens = request.ids[i * BLOCK : (i + 1) * BLOCK]
+            request.blocks[i] = pool.cache_block(request.root, parent, request.blocks[i], tokens)
+            request.cached_blocks += 1
+
+    def _sample_next(self, request: Request, logits: Array) -> None:
+        """Sample the next token, and finish the request if it was the last. EngineError if none can be sampled."""
+        mask = request.matcher.mask() if request.matcher else self._no_mask
+        params = request.params
+        token = sample(
+            logits,
+            mask,
+            request.matcher is not None,
+            params.temperature,
+            params.top_p,
+            request.rng.random(),
+            self._scratch,
+        )
+        if token == NOT_FINITE:
+            raise EngineError(
+                f"the model's logits are not finite: after {len(request.ids)} tokens there is nothing to sample from; "
+                f"its weights or its adapter are damaged, or too large for dtype: {self._config.dtype}"
+            )
+        if token == NO_TOKEN:
+            raise EngineError(
+                f"the grammar allows no token after {len(request.new)} new ones: does any output fit its schema?"
+            )
+        self._append(request, token, logits)
+        if token == self._format.end_of_turn:
+            self._finish(request, "stop")
+        elif len(request.new) >= request.max_new:
+            self._finish(request, "length" if request.max_new == params.max_tokens else "context")
+
+    def _append(self, request: Request, token: int, logits: Array) -> None:
+        request.ids.append(int(token))
+        if request.params.logprobs:
+            request.logprobs.append(float(log_probability(logits, token)))
+        if request.matcher:
+            request.matcher.accept(int(token))
+
+    def _remove(self, request: Request) -> None:
+        if request in self._running:
+            self._running.remove(request)
+        else:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(request)
+        self._free_blocks(request)
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        self._remove(request)
+        if request.future.cancelled():
+            return
+        new = tuple(request.new)
+        text = new[:-1] if new and new[-1] == self._format.end_of_turn else new
+        completion = Completion(
+            ids=new,
+            text=self._format.decode(text),
+            finish_reason=reason,
+            prompt_tokens=len(request.prompt),
+            cached_tokens=request.cached,
+            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+        )
+        _resolve(request, completion)
+
+
+def _resolve(request: Request, outcome: Completion | EngineError) -> None:
+    with contextlib.suppress(InvalidStateError):  # the caller has been cancelled
+        if isinstance(outcome, EngineError):
+            request.future.set_exception(outcome)
+        else:
+            request.future.set_result(outcome)
