@@ -83,7 +83,8 @@ def accept(listener: socket.socket) -> None:
         load()
         process = os.fork()
         if not process:
-            for one in (listener, connection, selector, *commands.values()):
+            selector.close()
+            for one in (listener, connection, *commands.values()):
                 one.close()
             become(request, files)
         os.setpgid(process, process)
@@ -153,7 +154,7 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     except SystemExit as end:
         code = end.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         code = 1
     if isinstance(code, str):
         print(code, file=sys.stderr)
