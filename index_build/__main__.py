@@ -25,6 +25,7 @@ from ratchet.errors import UserError
 from ratchet.progress import duration
 from ratchet.subcommands import Subcommand, run_subcommand
 from retrieval.layout import Manifest, read_shards
+from retrieval.loader import open_index
 
 ABOUT = "Build the index of a config from its documents, or what is missing of it."
 JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
@@ -84,6 +85,8 @@ def _build(config: Config, given: argparse.Namespace) -> None:
             limits=measure.limits,
         )
         _report(index, manifest, built, time.monotonic() - began)
+        if manifest is not None and index.search.recall < 1:
+            open_index(index)  # which measures it
 
 
 def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:

@@ -5,6 +5,7 @@
     removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
+    recall.json           what an approximate search leaves out, and its measured recall (sparse/recall.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
 A search trusts the bytes it maps, so a file that changed since its checksum was last computed, by its size or time of

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
+from ratchet.config import EXACT_SEARCH, DenseConfig, EncoderConfig, IndexConfig, SearchConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
 from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25, Engine, SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.engine import EXACT, Bm25, Engine, SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.recall import measured_recall
 from retrieval.sparse.shards import Shard
 
 MILVUS_LITE = "milvus.db"
@@ -41,13 +42,20 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     if config.kind == "hybrid":
         return _open_hybrid(config, threads)
-    return open_folder(config.path, config.encoder, config.milvus, threads)
+    return open_folder(config.path, config.encoder, config.milvus, threads, config.search)
 
 
 def open_folder(
-    path: str | Path, encoder: EncoderConfig | DenseConfig | None = None, milvus: str = "", threads: int | None = None
+    path: str | Path,
+    encoder: EncoderConfig | DenseConfig | None = None,
+    milvus: str = "",
+    threads: int | None = None,
+    search: SearchConfig = EXACT_SEARCH,
 ) -> Index:
-    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device."""
+    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device.
+
+    `search`: where its recall is below 1 and was not measured yet, it is measured now.
+    """
     folder = Path(path)
     manifest = read_manifest(folder)
     try:
@@ -57,7 +65,14 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    return Index(store, _ranker(folder, manifest, store, encoder, milvus, threads), manifest.digest)
+    ranker = _ranker(folder, manifest, store, encoder, milvus, threads)
+    if search.recall == 1:
+        return Index(store, ranker, manifest.digest)
+    if not isinstance(ranker, SparseRanker):
+        raise UserError(f"{folder}: search.recall: only our own bm25 and sparse indexes can be searched approximately")
+    pruning = measured_recall(folder, manifest.digest, search, ranker.engine, ranker.read, store).pruning
+    digest = manifest.digest if pruning == EXACT else content_key(manifest.digest, pruning.mass, pruning.candidates)
+    return Index(store, SparseRanker(ranker.engine, ranker.read, pruning), digest)
 
 
 def _server_key(config: IndexConfig) -> str | None:

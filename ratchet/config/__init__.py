@@ -10,7 +10,7 @@ from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EmbedderConfi
 from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
-from ratchet.config.index import IndexConfig
+from ratchet.config.index import EXACT_SEARCH, IndexConfig, SearchConfig
 from ratchet.config.load import load_config, load_members
 from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import is_missing, missing_error
@@ -29,6 +29,7 @@ from ratchet.parsing import parse
 
 __all__ = [
     "DEFAULT_EMBEDDER",
+    "EXACT_SEARCH",
     "HUB",
     "SPLITS",
     "Config",
@@ -54,6 +55,7 @@ __all__ = [
     "RoleConfig",
     "RoundsConfig",
     "SamplingConfig",
+    "SearchConfig",
     "Section",
     "SelectConfig",
     "ServeConfig",

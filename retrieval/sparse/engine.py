@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -18,8 +19,18 @@ from ratchet.errors import UserError
 from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.kernels import count_postings, locate_lists, merge_terms, new_workspace, search_shard
+from retrieval.sparse.kernels import (
+    VECTOR,
+    count_postings,
+    keep_terms,
+    locate_lists,
+    merge_terms,
+    new_workspace,
+    score_chunks,
+    search_shard,
+)
 from retrieval.sparse.postings import WINDOW, WINDOW_BITS
+from retrieval.sparse.selection import LOOKUP
 from retrieval.sparse.shards import Shard, damaged, key_hash, mapping_of
 
 if TYPE_CHECKING:
@@ -30,6 +41,10 @@ if TYPE_CHECKING:
 SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
+# Chunks that an exact search scores exactly for each that is asked for, about.
+EXACTLY_SCORED = 2
+# Looking a chunk up in one list takes as long as adding this many postings where the list was not just read.
+COLD_LOOKUP = 200
 
 ALL_WINDOWS = (0, 1)
 Task = tuple[int, int, tuple[int, int]]
@@ -62,6 +77,23 @@ class Bm25:
 
     k1: float
     b: float
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a search leaves out: it is exact without, and else in two phases, of which the second has exact scores.
+
+    First the lists of a part of the query's terms are added up, then the chunks that have most are scored with all
+    terms. Lassance et al. 2024, "Two-step SPLADE", is this with another choice of terms.
+    """
+
+    mass: float = 1.0
+    """Share of a query's weight that these terms have: those that weigh most for the length of their lists."""
+    candidates: int = 0
+    """Chunks that are scored exactly, for each that is asked for."""
+
+
+EXACT = Pruning()
 
 
 class Postings:
@@ -135,38 +167,137 @@ class Engine:
         k: int,
         allowed: Sequence[np.ndarray] | None = None,
         threads: int | None = None,
+        pruning: Pruning = EXACT,
     ) -> list[Ranking]:
         """Return the k best chunks with a score above 0 for every query; equal scores in ascending chunk number.
 
         `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
-        nor on the other queries, nor on how the index is cut into shards.
+        nor on the other queries, nor, where it is exact, on how the index is cut into shards.
         """
         threads = min(threads or self.threads, self.threads)
         k = min(k, self._chunks)
         if k <= 0 or not queries:
             return [Ranking.empty() for _ in queries]
         batch = self._prepare(queries)
-        if len(queries) >= threads or threads == 1:
+        if pruning == EXACT:
+            return self._select(batch, k, allowed, threads)
+        promising = self._select(
+            batch.only(self._kept(batch, pruning)), min(k * pruning.candidates, self._chunks), allowed, threads, True
+        )
+
+        def score(query: int) -> Ranking:
+            return self._score(batch, query, promising[query].chunks, k)
+
+        numbers = range(len(queries))
+        found = list(map(score, numbers) if threads == 1 else self._pool.map(score, numbers))
+        # Where there are too few, those that only the other lists hold count too.
+        if short := [q for q in numbers if len(found[q]) < k]:
+            exact = self.search([queries[q] for q in short], k, allowed, threads)
+            for q, ranking in zip(short, exact, strict=True):
+                found[q] = ranking
+        return found
+
+    def work(self, queries: Sequence[SparseQuery], k: int, pruning: Pruning = EXACT) -> float:
+        """Estimate the work of a search, in postings that are added: it is counted, so it is the same everywhere."""
+        batch = self._prepare(queries)
+        k = min(k, self._chunks)
+        lists, kept = self._list_work(batch), self._kept(batch, pruning)
+        total = 0.0
+        for low, high in pairwise(batch.offsets):
+            if pruning == EXACT:
+                # Where that is less, an exact search walks over the lists once more instead.
+                rest = min(EXACTLY_SCORED * k * (high - low) * LOOKUP, lists[low:high].sum())
+            else:
+                rest = pruning.candidates * k * (high - low) * COLD_LOOKUP
+            total += lists[low:high][kept[low:high]].sum() + rest
+        return float(total)
+
+    def _list_work(self, batch: _Batch) -> np.ndarray:
+        """float64 [terms of all queries]: the work of adding a term's lists; long ones are mostly added as vectors."""
+        sizes = self._sizes(batch.begins).astype(np.float64)
+        return np.where(sizes < self._chunks / 4, sizes, self._chunks / VECTOR)
+
+    def _kept(self, batch: _Batch, pruning: Pruning) -> np.ndarray:
+        """bool [terms of all queries]: whether the first phase adds up the term's lists."""
+        kept = np.ones(len(batch.weights), np.bool_)
+        if pruning != EXACT:
+            keep_terms(batch.offsets, self._list_work(batch), batch.weights, pruning.mass, kept)
+        return kept
+
+    def _sizes(self, begins: np.ndarray) -> np.ndarray:
+        """int64 [terms of all queries]: postings of each term in all shards."""
+        sizes = np.zeros(begins.shape[1], np.int64)
+        for i, shard in enumerate(self._shards):
+            count_postings(shard.words, begins[i], sizes)
+        return sizes
+
+    def _select(
+        self, batch: _Batch, k: int, allowed: Sequence[np.ndarray] | None, threads: int, rough: bool = False
+    ) -> list[Ranking]:
+        """The k best of every query; where `rough`, by their upper bounds instead of their scores."""
+        count = len(batch.offsets) - 1
+        if count >= threads or threads == 1:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
             # But what is read from the disk should be read by as few of them as possible.
-            slices = 1 if threads == 1 else min(len(queries), threads if self._fetch else 4 * threads)
-            bounds = [len(queries) * i // slices for i in range(slices + 1)]
+            slices = 1 if threads == 1 else min(count, threads if self._fetch else 4 * threads)
+            bounds = [count * i // slices for i in range(slices + 1)]
             tasks = [(low, high, ALL_WINDOWS) for low, high in pairwise(bounds)]
         else:
-            share = max(1, threads // len(queries))
+            share = max(1, threads // count)
             tasks = []
-            for q in range(len(queries)):
+            for q in range(count):
                 pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
-            results = [self._run(batch, tasks[0], k, allowed)]
+            results = [self._run(batch, tasks[0], k, allowed, rough)]
         else:
-            results = list(self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks))
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
+            results = list(self._pool.map(lambda task: self._run(batch, task, k, allowed, rough), tasks))
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
                 found[low + i].append(piece)
         return [_best(pieces_of, k) for pieces_of in found]
+
+    def _score(self, batch: _Batch, query: int, chunks: np.ndarray, k: int) -> Ranking:
+        """The k best of these chunks by their exact scores for a query."""
+        chunks = np.sort(chunks)
+        scores = np.empty(len(chunks))
+        terms = slice(batch.offsets[query], batch.offsets[query + 1])
+        with self._workspace() as workspace:
+            for i, shard in enumerate(self._shards):
+                begin = shard.shard.first_chunk
+                low, high = np.searchsorted(chunks, [begin, begin + len(shard.shard)])
+                if low < high:
+                    score_chunks(
+                        shard.files,
+                        shard.tables,
+                        self._bm25_of(shard),
+                        len(shard.shard),
+                        batch.terms[i, terms],
+                        batch.begins[i, terms],
+                        batch.weights[terms],
+                        chunks[low:high] - begin,
+                        scores[low:high],
+                        workspace,
+                    )
+        above = scores > 0
+        return _best([(scores[above], chunks[above])], k)
+
+    @contextmanager
+    def _workspace(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Lend a workspace of the kernels to one thread."""
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = new_workspace()
+        yield workspace
+        self._workspaces.append(workspace)
+
+    def _bm25_of(self, shard: Postings) -> tuple[float, float, float, float]:
+        """k1, b, the mean length of the shard, and of the index, as the kernels take them."""
+        if self._bm25 is None:
+            return 0.0, 0.0, 1.0, 1.0
+        return self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length
 
     def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
         lengths = [len(query.terms) for query in queries]
@@ -184,14 +315,12 @@ class Engine:
         for i, shard in enumerate(self._shards):
             locate_lists(shard.hashes, shard.regions, len(shard.words), all_keys, terms[i], begins[i], ends[i])
         if self._bm25 is not None:
-            sizes = np.zeros(len(all_keys), np.int64)
-            for i, shard in enumerate(self._shards):
-                count_postings(shard.words, begins[i], sizes)
+            sizes = self._sizes(begins)
             all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
         return _Batch(offsets, terms, begins, ends, all_weights)
 
     def _run(
-        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
+        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None, rough: bool
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """The best of some queries in some of the windows, in no order."""
         low, high, (piece, pieces) = task
@@ -202,45 +331,39 @@ class Engine:
         scores = np.empty((high - low, k))
         chunks = np.empty((high - low, k), np.int64)
         held = np.zeros(high - low, np.int64)
-        try:
-            workspace = self._workspaces.pop()
-        except IndexError:
-            workspace = new_workspace()
         window = asked = ahead = 0
-        for i, shard in enumerate(self._shards):
-            windows = (max(begin - window, 0), min(end - window, shard.windows))
-            window += shard.windows
-            if windows[0] >= windows[1]:
-                continue
-            while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < PREFETCH_BYTES)):
-                ahead += self._shards[asked].fetch(batch.begins[asked, first:last], batch.ends[asked, first:last])
-                asked += 1
-            if asked > i:
-                ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
-            slack, bm25 = 1.0, (0.0, 0.0, 1.0, 1.0)
-            if self._bm25 is not None:
+        with self._workspace() as workspace:
+            for i, shard in enumerate(self._shards):
+                windows = (max(begin - window, 0), min(end - window, shard.windows))
+                window += shard.windows
+                if windows[0] >= windows[1]:
+                    continue
+                while self._fetch and (asked <= i or (asked < len(self._shards) and ahead < PREFETCH_BYTES)):
+                    ahead += self._shards[asked].fetch(batch.begins[asked, first:last], batch.ends[asked, first:last])
+                    asked += 1
+                if asked > i:
+                    ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
                 # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
-                slack = max(1.0, self._mean_length / shard.mean_length)
-                bm25 = (self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length)
-            search_shard(
-                shard.files,
-                shard.tables,
-                bm25,
-                shard.shard.manifest.top * slack,
-                _ALL_ALLOWED if allowed is None else allowed[i],
-                len(shard.shard),
-                shard.shard.first_chunk,
-                windows,
-                offsets,
-                batch.terms[i, first:last],
-                batch.begins[i, first:last],
-                batch.weights[first:last],
-                scores,
-                chunks,
-                held,
-                workspace,
-            )
-        self._workspaces.append(workspace)
+                slack = 1.0 if self._bm25 is None else max(1.0, self._mean_length / shard.mean_length)
+                search_shard(
+                    shard.files,
+                    shard.tables,
+                    self._bm25_of(shard),
+                    shard.shard.manifest.top * slack,
+                    _ALL_ALLOWED if allowed is None else allowed[i],
+                    len(shard.shard),
+                    shard.shard.first_chunk,
+                    windows,
+                    offsets,
+                    batch.terms[i, first:last],
+                    batch.begins[i, first:last],
+                    batch.weights[first:last],
+                    rough,
+                    scores,
+                    chunks,
+                    held,
+                    workspace,
+                )
         return [(scores[q, : held[q]], chunks[q, : held[q]]) for q in range(high - low)]
 
 
@@ -253,6 +376,11 @@ class _Batch:
     ends: np.ndarray
     """int64 [shards, terms of all queries]: the words of the term's region; -1 where the shard does not have it."""
     weights: np.ndarray
+
+    def only(self, kept: np.ndarray) -> _Batch:
+        """The same queries with some of their terms: bool [terms of all queries]."""
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[self.offsets]
+        return _Batch(offsets, self.terms[:, kept], self.begins[:, kept], self.ends[:, kept], self.weights[kept])
 
     def words(self, query: int) -> int:
         """Words of the posting files that a query reads."""
@@ -281,9 +409,10 @@ QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
 class SparseRanker:
     """Ranks texts with the engine; `read` turns them into weighted terms. Any number of threads may call it."""
 
-    def __init__(self, engine: Engine, read: QueryReader) -> None:
+    def __init__(self, engine: Engine, read: QueryReader, pruning: Pruning = EXACT) -> None:
         self.engine = engine
         self.read = read
+        self.pruning = pruning
 
     def __len__(self) -> int:
         """Return the number of chunks."""
@@ -291,11 +420,11 @@ class SparseRanker:
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Return at most k chunks with a score above 0 for every query."""
-        return self.engine.search(self.read(queries), k)
+        return self.engine.search(self.read(queries), k, pruning=self.pruning)
 
     def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
         """Return the same among the chunks that `allowed` has a 1 for: a uint8 per chunk, for every shard."""
-        return self.engine.search(self.read(queries), k, allowed)
+        return self.engine.search(self.read(queries), k, allowed, pruning=self.pruning)
 
 
 def word_queries(analyzer: Analyzer) -> QueryReader:

@@ -19,12 +19,26 @@ import numpy as np
 from ratchet.numba_cache import njit
 from retrieval.sparse.postings import BLOCKS, GAPS, SHORT, SKIP, SPARSE, WINDOW, WINDOW_BITS, block_bytes
 from retrieval.sparse.quantisation import STEPS
-from retrieval.sparse.selection import ABSENT, AT, BLOCK, COLUMNS, ENTRIES, KIND, LEFT, NEXT, UPCOMING, select_chunks
+from retrieval.sparse.selection import (
+    ABSENT,
+    AT,
+    BLOCK,
+    COLUMNS,
+    ENTRIES,
+    KIND,
+    LEFT,
+    NEXT,
+    UPCOMING,
+    score_one,
+    select_chunks,
+)
 from retrieval.sparse.shards import NOT_THERE
 
 # Query weights are scaled so that the largest is 1; smaller ones than this are raised to it, which keeps bounds bounds.
 TINY = 1e-30
 WINDOW_OF_RECORD = 0x3FFF
+# Chunks of a DENSE block that are added in the time of one posting of another block.
+VECTOR = 16
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
@@ -97,6 +111,29 @@ def count_postings(words: Any, begins: Any, sizes: Any) -> None:
         if begins[i] >= 0:
             head = words[begins[i]]
             sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
+
+
+@njit(nogil=True, cache=True)
+def keep_terms(offsets: Any, work: Any, weights: Any, mass: float, kept: Any) -> None:
+    """For every query choose terms that have `mass` of its positive weight: kept is bool, one for every entry.
+
+    Those are left out that weigh least for the `work` (float64) that their lists are.
+    """
+    kept[:] = True
+    for q in range(len(offsets) - 1):
+        start, end = offsets[q], offsets[q + 1]
+        values = np.empty(end - start)
+        total = 0.0
+        for i in range(end - start):
+            weight = max(weights[start + i], 0.0)
+            values[i] = weight / max(work[start + i], 1.0)
+            total += weight
+        left_out = 0.0
+        for i in np.argsort(values, kind="mergesort"):
+            left_out += max(weights[start + i], 0.0)
+            if left_out > (1.0 - mass) * total:
+                break
+            kept[start + i] = False
 
 
 @njit(nogil=True, cache=True)
@@ -200,6 +237,7 @@ def search_shard(
     query_terms: Any,
     query_regions: Any,
     query_weights: Any,
+    rough: bool,
     heap_scores: Any,
     heap_chunks: Any,
     held: Any,
@@ -212,8 +250,8 @@ def search_shard(
     query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions
     (int64, the first word of its region; -1 where the shard does not have it) and query_weights (float64), in one term
     order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so
-    far, the worst at the root. Nothing but these and the workspace is written, and the interpreter's lock is not
-    held: threads may call it at once.
+    far by exact scores, or, where `rough`, by upper bounds, with the worst at the root. Nothing but these and the
+    workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
     bounds = workspace[0]
     placed = len(tables[0]) == 0
@@ -272,8 +310,48 @@ def search_shard(
                 postings,
                 largest * top,
                 margin,
+                rough,
                 heap_scores[q],
                 heap_chunks[q],
                 held[q],
                 workspace,
             )
+
+
+@njit(nogil=True, cache=True)
+def score_chunks(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    chunk_count: int,
+    terms: Any,
+    regions: Any,
+    weights: Any,
+    chunks: Any,
+    scores: Any,
+    workspace: Any,
+) -> None:
+    """Set scores (float64) to the exact scores of some chunks of a shard: int64, ascending, counted from its first.
+
+    The other arguments are those of `search_shard` for one query.
+    """
+    bounds = workspace[0]
+    placed = len(tables[0]) == 0
+    lists = np.empty((len(terms), UPCOMING + 1), np.int64)
+    nothing = np.zeros(STEPS + 1, np.float32)
+    windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
+    for i in range(len(terms)):
+        _open_list(files, regions[i], lists[i], windows, placed)
+    at = 0
+    while at < len(chunks):
+        window = chunks[at] >> WINDOW_BITS
+        first = window << WINDOW_BITS
+        size = min(WINDOW, chunk_count - first)
+        for i in range(len(terms)):
+            row = lists[i]
+            while row[UPCOMING] < window:
+                _add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, np.float32(0), windows[1], placed)
+            _add_window(files, row, window, size, bounds, nothing, np.float32(0), windows[1], placed)
+        while at < len(chunks) and chunks[at] >> WINDOW_BITS == window:
+            scores[at] = score_one(files, tables, bm25, lists, terms, weights, first, size, chunks[at] - first)
+            at += 1

@@ -95,7 +95,7 @@ def kth_largest(values: Any, count: int, k: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _score_one(
+def score_one(
     files: Any, tables: Any, bm25: Any, lists: Any, terms: Any, weights: Any, first: int, size: int, local: int
 ) -> float:
     """The exact score of one chunk: float64, added in term order."""
@@ -192,12 +192,15 @@ def select_chunks(
     postings: int,
     scale: float,
     margin: float,
+    rough: bool,
     heap_scores: Any,
     heap_chunks: Any,
     held: int,
     workspace: Any,
 ) -> int:
     """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
+
+    Chunks have their exact scores in the heap; where `rough`, their bounds.
 
     Bounds are in units of `scale`, the query's largest weight times the shard's: no posting's is so small that a
     float32 loses it. A chunk's score is at most `margin` above its bound.
@@ -233,7 +236,11 @@ def select_chunks(
                     leading += 1
         begin, end = 0, leading
         while begin < end:
-            if (end - begin) * len(terms) * LOOKUP > postings:
+            if rough:
+                for j in range(begin, end):
+                    bound = bounds[candidates[j]] * scale
+                    held = push(heap_scores, heap_chunks, held, bound, first_chunk + first + candidates[j])
+            elif (end - begin) * len(terms) * LOOKUP > postings:
                 _score_many(
                     files, tables, bm25, lists, terms, weights, first, size, candidates[begin:end], slots, exact
                 )
@@ -246,7 +253,7 @@ def select_chunks(
                     local = candidates[j]
                     if bounds[local] < _threshold(heap_scores, held, scale, margin):
                         continue
-                    score = _score_one(files, tables, bm25, lists, terms, weights, first, size, local)
+                    score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
                     if score > 0:
                         held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
             # Then those of the others that may still belong.
