@@ -1,7 +1,7 @@
 """The arms of a round (base, adapter, and what they are compared with), and the table of their results.
 
-    round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
-    round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
+round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
+round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
 """
 
 from __future__ import annotations

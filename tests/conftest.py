@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from shutil import which
+from shutil import rmtree, which
 
 import pytest
 
@@ -19,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
 INSPECT = ROOT / ".venv-inspect" / "bin" / "python"
+SERVER = Path(__file__).parent / "preloaded" / "server.py"
 
 
 def missing_for(mark: str) -> str:
@@ -42,6 +46,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in ("model", "vllm", "inspect", "cluster"):
         if mark in item.keywords and (reason := missing_for(mark)):
             (pytest.fail if os.environ.get("RATCHET_CI") else pytest.skip)(reason)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server of tests/preloaded, which all processes that share the tests use; it has nothing loaded yet."""
+    if hasattr(config, "workerinput"):
+        return
+    folder = tempfile.mkdtemp(prefix="preloaded-")
+    os.environ["RATCHET_PRELOADED"] = f"{folder}/socket"
+    server = subprocess.Popen([sys.executable, str(SERVER), f"{folder}/socket"], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        server.communicate()
+        rmtree(folder)
+
+    config.add_cleanup(end)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from tests.helpers.tiny import save_tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Fennick", "Gale", "Isk")
@@ -38,6 +35,12 @@ SCRIPT: list[dict[str, Any]] = [
 
 def make_experiment(folder: Path, questions: int = 8, delay: float = 0.0) -> Path:
     """Write everything an experiment needs into `folder`; returns the config's path."""
+    # late: most tests that run commands need neither library themselves
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tests.helpers.tiny import save_tiny_tokenizer
+
     torch.manual_seed(3)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512)).save_pretrained(folder / "model")
@@ -97,7 +100,7 @@ def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedPr
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=environment(),
+        env=preloaded(),
         text=True,
         input=typed,
         stdout=subprocess.PIPE,
@@ -108,3 +111,23 @@ def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedPr
 
 def environment() -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def preloaded(**variables: str) -> dict[str, str]:
+    """The same for commands that find torch and the other heavy libraries loaded, as do the commands that they start
+    (see tests/preloaded)."""
+    given = {**environment(), **variables}
+    folders = [str(ROOT / "tests" / "preloaded"), given.get("PYTHONPATH", "")]
+    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """SIGKILL a command that was started with the environment of `preloaded`, and its process group."""
+    if process.poll() is not None:
+        return
+    try:
+        command = int((Path(os.environ["RATCHET_PRELOADED"]).parent / str(process.pid)).read_text())
+        os.killpg(command, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):  # it has not begun, or has ended
+        process.kill()
+    process.wait()

@@ -14,6 +14,7 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.loader import open_folder
 from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, write_config
+from tests.helpers.experiment import command, preloaded
 from tests.helpers.tiny_index import index_config, write_documents
 
 
@@ -108,6 +109,7 @@ def test_jobs_at_the_same_time(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "index_build", "--config", str(config), "--job", job],
+            env=preloaded(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -119,10 +121,8 @@ def test_jobs_at_the_same_time(tmp_path: Path) -> None:
         assert process.returncode == 0 or "another process" in errors, errors
         assert process.returncode != 0 or "shards built in" in out or "already built" in out
     assert sum(process.returncode != 0 for process in processes) <= 1
-    done = subprocess.run(
-        [sys.executable, "-m", "index_build", "--config", str(config)], capture_output=True, text=True, check=True
-    )
-    assert "600 documents" in done.stdout
+    done = command("-m", "index_build", "--config", str(config))
+    assert done.returncode == 0 and "600 documents" in done.stdout
     whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=20, **SMALL)
     build(whole)
     assert content(tmp_path / "index") == content(tmp_path / "whole")

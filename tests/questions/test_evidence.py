@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from tests.helpers.claims import AVERITEC, CLAIM, FAVIQ, FEVEROUS, LINES, PASSAGE, write
+from tests.helpers.experiment import command
 
 STANCES = [
     {"claim": CLAIM, "evidence": "Velmora lies in the sea.", "stance": "completely-support"},
@@ -177,12 +176,12 @@ def test_bad_names_and_files_say_the_way_out(tmp_path: Path, name: str, message:
 def test_the_command(tmp_path: Path) -> None:
     write(tmp_path / "dev.json", [{**FEVEROUS, "evidence": LINES}])
     out = tmp_path / "new" / "corpus.jsonl.gz"
-    command = [sys.executable, "-m", "questions", "evidence", f"feverous:{tmp_path}", "--out"]
-    done = subprocess.run([*command, str(out)], capture_output=True, text=True, check=True)
-    assert "2 documents" in done.stdout and "index.documents" in done.stdout
+    words = ["-m", "questions", "evidence", f"feverous:{tmp_path}", "--out"]
+    done = command(*words, str(out))
+    assert done.returncode == 0 and "2 documents" in done.stdout and "index.documents" in done.stdout
     first = out.read_bytes()
     assert set(json.loads(gzip.decompress(first).splitlines()[0])) == {"id", "title", "text"}
-    subprocess.run([*command, str(out)], capture_output=True, check=True)
+    assert command(*words, str(out)).returncode == 0
     assert out.read_bytes() == first, "equal files, equal bytes: an index need not be built again"
-    wrong = subprocess.run([*command, str(tmp_path / "x.txt")], capture_output=True, text=True)
-    assert wrong.returncode == 2 and "must end in .jsonl" in wrong.stderr
+    wrong = command(*words, str(tmp_path / "x.txt"))
+    assert wrong.returncode == 2 and "must end in .jsonl" in wrong.stdout

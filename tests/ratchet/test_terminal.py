@@ -16,6 +16,7 @@ from rich.text import Text
 from ratchet.command import PlainConsole, wide_console
 from ratchet.records import Conversation, Span, TokenRow
 from ratchet.text import plain_line, plain_text
+from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
 from training.show import render_row
 
@@ -113,7 +114,8 @@ def hostile(tmp_path: Path) -> Path:
 
 def run(*arguments: str) -> str:
     """All that a Python process prints, byte for byte."""
-    done = subprocess.run([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    words = [sys.executable, *arguments]
+    done = subprocess.run(words, env=preloaded(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.stdout.decode()
 
 

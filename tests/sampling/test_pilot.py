@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +27,7 @@ from rounds.status import stage_progress
 from sampling.__main__ import main as sampling
 from sampling.allocation import allocate
 from sampling.store import TrajectoryStore
-from tests.helpers.experiment import ROOT, environment, make_experiment
+from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
 
 SAMPLES, QUESTIONS = 6, 8
 
@@ -164,14 +163,11 @@ def test_a_killed_second_pass_resumes_with_the_same_trajectories(tmp_path: Path)
         command(["--config", str(path)])
     decided = folder.samples.read_bytes()
     started = [sys.executable, "-m", "sampling", "--config", str(path)]
-    process = subprocess.Popen(
-        started, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(started, cwd=ROOT, env=preloaded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 40
     while count_lines(folder.trajectories.glob("part-*.jsonl")) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill(process)
     before = contents(folder)
     assert 2 * QUESTIONS + 5 <= len(before) < SAMPLES * QUESTIONS
     sampling(["--config", str(path)])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.experiment import environment, make_experiment
+from tests.helpers.experiment import make_experiment, preloaded
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands, commands_in
 
 TRACED = Path(__file__).parents[1] / "traced"
@@ -48,7 +48,7 @@ def start(folder: Path, words: list[str], trace: bool = False) -> str:
     done = subprocess.run(
         [*launchers[words[0]], *words[1:]],
         cwd=folder,
-        env={**environment(), "PYTHONPATH": os.pathsep.join(map(str, (TRACED, ROOT))), **traced},
+        env=preloaded(PYTHONPATH=f"{TRACED}{os.pathsep}{ROOT}", **traced),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.experiment import environment, make_experiment
+from tests.helpers.experiment import make_experiment, preloaded
 from tests.helpers.pages import ROOT, commands_in
 
 FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,7 +46,7 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     for words in (build, *commands_in(found["text"])):
         assert words[0] == "python"
         done = subprocess.run(
-            [sys.executable, *words[1:]], cwd=folder, env=environment(), text=True, capture_output=True, check=False
+            [sys.executable, *words[1:]], cwd=folder, env=preloaded(), text=True, capture_output=True, check=False
         )
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
         printed[" ".join(words[2:4])] = done.stdout

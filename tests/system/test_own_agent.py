@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +19,7 @@ from ratchet.records import Selection, Trajectory
 from sampling.store import TrajectoryStore
 from tests.agents.external.test_gateway import free_port
 from tests.agents.external.test_program import HEAD
-from tests.helpers.experiment import ROOT, command, environment, make_experiment, write_lines
+from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines
 from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -53,12 +51,11 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     config = experiment(tmp_path, delay=0.5)
     part = tmp_path / "run/round-1/trajectories/part-0.jsonl"
     words = [sys.executable, "-m", "sampling", "--config", str(config), "--set", "sampling.concurrency=2"]
-    first = subprocess.Popen(words, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(words, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL)
     while not part.exists() or len(part.read_bytes().splitlines()) < 2:
         assert first.poll() is None
         time.sleep(0.1)
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
+    kill(first)
     before = part.read_bytes().splitlines()
     done = command(*words[1:])
     assert done.returncode == 0, done.stdout

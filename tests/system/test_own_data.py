@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.experiment import environment
+from tests.helpers.experiment import preloaded
 
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
 BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
@@ -22,7 +22,7 @@ def ratchet(folder: Path, *words: str, status: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "ratchet", *words],
         cwd=folder,
-        env=environment() | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")},
+        env=preloaded(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "2")),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -59,7 +59,10 @@ def test_from_a_folder_and_a_table_to_a_report(smollm2: Path, tmp_path: Path) ->
     assert "questions.train: 7 questions of questions.csv: 7 with answers" in said
     ratchet(tmp_path, "index", "--config", "notes.yaml")
     assert "The harbour of Velm" in ratchet(tmp_path, "search", "Who built Velm's harbour?", "--config", "notes.yaml")
-    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml", "--set", "sampling.samples=4")
-    assert "28 trajectories of 7 questions" in said
+    # Less of all, and every trajectory is kept: two of a question need not hold a good one.
+    changes = ("sampling.samples=2", "rewards.select.min_reward=-1", "training.max_steps=2")
+    less = [word for change in changes for word in ("--set", change)]
+    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml", *less)
+    assert "14 trajectories of 7 questions" in said
     assert (tmp_path / "runs" / "notes" / "report.html").exists()
-    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml", "--set", "sampling.samples=4")
+    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml", *less)

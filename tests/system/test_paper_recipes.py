@@ -16,7 +16,7 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.helpers import claims
-from tests.helpers.experiment import environment, write_lines
+from tests.helpers.experiment import preloaded, write_lines
 from tests.helpers.pages import ROOT
 from tests.helpers.tiny import save_tiny_tokenizer
 
@@ -102,7 +102,7 @@ def test_the_recipe_of_tool_mad_runs_as_it_is_written(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", recipe(ROOT / name)],
         cwd=tmp_path,
-        env={**environment(), "PATH": path, "PYTHONPATH": str(ROOT)},
+        env=preloaded(PATH=path, PYTHONPATH=str(ROOT)),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

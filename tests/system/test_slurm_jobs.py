@@ -19,7 +19,7 @@ from safetensors import safe_open
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from tests.helpers.experiment import command, environment, make_experiment
+from tests.helpers.experiment import command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -60,7 +60,7 @@ def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str, site:
     flags = [word for override in overrides for word in ("--set", override)]
     file = str(site or config.parent / "site.yaml")
     program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", file, *flags]
-    out = cluster.run(*program, env=environment())
+    out = cluster.run(*program, env=preloaded())
     return {name: int(number) for number, name in re.findall(r"^(\d+)  ([\w-]+)", out, flags=re.M)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from tests.helpers.adapter_folders import save_adapter
-from tests.helpers.experiment import ROOT, command, environment, make_experiment
+from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded
 
 
 def add_adapters(run: Path) -> None:
@@ -57,10 +56,9 @@ def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) 
         subprocess.Popen(
             [sys.executable, "-m", "evaluation", "sweep", "cell", part, *arguments],
             cwd=ROOT,
-            env=environment(),
+            env=preloaded(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
         )
         for part in ("0/2", "1/2")
     ]
@@ -70,12 +68,12 @@ def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) 
         while not any(path.stat().st_size for path in noisy.glob(victim)):
             assert time.monotonic() < deadline and parts[1].poll() is None, "the second part never began"
             time.sleep(0.02)
-        os.killpg(parts[1].pid, signal.SIGKILL)
+        kill(parts[1])
         assert [process.wait() for process in parts] == [0, -signal.SIGKILL]
     finally:
         for process in parts:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill(process)
 
     with pytest.raises(SystemExit) as early:
         sweep(["merge", *arguments])

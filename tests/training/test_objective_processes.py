@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 
 from ratchet.runfolder import RoundFolder
 from tests.helpers.attempts import OBJECTIVES, make_attempts
+from tests.helpers.experiment import kill, preloaded
 from tests.helpers.world import tiny_model
 from tests.training.test_processes import IN_BF16, REPO, assert_same, finish, launch, start
 from training import recipe
@@ -42,14 +42,14 @@ def test_killed_after_a_checkpoint_it_resumes_with_the_same_curve(
     whole, settings = alone
     path, config, folder = make_attempts(tmp_path, **settings)
     command = [sys.executable, "train.py", "--config", str(path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
+    env = preloaded(OMP_NUM_THREADS="1")
+    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 180
     while not (folder.training / "checkpoint-4" / "complete.json").exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
+    kill(process)
+    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
     recipe.train(config, 1)
     assert_same(folder, whole)
 

@@ -25,6 +25,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
+from tests.helpers.experiment import preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.checkpoints import find_damage, seal
@@ -35,6 +36,8 @@ from training.trainer import RowTrainer, with_blank_row
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
 IN_BF16 = Path(__file__).parents[1] / "helpers" / "train_in_bf16.py"
+NOT_PRELOADED = os.environ | {"OMP_NUM_THREADS": "1"}
+"""Of a launch of which a test looks for the processes and kills one."""
 # 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
 SETTINGS: dict[str, Any] = {
     "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True
@@ -49,16 +52,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     return folder
 
 
-def launch(processes: str, config: Path, *options: str, program: Path | str = "train.py") -> subprocess.Popen[str]:
+def launch(
+    processes: str, config: Path, *options: str, program: Path | str = "train.py", env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes), *options]
-    return start([*command, str(program)], config)
+    return start([*command, str(program)], config, env)
 
 
-def start(command: list[str], config: Path) -> subprocess.Popen[str]:
+def start(command: list[str], config: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--config", str(config)],
         cwd=REPO,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=env or preloaded(OMP_NUM_THREADS="1"),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -92,7 +97,7 @@ def test_the_stage_that_selftrain_plans_for_two_gpus_gives_the_curve_and_the_ada
     path, config, folder = make_run(tmp_path, micro_batch=2, **SETTINGS)
     path.write_text(path.read_text().replace("device: cpu", "device: auto"))
     stage = training_stage(ExperimentRun(config, ("--config", str(path)), processes=2), 1, None)
-    assert subprocess.run(stage.command, cwd=REPO, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
+    assert subprocess.run(stage.command, cwd=REPO, env=preloaded(OMP_NUM_THREADS="1")).returncode == 0
     assert_same(folder, alone)
     assert (folder.adapter / "training.json").exists()
     assert (folder.training / "checkpoint-16" / "rng_state_1.pth").exists(), "there was one process alone"
@@ -115,7 +120,7 @@ def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_
     alone: RoundFolder, tmp_path: Path
 ) -> None:
     path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_fsdp.yaml", path)
+    process = launch("cpu_fsdp.yaml", path, env=NOT_PRELOADED)
     deadline = time.monotonic() + 180
     while not (folder.training / "checkpoint-4" / "complete.json").exists():
         assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
@@ -141,7 +146,7 @@ def test_two_of_which_one_is_told_to_stop_save_together_and_go_on_to_the_same(
     alone: RoundFolder, tmp_path: Path
 ) -> None:
     path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_ddp.yaml", path)
+    process = launch("cpu_ddp.yaml", path, env=NOT_PRELOADED)
     deadline = time.monotonic() + 180
     while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
         assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]

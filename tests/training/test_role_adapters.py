@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -38,6 +37,7 @@ from rounds.ledger import collect_facts
 from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
+from tests.helpers.experiment import kill, preloaded
 from tests.helpers.world import make_run, tiny_model
 from tests.training.test_processes import REPO, finish, launch
 from training import recipe
@@ -152,14 +152,14 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
 ) -> None:
     path, config, folder = start(tmp_path, model)
     command = [sys.executable, "train.py", "--config", str(path)]
-    process = subprocess.Popen(command, cwd=REPO, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=REPO, env=preloaded(OMP_NUM_THREADS="1"), stderr=subprocess.DEVNULL)
     second = folder.training / "searcher" / "training"
     deadline = time.monotonic() + 240
     while not (second / "checkpoint-2" / "complete.json").exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
+    kill(process)
+    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
     first = folder.training / "coordinator" / "adapter" / "adapter_model.safetensors"
     done = first.stat().st_mtime_ns
     assert _training(folder).startswith("searcher: step "), "what status shows of it"

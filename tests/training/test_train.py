@@ -23,6 +23,7 @@ from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.experiment import command, kill, preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
@@ -120,14 +121,14 @@ def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
 def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
     command = [sys.executable, "train.py", "--config", str(path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
+    env = preloaded(OMP_NUM_THREADS="1")
+    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (folder.training / "checkpoint-5" / "complete.json").exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not folder.adapter.exists()
+    kill(process)
+    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
     recipe.train(config, 1)
     _, whole = round_of(finished)
     # The two runs' settings differ in nothing but their folders.
@@ -143,8 +144,8 @@ def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
 ) -> None:
     path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
     command = [sys.executable, "train.py", "--config", str(path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=REPO, env=environment, stderr=subprocess.PIPE, text=True)
+    env = preloaded(OMP_NUM_THREADS="1")
+    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
         assert time.monotonic() < deadline and process.poll() is None
@@ -333,8 +334,8 @@ def test_few_questions_train_without_dev_and_keep_the_last_step(
 def test_no_kept_trajectories_is_a_clear_error_and_exit_status_2(model: Path, tmp_path: Path) -> None:
     path, _, folder = start(tmp_path, model, questions=2)
     folder.selection.write_text('{"weights": {}, "rule": {}, "questions": []}')
-    done = subprocess.run([sys.executable, "train.py", "--config", str(path)], cwd=REPO, capture_output=True, text=True)
-    assert done.returncode == 2 and "no trajectory was kept" in done.stderr and "Traceback" not in done.stderr
+    done = command("train.py", "--config", str(path))
+    assert done.returncode == 2 and "no trajectory was kept" in done.stdout and "Traceback" not in done.stdout
 
 
 def test_steps_and_batches() -> None:

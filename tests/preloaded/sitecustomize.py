@@ -1,0 +1,59 @@
+"""Put this folder on PYTHONPATH, and the project's commands run in processes that have the heavy libraries loaded.
+
+Importing torch, transformers, PEFT and TRL takes five to eight seconds of a core, and a test of self-training starts a
+dozen commands. server.py beside this file imports them once, and forks a process for each command from there. The
+command runs from its first line to its last with its own arguments, folder, variables and standard files, and imports
+all of the project's own modules. The process that was started waits, passes signals on, and ends as the command ends.
+When it is killed, the command is killed as well, with the rest of its process group.
+
+Not for tests that kill one process of several, look at the tree of processes, or measure memory: those start Python as
+it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+ADDRESS = "RATCHET_PRELOADED"
+"""The environment variable with the server's socket; without it, Python starts as it does everywhere."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether Python runs a module of the project or of accelerate, or a script of its root or of the tests."""
+    if words[0] == "-m":
+        package = words[1].partition(".")[0]
+        return package == "accelerate" or (ROOT / package / "__main__.py").is_file()
+    return words[0].endswith(".py") and Path(words[0]).resolve().parent in (ROOT, ROOT / "tests" / "helpers")
+
+
+def hand_over(words: list[str]) -> None:
+    """Let the server run the command, and end as it ends; return where the server declines."""
+    request = {"words": words, "folder": str(Path.cwd()), "path": sys.path, "environment": dict(os.environ)}
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(os.environ[ADDRESS])
+        socket.send_fds(server, [b"\n"], [0, 1, 2])
+        server.sendall(json.dumps(request).encode() + b"\n")
+        answers = server.makefile()
+        process = int(answers.readline())
+        if not process:
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, lambda received, _: os.kill(process, received))
+        line = answers.readline() or f"{signal.SIGKILL}"  # the server has ended
+        status = os.waitstatus_to_exitcode(int(line))
+    if status < 0:
+        if status != -signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+command = [word for word in sys.orig_argv[1:] if word != "-u"]
+if ADDRESS in os.environ and command and is_command(command):
+    hand_over(command)
