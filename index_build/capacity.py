@@ -35,7 +35,8 @@ from ratchet.files import disk_error, write_jsonl
 from ratchet.progress import duration
 from retrieval.layout import read_shards
 from retrieval.loader import open_folder
-from retrieval.sparse.engine import SparseRanker, usable_cores
+from retrieval.sparse.engine import usable_cores
+from retrieval.sparse.ranker import SparseRanker
 
 K = 10
 QUERIES = 64

@@ -17,7 +17,8 @@ from ratchet.records import content_key
 from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import EXACT, Bm25, Engine, SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.engine import EXACT, Bm25, Engine
+from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.recall import measured_recall
 from retrieval.sparse.shards import Shard
 

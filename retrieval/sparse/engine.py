@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
-from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.kernels import (
     VECTOR,
     count_postings,
@@ -31,10 +26,7 @@ from retrieval.sparse.kernels import (
 )
 from retrieval.sparse.postings import WINDOW, WINDOW_BITS
 from retrieval.sparse.selection import LOOKUP
-from retrieval.sparse.shards import Shard, damaged, key_hash, mapping_of
-
-if TYPE_CHECKING:
-    from retrieval.encoders.sparse import SparseEncoder
+from retrieval.sparse.shards import Shard, damaged, mapping_of
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that.
@@ -45,6 +37,8 @@ PREFETCH_BYTES = 1 << 28
 EXACTLY_SCORED = 2
 # Looking a chunk up in one list takes as long as adding this many postings where the list was not just read.
 COLD_LOOKUP = 200
+# Share of all chunks that a search looks up one by one at most: more take longer than an exact search.
+MOST_LOOKED_AT = 0.05
 
 ALL_WINDOWS = (0, 1)
 Task = tuple[int, int, tuple[int, int]]
@@ -179,11 +173,10 @@ class Engine:
         if k <= 0 or not queries:
             return [Ranking.empty() for _ in queries]
         batch = self._prepare(queries)
-        if pruning == EXACT:
+        looked_at = k * pruning.candidates
+        if pruning == EXACT or looked_at > MOST_LOOKED_AT * self._chunks:
             return self._select(batch, k, allowed, threads)
-        promising = self._select(
-            batch.only(self._kept(batch, pruning)), min(k * pruning.candidates, self._chunks), allowed, threads, True
-        )
+        promising = self._select(batch.only(self._kept(batch, pruning)), looked_at, allowed, threads, rough=True)
 
         def score(query: int) -> Ranking:
             return self._score(batch, query, promising[query].chunks, k)
@@ -400,55 +393,3 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 _ALL_ALLOWED = _read_only(np.empty(0, np.uint8))
-
-
-QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
-"""Turns texts into weighted terms, one query for every text."""
-
-
-class SparseRanker:
-    """Ranks texts with the engine; `read` turns them into weighted terms. Any number of threads may call it."""
-
-    def __init__(self, engine: Engine, read: QueryReader, pruning: Pruning = EXACT) -> None:
-        self.engine = engine
-        self.read = read
-        self.pruning = pruning
-
-    def __len__(self) -> int:
-        """Return the number of chunks."""
-        return len(self.engine)
-
-    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
-        """Return at most k chunks with a score above 0 for every query."""
-        return self.engine.search(self.read(queries), k, pruning=self.pruning)
-
-    def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
-        """Return the same among the chunks that `allowed` has a 1 for: a uint8 per chunk, for every shard."""
-        return self.engine.search(self.read(queries), k, allowed, pruning=self.pruning)
-
-
-def word_queries(analyzer: Analyzer) -> QueryReader:
-    """Return the reader for BM25: a text's terms by their hashes, weighted by how often each occurs in the text."""
-    hashed = lru_cache(maxsize=1 << 16)(key_hash)
-
-    def read(texts: Sequence[str]) -> list[SparseQuery]:
-        queries = []
-        for text in texts:
-            # A model's output may hold half of a surrogate pair, which has no bytes to hash.
-            counts = Counter(analyzer.terms(replace_surrogates(text)))
-            terms = np.fromiter(map(hashed, counts), np.uint64, len(counts))
-            queries.append(SparseQuery(terms, np.fromiter(counts.values(), np.float32, len(counts))))
-        return queries
-
-    return read
-
-
-def encoded_queries(load: Callable[[], SparseEncoder]) -> QueryReader:
-    """Return the reader for learned sparse vectors. `load` is called by each search: it must keep the encoder."""
-
-    def read(texts: Sequence[str]) -> list[SparseQuery]:
-        vectors = load().encode_queries(texts)
-        weights = vectors.weights()
-        return [SparseQuery(vectors.terms[low:high], weights[low:high]) for low, high in pairwise(vectors.offsets)]
-
-    return read

@@ -20,7 +20,8 @@ from ratchet.files import read_jsonl, read_record, write_record
 from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from retrieval.index import Ranking, Store
-from retrieval.sparse.engine import EXACT, Engine, Pruning, QueryReader, SparseQuery
+from retrieval.sparse.engine import EXACT, Engine, Pruning, SparseQuery
+from retrieval.sparse.ranker import QueryReader
 
 RECALL = "recall.json"
 # What is tried. Where less of a query's weight is added up, more chunks have to be looked at.
@@ -77,17 +78,19 @@ def measured_recall(
 
     Raises UserError where there are no two questions to measure with.
     """
-    questions = None if wanted.questions is None else Path(wanted.questions)
-    texts = sample_queries(store) if questions is None else read_questions(questions)
-    source = f"{SAMPLED_WORDS} words of chunks of the index" if questions is None else f"questions of {questions}"
-    if len(texts) < 2:
-        raise UserError(f"search.recall: is measured with two queries or more, and there are {len(texts)} ({source})")
-    key = content_key(digest, wanted.recall, wanted.depth, texts)
+    questions = None if wanted.questions is None else read_questions(Path(wanted.questions))
+    key = content_key(digest, wanted.recall, wanted.depth, questions)
     path = folder / RECALL
     with contextlib.suppress(UserError):  # a damaged file is written again
         known = read_record(path, MeasuredRecall, "")
         if known is not None and known.key == key:
             return known
+    texts = sample_queries(store) if questions is None else questions
+    source = (
+        f"{SAMPLED_WORDS} words of chunks of the index" if questions is None else f"questions of {wanted.questions}"
+    )
+    if len(texts) < 2:
+        raise UserError(f"search.recall: is measured with two queries or more, and there are {len(texts)} ({source})")
     pruning, recall, work = choose_pruning(engine, read(texts), wanted.recall, wanted.depth, store.allowed(None))
     measured = MeasuredRecall(
         key=key,

@@ -15,7 +15,8 @@ from ratchet.errors import UserError
 from retrieval.index import Index, Ranking
 from retrieval.loader import open_index
 from retrieval.sparse import engine as engine_module
-from retrieval.sparse.engine import EXACT, Bm25, Pruning, SparseRanker
+from retrieval.sparse.engine import EXACT, Bm25, Pruning
+from retrieval.sparse.ranker import SparseRanker
 from retrieval.sparse.recall import RECALL, choose_pruning, mean_recall
 from tests.helpers.postings_oracle import Corpus, Query, asked
 from tests.helpers.tiny_index import index_config, shared_tokenizer, write_documents
