@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_json_file, write_json
 from ratchet.records import content_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -129,7 +129,7 @@ def _roles(folder: str | Path) -> dict[str, str] | None:
     """The index of a folder with several adapters; None for any other folder."""
     path = Path(folder) / INDEX
     try:
-        roles = json.loads(path.read_bytes())
+        roles = read_json_file(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -155,7 +155,7 @@ def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
         )
     path = Path(folder) / CONFIG
     try:
-        config = json.loads(path.read_bytes())
+        config = read_json_file(path)
         path = Path(folder) / WEIGHTS
         weights = path.read_bytes()
     except OSError as error:

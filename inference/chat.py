@@ -12,7 +12,6 @@ split into ordinary ones: `<|im_start|>` in a passage is seven harmless tokens, 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from typing import Any, ClassVar
 from inference.engine import Completion, Message
 from inference.rendering import render
 from ratchet.errors import UserError, first_line
+from ratchet.files import read_json_file
 from ratchet.records import Author, Conversation, Span
 from ratchet.text import replace_surrogates
 
@@ -393,8 +393,8 @@ def _is_plain(folder: Path) -> bool:
     """
     model = folder / "config.json"
     try:
-        kind = json.loads(model.read_bytes())["model_type"] if model.exists() else "llama"
-        tokenizer = json.loads((folder / "tokenizer_config.json").read_bytes())
+        kind = read_json_file(model)["model_type"] if model.exists() else "llama"
+        tokenizer = read_json_file(folder / "tokenizer_config.json")
         return (kind, tokenizer["tokenizer_class"]) == ("llama", "TokenizersBackend") and "auto_map" not in tokenizer
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -13,7 +13,6 @@ documents are found without their texts; nearly the same questions are not.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import unicodedata
@@ -27,6 +26,7 @@ from typing import Any, Literal
 from questions.load import LoadedSplit, load_split
 from ratchet.config import Config, LeakageConfig, SplitConfig, load_members
 from ratchet.errors import UserError
+from ratchet.files import read_json_file
 from ratchet.records import Question, content_key
 
 TRAINING_QUESTIONS = "training_questions.json"
@@ -246,7 +246,7 @@ def check_adapter_leakage(
     if not path.exists():
         return [f"warning: {adapter} does not say which questions it was trained on (no {path.name}): not checked"]
     try:
-        known = json.loads(path.read_bytes())
+        known = read_json_file(path)
         asked, documents = set(known["questions"]), set(known["documents"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot read ({error}); train again, or remove it to go without the check") from error

@@ -50,6 +50,14 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
+def read_json_file(path: Path) -> Any:
+    """The value of a JSON file. Raises OSError, and ValueError for what is no JSON or is nested too deeply."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("the values are nested too deeply") from error
+
+
 def disk_error(path: Path, error: OSError) -> UserError:
     """The error of a file that cannot be written, with what to do."""
     return UserError(

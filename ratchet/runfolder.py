@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import subprocess
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 
 from ratchet.config import Config, SplitConfig, TrainedControl, is_missing, written
 from ratchet.errors import UserError
-from ratchet.files import read_record, write_atomic, write_json
+from ratchet.files import read_json_file, read_record, write_atomic, write_json
 from ratchet.packages import IN_WHEEL
 from ratchet.parsing import read_mapping
 from ratchet.records import Selection
@@ -196,7 +195,7 @@ def check_same(config: Config) -> dict[str, Any] | None:
 
 def _check_version(run: RunFolder) -> None:
     try:
-        version = json.loads(run.manifest.read_bytes()).get("version", 1)
+        version = read_json_file(run.manifest).get("version", 1)
     except FileNotFoundError:  # the command was killed between the two files
         return
     except (OSError, ValueError, AttributeError) as error:
@@ -235,7 +234,7 @@ def _manifest_of(config: Config, run: RunFolder) -> dict[str, Any]:
     """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
     if not run.manifest.exists() or not run.has_trajectories:
         return _manifest(config)
-    manifest: dict[str, Any] = json.loads(run.manifest.read_bytes())
+    manifest: dict[str, Any] = read_json_file(run.manifest)
     kept = {name: facts for name, facts in manifest["questions"].items() if name in SPLITS}
     return manifest | {"questions": kept | _question_facts(config.evaluation.benchmarks, config.seed)}
 

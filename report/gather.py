@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from evaluation.round_arms import read_arms, results_path
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.files import read_json_file
 from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.messages import MessageDecoder, SpanTexts
@@ -193,7 +193,7 @@ def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, d
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = read_json_file(path)
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

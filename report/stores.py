@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratchet.files import read_json_file
 from sampling.store import TrajectoryStore
 
 PATTERNS = ("round-*/trajectories", "*/round-*/trajectories", "arms/*/*/*", "*/arms/*/*/*")
@@ -82,6 +82,6 @@ def _arm_names(run: Path) -> dict[Path, str]:
 def read_json(path: Path) -> Any:
     """The value of a JSON file; None where it is not there or is being replaced."""
     try:
-        return json.loads(path.read_bytes())
+        return read_json_file(path)
     except (OSError, ValueError):
         return None

@@ -15,7 +15,6 @@ change, is read and checked again before an index is opened. `python -m index_bu
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from pydantic import Field, ValidationError
 
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_json_file, write_json
 from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
@@ -123,7 +122,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of an index folder."""
     path = folder / MANIFEST
     try:
-        data = json.loads(path.read_bytes())
+        data = read_json_file(path)
     except FileNotFoundError as error:
         state = "only a part of an index" if (folder / "plan.json").exists() else "no index"
         raise UserError(
@@ -215,7 +214,7 @@ def stamp_of(path: Path) -> list[int]:
 def read_stamps(folder: Path) -> dict[str, list[int]]:
     """Read when each file was last verified; empty if that is not known."""
     try:
-        stamps = json.loads((folder / VERIFIED).read_bytes())
+        stamps = read_json_file(folder / VERIFIED)
     except (OSError, ValueError):
         return {}
     return stamps if isinstance(stamps, dict) else {}

@@ -10,7 +10,6 @@ nothing: it shows what other weights and rules would keep, and what each further
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from questions.load import load_questions
 from ratchet.command import PlainConsole, add_round_argument, config_of, config_parser, recorded_stages, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import read_record, write_json, write_record
+from ratchet.files import read_json_file, read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder, open_run
 from ratchet.subcommands import Subcommand, run_subcommand
@@ -176,7 +175,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
     if not round_folder.selection.exists():
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
     try:
-        now = Selection.model_validate(json.loads(round_folder.selection.read_text()))
+        now = Selection.model_validate(read_json_file(round_folder.selection))
     except ValueError as error:
         raise UserError(f"{round_folder.selection}: not a selection; rebuild it: `{again}`") from error
     questions = load_questions(config.questions.train, config.seed)

@@ -7,13 +7,12 @@ digest, so they are never taken for the current ones.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from ratchet.errors import UserError
-from ratchet.files import read_segment, write_json
+from ratchet.files import read_json_file, read_segment, write_json
 from ratchet.plugins import short_name
 from ratchet.records import Score, content_key
 
@@ -44,7 +43,7 @@ def current_settings(folder: Path) -> dict[str, Settings]:
     """By score name, the settings under which that score was last computed."""
     path = folder / "settings.json"
     try:
-        data = json.loads(path.read_text())
+        data = read_json_file(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

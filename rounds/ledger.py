@@ -6,7 +6,6 @@ is gone through in a moment, without a model or a server.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
-from ratchet.files import Segment, count_lines, read_segment
+from ratchet.files import Segment, count_lines, read_json_file, read_segment
 from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
@@ -141,7 +140,7 @@ def _selection_facts(path: Path) -> dict[str, Any]:
 
 
 def _training_facts(folder: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((folder / "training.json").read_bytes())
+    facts: dict[str, Any] = read_json_file(folder / "training.json")
     return {
         "rows": facts["rows"]["train"],
         "steps": facts["steps"],

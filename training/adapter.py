@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from inference.adapters import CONFIG, WEIGHTS, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.errors import UserError
-from ratchet.files import disk_error, write_atomic, write_json
+from ratchet.files import disk_error, read_json_file, write_atomic, write_json
 from training.card import FACTS, model_card
 from training.checkpoints import publish_folder
 
@@ -18,7 +17,7 @@ from training.checkpoints import publish_folder
 def read_facts(folder: Path) -> dict[str, Any] | None:
     """training.json of a folder, or None where there is none."""
     try:
-        facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
+        facts: dict[str, Any] = read_json_file(folder / FACTS)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -6,13 +6,12 @@ and sha256; a checkpoint without it, or that differs from it, is not resumed fro
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-from ratchet.files import disk_error, write_json
+from ratchet.files import disk_error, read_json_file, write_json
 from ratchet.runfolder import file_digest
 
 SEAL = "complete.json"
@@ -30,7 +29,7 @@ def seal(folder: Path) -> None:
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint, or None when it is complete."""
     try:
-        sealed = json.loads((folder / SEAL).read_bytes())
+        sealed = read_json_file(folder / SEAL)
     except (OSError, ValueError):
         return "it was not finished"
     for name, (size, digest) in sealed.items():
@@ -119,5 +118,5 @@ def read_step(folder: Path) -> int:
 
 def read_evaluation(folder: Path) -> dict[str, Any]:
     """{step, dev_loss} of an evaluated adapter."""
-    found: dict[str, Any] = json.loads((folder / EVALUATION).read_bytes())
+    found: dict[str, Any] = read_json_file(folder / EVALUATION)
     return found

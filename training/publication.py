@@ -5,7 +5,6 @@ Nothing here needs torch before something is published.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from questions.leakage import training_question_digests
 from ratchet.config import Config, load_members
+from ratchet.files import read_json_file
 from ratchet.plugins import short_name
 from ratchet.runfolder import RoundFolder, RunFolder
 
@@ -97,7 +97,7 @@ def shared_facts(job: TrainingJob) -> dict[str, Any]:
         "run": job.config.run,
         "round": job.folder.number,
         "systems": sorted({short_name(member.system.name) for member in load_members(job.config).values()}),
-        "code": json.loads(job.run.manifest.read_bytes())["code"],
+        "code": read_json_file(job.run.manifest)["code"],
         "training": job.inputs["training settings"],
         **({"control": job.folder.trained_control} if job.folder.trained_control else {}),
     }

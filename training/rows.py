@@ -221,9 +221,9 @@ def rows_source(path: Path) -> str | None:
     """The digest of what a rows file was built from; None where there is none, or it is damaged and must be rebuilt."""
     try:
         metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowInvalid):
+        return metadata.get(b"source", b"").decode() or None
+    except (OSError, ValueError):
         return None
-    return metadata.get(b"source", b"").decode() or None
 
 
 def read_rows(path: Path) -> RowsFile:
@@ -233,10 +233,16 @@ def read_rows(path: Path) -> RowsFile:
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         digest, left_out = metadata.get(b"digest", b"").decode(), json.loads(metadata.get(b"left_out", b"{}"))
-    except (OSError, ValueError, pa.ArrowException) as error:
+        table = table.replace_schema_metadata(None)
+        is_intact = any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) and rows_digest(table) == digest
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        pa.ArrowException,
+    ) as error:  # a text that is not UTF-8 is a ValueError
         raise UserError(f"{path}: cannot read the rows ({error}); {fix}") from error
-    table = table.replace_schema_metadata(None)
-    if not any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) or rows_digest(table) != digest:
+    if not is_intact:
         raise UserError(f"{path}: the rows were changed; {fix}")
     return RowsFile(table, digest, left_out)
 

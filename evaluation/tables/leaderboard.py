@@ -9,7 +9,6 @@ so they are not optimistically biased; only the order of the runs follows from t
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from evaluation.results import (
 from evaluation.sweep.records import SweepResults
 from ratchet.command import wide_console
 from ratchet.errors import UserError
-from ratchet.files import read_record
+from ratchet.files import read_json_file, read_record
 from ratchet.runfolder import RunFolder
 from ratchet.tables import new_table, print_table
 
@@ -135,7 +134,7 @@ def _digests(run: Path) -> dict[str, str]:
     """By question set, the digest of its questions in the run's manifest."""
     path = run / "manifest.json"
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        manifest: dict[str, Any] = read_json_file(path)
         facts = manifest["questions"].items()  # early runs kept the file's digest alone: not which rows were chosen
         return {name: of_set["digest"] for name, of_set in facts if isinstance(of_set, dict)}
     except (OSError, ValueError, KeyError, TypeError) as error:

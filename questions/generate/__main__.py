@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from questions.generate.prompts import VERSION
 from ratchet.command import config_of, config_parser, run_command
 from ratchet.config import SPLITS, Config, GenerationConfig, written
 from ratchet.errors import UserError
-from ratchet.files import write_json, write_jsonl
+from ratchet.files import read_json_file, write_json, write_jsonl
 from ratchet.runfolder import path_digest
 
 MAY_CHANGE = {"out", "attempts", "concurrency"}
@@ -104,7 +103,7 @@ def check_made_with(folder: Path, inputs: dict[str, Any]) -> None:
         write_json(path, inputs)
         return
     try:
-        old = json.loads(path.read_text())
+        old = read_json_file(path)
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); restore it or choose another generation.out") from error
     before, now = old.get("settings", {}), inputs["settings"]

@@ -6,7 +6,6 @@ import copy
 import functools
 import hashlib
 import importlib.util
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError, first_line
+from ratchet.files import read_json_file
 from ratchet.records import content_key
 from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
@@ -193,7 +193,7 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
 def _values(path: Path) -> dict[str, Any]:
     """What a model's JSON file says; nothing where there is none, as for a model without a transformer."""
     try:
-        values = json.loads(path.read_bytes())
+        values = read_json_file(path)
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

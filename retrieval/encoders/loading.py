@@ -15,6 +15,7 @@ from inference.adapters import adapter_digest
 from inference.chat import load_tokenizer
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError, first_line
+from ratchet.files import read_json_file
 from retrieval.encoders.sparse import SparseEncoder
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -70,7 +71,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         return []
     try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        names = sorted(set(read_json_file(index)["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not a readable index of weights ({error}); download the model again") from error
     for name in names:
@@ -83,7 +84,7 @@ def _base_folder(config: EncoderConfig, adapter: Path) -> Path:
     named = config.base
     if named is None:
         try:
-            named = str(json.loads((adapter / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
+            named = str(read_json_file(adapter / ADAPTER_CONFIG)["base_model_name_or_path"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{adapter / ADAPTER_CONFIG}: names no base model ({error}); set the key base") from error
     if not Path(named).is_dir():
@@ -210,7 +211,7 @@ def _digest(
 ) -> str:
     digest = hashlib.sha256()
     # The file, not the object read from it: that has defaults of this version of transformers.
-    shape = json.loads((base / "config.json").read_bytes())
+    shape = read_json_file(base / "config.json")
     settings = {
         "kind": kind,
         "scale": scale,

@@ -14,7 +14,6 @@ No GPU was measured: there an allocator's gaps and the CUDA context come on top.
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from inference.serving.memory import (
 )
 from inference.serving.specs import ModelUse, ServerSpec
 from ratchet.config import Config, is_missing
+from ratchet.files import read_json_file
 from training.memory import OPTIMIZER_BYTES, Activations
 
 GB = 1e9
@@ -114,7 +114,7 @@ def index_row(config: Config, node: Node, documents: int | None) -> TableRow:
     folder = Path(config.index.path)
     capacity = f"`python -m index_build capacity --config X --documents {documents or 'N'}`"
     try:
-        there = json.loads((folder / "manifest.json").read_bytes())["documents"]
+        there = read_json_file(folder / "manifest.json")["documents"]
         each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
     except (OSError, ValueError, KeyError, ZeroDivisionError):
         return TableRow("index", "B bytes", f"{folder} is not built; {capacity} measures B")

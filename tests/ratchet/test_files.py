@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.errors import UserError
-from ratchet.files import Segment, read_jsonl, read_segment, write_atomic, write_json, write_jsonl
+from ratchet.files import Segment, read_json_file, read_jsonl, read_segment, write_atomic, write_json, write_jsonl
 from ratchet.records import Note, content_key
 from ratchet.text import read_json
 
@@ -129,3 +129,10 @@ def test_json_from_outside_is_whole_or_a_value_error() -> None:
     for bad in ("[" * 101 + "]" * 101, "[" * 100_000, "9" * 5_000, b'"\xff"', "", '{"a"'):
         with pytest.raises(ValueError):  # noqa: PT011  each has a message of its own
             read_json(bad)
+
+
+@pytest.mark.parametrize("damaged", [b"[" * 100_000, b'{"a": \xe5}', b"", b"[1"])
+def test_a_damaged_json_file_is_a_value_error_however_it_is_damaged(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "file.json").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"\S"):
+        read_json_file(tmp_path / "file.json")

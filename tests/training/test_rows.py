@@ -1,5 +1,7 @@
 """Rows teach what was sampled, all of it and nothing else."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +102,18 @@ def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: i
     write_rows(path, rows_table(rows), "source", {})
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"rows\.parquet.*delete"):
+        read_rows(path)
+
+
+def test_rows_with_text_that_is_not_utf8_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows, _ = build_rows([sample_trajectory(1, 1)], ["t1"], 1000)
+    path = tmp_path / "rows.parquet"
+    write_rows(path, rows_table(rows), "source", {})
+    table = pq.read_table(path)
+    damaged = pa.array([b"\xe5\xff"] * len(table), pa.binary()).view(pa.string())
+    table = table.set_column(table.schema.get_field_index("trajectory"), "trajectory", damaged)
+    pq.write_table(table.cast(rows_table(rows).schema).replace_schema_metadata(table.schema.metadata), path)
+    with pytest.raises(UserError, match=r"rows\.parquet: cannot read the rows .*delete"):
         read_rows(path)
 
 

@@ -7,14 +7,13 @@ see today's web has a folder of its own, or mode: record. A damaged file counts 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from ratchet.files import write_json
+from ratchet.files import read_json_file, write_json
 from ratchet.records import content_key
 from retrieval.sources.source import SourceError
 
@@ -55,7 +54,7 @@ class ResponseCache:
 
 def _read(path: Path, request: dict[str, Any]) -> str | None:
     try:
-        entry = json.loads(path.read_bytes())
+        entry = read_json_file(path)
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(entry, dict) or entry.get("request") != request:
