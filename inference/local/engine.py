@@ -1,7 +1,7 @@
 """The in-process engine: continuous batching of the requests of all running trajectories.
 
-On a CPU several schedulers run side by side, each a batch of its own on its share of the cores. Matrix products of a
-step's few tokens gain little from a second core, and what is between them gains nothing (`benchmarks/engine.py`).
+On a CPU several schedulers run side by side, each a batch of its own on its share of the cores: a batch on all cores
+waits at every matrix product for the core that other work has taken.
 """
 
 from __future__ import annotations
