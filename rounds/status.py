@@ -5,7 +5,6 @@ Read from the run folder alone: nothing is written and no model is opened.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from evaluation.round_arms import evaluated_splits
 from ratchet.command import wide_console
 from ratchet.errors import UserError
-from ratchet.files import count_lines, read_log
+from ratchet.files import count_lines, read_json_file, read_log
 from ratchet.lease import holder_of
 from ratchet.progress import duration
 from ratchet.runfolder import RoundFolder
@@ -120,7 +119,7 @@ def read_training_steps(folder: RoundFolder) -> tuple[int, int | None]:
     """(the last step in a training's log, how many there are where a checkpoint says so)."""
     steps = [line["step"] for line in read_log(folder.training / "log.jsonl")]
     states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
-    total = int(json.loads(states[-1].read_bytes())["max_steps"]) if states else None
+    total = int(read_json_file(states[-1])["max_steps"]) if states else None
     return (steps[-1] if steps else 0), total
 
 

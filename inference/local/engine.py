@@ -31,7 +31,7 @@ class LocalEngine:
         tokenizer = load_tokenizer(config.path, config.revision)
         self.format = ChatFormat.from_tokenizer(tokenizer, config.path)
         first = PackedModel(config)
-        models = [first, *(first.twin() for _ in range(1, first.workers))]
+        models = [first, *(first.copy_for_worker() for _ in range(1, first.workers))]
         self.max_context = min(config.max_context, first.window)
         self._vocabulary, self._blocks = first.vocabulary, first.pool.blocks
         self.fingerprint = model_fingerprint(config)

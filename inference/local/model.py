@@ -200,7 +200,8 @@ def cpu_threads() -> int:
 class PackedModel:
     """Weights, cache and adapters of one model. Not thread-safe: the scheduler's thread alone calls `forward`.
 
-    It is made for `workers` threads, each with its share of the cache and of the cores; `twin` makes the others.
+    It is made for `workers` threads, each with its share of the cache and of the cores: `copy_for_worker` makes the
+    others.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -240,7 +241,7 @@ class PackedModel:
         attention_kernel(shape.num_attention_heads // kv_heads, head_dim, BLOCK)  # once, before there are threads
         self._open()
 
-    def twin(self) -> PackedModel:
+    def copy_for_worker(self) -> PackedModel:
         """The same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
         other = copy.copy(self)
         weights = (*self.model.parameters(), *self.model.buffers())
