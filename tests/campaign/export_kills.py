@@ -88,6 +88,6 @@ def _request(folder: Path) -> Mapping[str, Any]:
 
 
 ATTACKS = (
-    full_disk.attack("exports", full_disk.Work((MODULE,), _request, files), 0, 100, 120.0),
-    Attack("kills of exports", f"{SAME}; no half-written folder has its name", exporting, 0, 200, 120.0, mark="slow"),
+    full_disk.attack("exports", full_disk.Work((MODULE,), _request, files), 0, 50, 120.0),
+    Attack("kills of exports", f"{SAME}; no half-written folder has its name", exporting, 0, 100, 120.0, mark="slow"),
 )

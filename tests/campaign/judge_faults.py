@@ -143,7 +143,7 @@ ATTACKS = (
         "scored, or one readable error; the next run ends as a calm one and repeats no answered request",
         scoring,
         1,
-        500,
+        200,
         60.0,
     ),
 )

@@ -77,5 +77,5 @@ SAME = "final state equal to that of a calm run"
 ATTACKS = (
     Attack("kills while sampling", f"{SAME}; nothing sampled twice", sampling, 2, 200),
     Attack("kills while an index is built", SAME, building, 2, 200),
-    Attack("kills while two workers build an index", SAME, building_with_workers, 1, 60, 120.0, mark="slow"),
+    Attack("kills while two workers build an index", SAME, building_with_workers, 1, 20, 120.0, mark="slow"),
 )

@@ -281,7 +281,7 @@ ATTACKS = (
         "one readable error that names the plug-in, or a record; once it is repaired the same command ends well",
         odd_plugins,
         4,
-        3000,
+        1000,
         60.0,
     ),
     Attack(
@@ -289,7 +289,7 @@ ATTACKS = (
         "Ctrl-C ends the command with status 130; once the plug-in is repaired, the command resumes",
         hanging_plugins,
         1,
-        60,
+        20,
         90.0,
     ),
 )

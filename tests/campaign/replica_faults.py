@@ -145,7 +145,7 @@ ATTACKS = (
         "every request is answered while one server is well, else one readable error; both are asked again later",
         pools,
         3,
-        1000,
+        500,
         60.0,
     ),
 )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,16 @@ from training.rows import read_rows
 
 
 @contextmanager
-def training(folder: Path, words: tuple[str, ...], real: bool) -> Iterator[Trial]:
-    """`words`: before train.py; `real`: the model of `make model` in place of a random one."""
+def training(folder: Path, launchers: Sequence[tuple[str, ...]], real: bool) -> Iterator[Trial]:
+    """`launchers`: words before train.py, of which a trial draws one; `real`: the model of `make model`, not a random one."""
     base = make_experiment(folder / "base")
     options = ("--set", f"models.agent.path={SMOLLM2}") if real else ()
     for module in ("index_build", "sampling", "rewards"):
         done = command("-m", module, "--config", str(base), *options)
         assert done.returncode == 0, done.stdout
 
-    def train(run: Path, config: Path) -> subprocess.Popen[bytes]:
-        line = [*words, "train.py", "--config", str(config), *options, "--set", f"run={run}"]
+    def train(run: Path, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        line = [*words, "train.py", "--config", str(base), *options, "--set", f"run={run}"]
         return subprocess.Popen([sys.executable, *line], cwd=ROOT, env=environment(), start_new_session=True)
 
     def copied(name: str) -> Path:
@@ -42,17 +42,17 @@ def training(folder: Path, words: tuple[str, ...], real: bool) -> Iterator[Trial
 
     calm = copied("calm")
     began = time.monotonic()
-    assert train(calm, base).wait() == 0
+    assert train(calm, launchers[0]).wait() == 0
     seconds, wanted = time.monotonic() - began, _facts(calm)
 
     def trial(dice: random.Random) -> None:
-        run = copied(f"{dice.getrandbits(64)}")
+        run, words = copied(f"{dice.getrandbits(64)}"), dice.choice(launchers)
         for _ in range(2):
-            process = train(run, base)
+            process = train(run, words)
             time.sleep(dice.uniform(0.3, 1.0) * seconds)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        assert train(run, base).wait() == 0
+        assert train(run, words).wait() == 0
         assert _facts(run) == wanted
 
     yield trial
@@ -65,10 +65,14 @@ def _facts(run: Path) -> tuple[object, ...]:
     return steps, read_rows(one.rows).table.num_rows, sorted(read_adapter(one.adapter).layers)
 
 
-TWO = ("-m", "accelerate.commands.launch", "--config_file", "configs/accelerate/cpu_ddp.yaml")
+TWO = tuple(
+    ("-m", "accelerate.commands.launch", "--config_file", f"configs/accelerate/cpu_{kind}.yaml")
+    for kind in ("ddp", "fsdp")
+)
+"""DDP and FSDP."""
 DONE = "training ends with every step logged once and a readable adapter"
 ATTACKS = (
-    Attack("kills while training", DONE, partial(training, words=(), real=False), 0, 40, 900.0),
-    Attack("kills while two processes train", DONE, partial(training, words=TWO, real=False), 0, 20, 1800.0),
-    Attack("kills while the real model trains", DONE, partial(training, words=(), real=True), 0, 10, 3600.0),
+    Attack("kills while training", DONE, partial(training, launchers=((),), real=False), 0, 20, 900.0),
+    Attack("kills while two processes train", DONE, partial(training, launchers=TWO, real=False), 0, 10, 1800.0),
+    Attack("kills while the real model trains", DONE, partial(training, launchers=((),), real=True), 0, 5, 3600.0),
 )
