@@ -24,7 +24,7 @@ from training.rows import read_rows
 
 @contextmanager
 def training(folder: Path, launchers: Sequence[tuple[str, ...]], real: bool) -> Iterator[Trial]:
-    """`launchers`: words before train.py, of which a trial draws one; `real`: the model of `make model`, not a random one."""
+    """`launchers`: words before train.py, of which a trial draws one; `real`: the model of `make model`."""
     base = make_experiment(folder / "base")
     options = ("--set", f"models.agent.path={SMOLLM2}") if real else ()
     for module in ("index_build", "sampling", "rewards"):
