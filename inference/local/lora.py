@@ -26,9 +26,10 @@ class Group:
 
 
 class LoraBank:
-    """Adapters loaded into a model. `groups` is set before each forward pass."""
+    """Adapters loaded into a model, in the format of its activations. `groups` is set before each forward pass."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self._linears = {name: m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
         self._weights: dict[str, dict[int, tuple[torch.Tensor, torch.Tensor]]] = {}
         self._count = 0
@@ -48,8 +49,8 @@ class LoraBank:
                 raise UserError(f"{folder}: was trained for another model: this one has no layer {module_name}")
             if (layer.inputs, layer.outputs) != (linear.in_features, linear.out_features):
                 raise UserError(f"{folder}: layer {module_name} has another shape in this model")
-            down = tensors[layer.down].to(linear.weight)
-            up = (tensors[layer.up].float() * scale).to(linear.weight)
+            down = tensors[layer.down].to(linear.weight.device, self._dtype)
+            up = (tensors[layer.up].float() * scale).to(linear.weight.device, self._dtype)
             if module_name not in self._weights:
                 self._weights[module_name] = {}
                 linear.register_forward_hook(self._hook(self._weights[module_name]))

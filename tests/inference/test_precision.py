@@ -17,8 +17,8 @@ from ratchet.config import ModelConfig
 pytestmark = pytest.mark.model
 
 ROOT = Path(__file__).parents[2]
-MEAN, MOST = 0.05, 0.5
-"""Mean and largest difference of a token's log-probability that users may rely on. Seen on an AMD EPYC: 0.022, 0.19."""
+MEAN, MOST = 0.015, 0.15
+"""Mean and largest difference of a token's log-probability that users may rely on. Seen on an AMD EPYC: 0.008, 0.05."""
 
 
 async def greedy(smollm2: Path, dtype: str, questions: list[str]) -> list[Completion]:
