@@ -125,9 +125,10 @@ class ModelConfig(Section):
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
-    """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products alone,
-    all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no instructions for
-    bfloat16; the run folder's config says which it is, and a run goes on with that one alone. Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
+    """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
+    alone, all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no
+    instructions for bfloat16; the run folder's config says which it is, and a run goes on with that one alone.
+    Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
     itself is always float32."""
     quantization: Literal["fp8"] | None = None
     """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
