@@ -96,8 +96,13 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
+            (file,) = writer.fout
             for tensor in tensors:
-                writer.write_tensor_data(_convert(tensor, config))
+                data = _convert(tensor, config)
+                # Not by the writer: it uses numpy's tofile, which is silent where the disk is full.
+                writer.write_padding(file, file.tell())
+                file.write(data.data)
+                writer.write_padding(file, data.nbytes)
                 progress.advance()
         sync(temporary)
         temporary.replace(target)

@@ -119,10 +119,11 @@ def scoring(folder: Path) -> Iterator[Trial]:
 
 
 def run(config: Path) -> str:
-    """The error of `python -m rewards`; empty where it ends well. A score that is unfinished is an error of it."""
+    """The error of `python -m rewards`; empty where it ends well. A score that is unfinished is an error of it, and
+    nothing to select is none: odd replies may leave no score."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as shown:
         try:
-            main(["--config", str(config)])
+            main(["--config", str(config), "--may-be-empty"])
             said = ""
         except UserError as error:
             said = str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,22 @@ def test_a_write_that_is_killed_leaves_no_file(tmp_path: Path, monkeypatch: pyte
             write_gguf(source, target, "f16", "tiny")
     assert not target.exists()
     assert write_gguf(source, target, "f16", "tiny") and not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_disk_that_is_full_at_the_last_tensor_leaves_no_file(tmp_path: Path) -> None:
+    """The limit on a file's size stands in for the disk's end."""
+    source, target = tiny_model(tmp_path / "source"), tmp_path / "x.gguf"
+    write_gguf(source, tmp_path / "whole.gguf", "q8_0", "tiny")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole.gguf").stat().st_size - 500, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"x\.gguf"):
+            write_gguf(source, target, "q8_0", "tiny")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not target.exists()
+    assert write_gguf(source, target, "q8_0", "tiny")
+    assert target.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
 @pytest.mark.parametrize(
