@@ -389,7 +389,11 @@ class Dialogues:
         try:
             return self._engines[model]
         except KeyError:
-            raise UserError(f"no model named {model!r} is open; name it under `models`") from None
+            name, known = self.config.name, ", ".join(self._engines) or "none"
+            raise UserError(
+                f"{name}: solve asks a role that the model {model!r} plays, and open are the models of its ROLES "
+                f"({known}); name the role in ROLES"
+            ) from None
 
     def _start(self) -> tuple[int, float]:
         if self._closed:

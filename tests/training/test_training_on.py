@@ -17,7 +17,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
 from training import recipe
-from training.lora import add_lora, compute_type, load_model, start_from_adapter
+from training.lora import add_lora, load_model, mixes_precision, start_from_adapter
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +75,17 @@ def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_a_cpu_trains_in_bfloat16_where_it_computes_in_it_and_the_adapter_stays_float32(
+def test_a_cpu_multiplies_in_bfloat16_where_it_computes_in_it_and_weights_stay_float32(
     trained: tuple[Config, RoundFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, _ = trained
     wanted = config.models["agent"].model_copy(update={"dtype": "bfloat16", "device": "cpu"})
     monkeypatch.setattr("training.lora.computes_bfloat16", lambda: True)
+    assert mixes_precision(wanted, config.training, processes=2)
     model = add_lora(load_model(wanted), config.training.lora, seed=1)
-    kinds = {("lora_" in name, value.dtype) for name, value in model.named_parameters()}
-    assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
     monkeypatch.setattr("training.lora.computes_bfloat16", lambda: False)
-    assert compute_type(wanted) == torch.float32, "such a CPU is slower in bfloat16"
+    assert not mixes_precision(wanted, config.training, processes=1), "such a CPU is slower in bfloat16"
 
 
 @pytest.mark.parametrize(
