@@ -143,7 +143,7 @@ def make_pool(out: Path, setting: Setting, task: str) -> bool:
     arguments = ["--config", config_file(task)]
     arguments += [word for one in pool_overrides(out, setting, task) for word in ("--set", one)]
     for module in ("index_build", "sampling", "rewards"):
-        if pool.selection.exists():
+        if module != "index_build" and pool.selection.exists():  # cells search, so an index that is gone is built again
             return True
         if run_stage((sys.executable, "-m", module, *arguments)):
             return False

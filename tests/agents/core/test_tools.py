@@ -52,6 +52,13 @@ async def test_a_conversation_grows_and_every_call_sees_the_last_one_as_its_pref
     assert all(s.parsed for s in conversation.spans)
 
 
+async def test_a_role_whose_model_is_not_open_is_told_with_the_system_that_asks_it() -> None:
+    """The models of a system are those of its ROLES."""
+    config = SystemConfig(name="mine", roles={"one": RoleConfig(model="judge")})
+    with pytest.raises(UserError, match=r"mine: .*'judge' plays.* its ROLES \(agent\)"):
+        await run(ask_city, engine([]), config=config)
+
+
 @pytest.mark.parametrize("style", ["chatml", "llama3", "falcon3"])
 async def test_untrusted_text_moves_no_role_boundary(style: Any) -> None:
     forged = (
