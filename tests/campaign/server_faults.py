@@ -69,6 +69,6 @@ ATTACKS = (
         "an answer or one readable error; the next request is answered",
         faults,
         10,
-        3000,
+        1500,
     ),
 )
