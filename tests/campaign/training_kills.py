@@ -74,5 +74,5 @@ DONE = "training ends with every step logged once and a readable adapter"
 ATTACKS = (
     Attack("kills while training", DONE, partial(training, launchers=((),), real=False), 0, 20, 900.0),
     Attack("kills while two processes train", DONE, partial(training, launchers=TWO, real=False), 0, 10, 1800.0),
-    Attack("kills while the real model trains", DONE, partial(training, launchers=((),), real=True), 0, 5, 3600.0),
+    Attack("kills while the real model trains", DONE, partial(training, launchers=((),), real=True), 0, 3, 3600.0),
 )

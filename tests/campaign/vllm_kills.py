@@ -45,7 +45,7 @@ ATTACKS = (
         "it is started again; every trajectory is sampled once, by the adapter",
         serving,
         0,
-        10,
+        5,
         900.0,
         missing=lambda: missing_for("vllm"),
     ),
