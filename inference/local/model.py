@@ -254,15 +254,15 @@ class PackedModel:
         head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
         layers = shape.num_hidden_layers
         # On a CPU the cache and the adapters are float32 whatever the weights are, as all activations are.
-        cached = torch.float32 if self.device.type == "cpu" else dtype
-        block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * cached.itemsize
+        self._dtype = torch.float32 if self.device.type == "cpu" else dtype
+        block_bytes = 2 * layers * kv_heads * BLOCK * head_dim * self._dtype.itemsize
         cores = cpu_threads()
         most = min(cores, MOST_WORKERS, config.batch) if self.device.type == "cpu" else 1
         self.workers = config.workers or most
         self.threads = max(1, cores // self.workers)
         """Of one worker."""
         blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
-        self._cache = (layers, kv_heads, head_dim, blocks, cached, self.device)
+        self._cache = (layers, kv_heads, head_dim, blocks, self._dtype, self.device)
         self._token_kernel = self.device.type == "cpu"
         attention_kernel(shape.num_attention_heads // kv_heads, head_dim, BLOCK)  # once, before there are threads
         self._open()
@@ -277,7 +277,7 @@ class PackedModel:
 
     def _open(self) -> None:
         self.pool = BlockPool(*self._cache)
-        self.lora = LoraBank(self.model, self._cache[4])
+        self.lora = LoraBank(self.model, self._dtype)
         self._threads = ThreadPoolExecutor(max(1, self.threads - 1), "attention")
 
     @torch.inference_mode()
