@@ -46,10 +46,10 @@ def mixes_precision(model: ModelConfig, training: TrainingConfig, processes: int
     and an AMD EPYC with AVX512-BF16 alike); on others it is several times slower. What is not a product stays float32
     there, as in the in-process engine.
     """
-    if not on_cpu(model):
-        return compute_type(model) == torch.bfloat16
+    if compute_type(model) == torch.bfloat16:
+        return True
     wanted = model.dtype == "bfloat16" or (training.cpu_precision == "auto" and processes == 1)
-    return wanted and computes_bfloat16()
+    return wanted and on_cpu(model) and computes_bfloat16()
 
 
 def load_model(model: ModelConfig) -> Any:

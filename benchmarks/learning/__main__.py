@@ -139,12 +139,14 @@ def run_missing(out: Path, setting: Setting, cells: Sequence[Cell], minutes: flo
 
 def make_pool(out: Path, setting: Setting, task: str) -> bool:
     """Build the index, sample and score where that is not done; whether there is a selection then."""
-    pool = RunFolder(pool_config(out, setting, task).folder).round(1)
+    config = pool_config(out, setting, task)
+    pool = RunFolder(config.folder).round(1)
     arguments = ["--config", config_file(task)]
     arguments += [word for one in pool_overrides(out, setting, task) for word in ("--set", one)]
-    for module in ("index_build", "sampling", "rewards"):
-        if module != "index_build" and pool.selection.exists():  # cells search, so an index that is gone is built again
-            return True
+    stages = ["index_build"] if config.index and not Path(config.index.path).exists() else []  # cells search it too
+    if not pool.selection.exists():
+        stages = ["index_build", "sampling", "rewards"]
+    for module in stages:
         if run_stage((sys.executable, "-m", module, *arguments)):
             return False
     return pool.selection.exists()
