@@ -235,12 +235,8 @@ def read_rows(path: Path) -> RowsFile:
         digest, left_out = metadata.get(b"digest", b"").decode(), json.loads(metadata.get(b"left_out", b"{}"))
         table = table.replace_schema_metadata(None)
         is_intact = any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) and rows_digest(table) == digest
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-        pa.ArrowException,
-    ) as error:  # a text that is not UTF-8 is a ValueError
+    # A text that is not UTF-8 is a ValueError.
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot read the rows ({error}); {fix}") from error
     if not is_intact:
         raise UserError(f"{path}: the rows were changed; {fix}")
