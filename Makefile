@@ -107,6 +107,9 @@ browser:
 	command -v chromium > /dev/null || \
 		{ apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
 
+# Where it is set, each of the thousand commands that the tests start compiles all modules again: a fifth of their time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Three processes, since many tests wait for something or compute on one core. Without `make vllm`, `inspect`, `slurm` and
 # `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors

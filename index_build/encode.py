@@ -8,20 +8,19 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from retrieval.sparse.postings import (
+    BITS,
     BLOCKS,
-    DENSE,
+    FULL,
     GAPS,
     RANK,
     SKIP,
     SPARSE,
     WINDOW,
     WINDOW_BITS,
+    bits_head,
     block_bytes,
 )
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm
-
-# A window with one chunk in FULL or more is stored dense even where that is larger: it is added in a sixth of the time.
-FULL = 4
 
 
 @njit(cache=True)
@@ -29,7 +28,7 @@ def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> 
     """(kind, entries) of the block of one window's postings start .. end - 1."""
     count = end - start
     if count * FULL >= size:
-        return DENSE, count
+        return BITS, count
     bridges = 0
     before = -1
     for i in range(start, end):
@@ -38,8 +37,8 @@ def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> 
         before = here
     gaps = block_bytes(GAPS, count + bridges, size, placed)
     sparse = block_bytes(SPARSE, count, size, placed)
-    if block_bytes(DENSE, count, size, placed) <= min(gaps, sparse):
-        return DENSE, count
+    if block_bytes(BITS, count, size, placed) <= min(gaps, sparse):
+        return BITS, count
     if gaps <= sparse and count + bridges <= 1 << 16:
         return GAPS, count + bridges
     return SPARSE, count
@@ -90,18 +89,19 @@ def _put_block(data: Any, at: int, kind: int, entries: int, chunks: Any, codes: 
                         _put_place(data, gaps + 2 * entries, entry, places[i])
                 entry += 1
     else:
+        ranks = at + 8 * ((size + 63) // 64)
+        first = at + bits_head(size)
         for i in range(count):
-            data[at + (chunks[i] & (WINDOW - 1))] = codes[i]
-        if placed:
-            ranks = at + (size + 1) // 2 * 2
-            strides = (size + RANK - 1) // RANK
-            i = 0
-            for stride in range(strides):
-                while i < count and (chunks[i] & (WINDOW - 1)) < stride * RANK:
-                    i += 1
-                _put16(data, ranks + 2 * stride, i)
-            for i in range(count):
-                _put_place(data, ranks + 2 * strides, i, places[i])
+            here = chunks[i] & (WINDOW - 1)
+            data[at + (here >> 3)] |= 1 << (here & 7)
+            data[first + i] = codes[i]
+            if placed:
+                _put_place(data, first + count, i, places[i])
+        i = 0
+        for stride in range((size + RANK - 1) // RANK):
+            while i < count and (chunks[i] & (WINDOW - 1)) < stride * RANK:
+                i += 1
+            _put16(data, ranks + 2 * stride, i)
 
 
 @njit(cache=True)

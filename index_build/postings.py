@@ -15,6 +15,7 @@ from index_build.encode import encode_lists, frequency_codes, max_region_bytes, 
 from index_build.writing import FolderWriter
 from ratchet.numba_cache import njit
 from retrieval.sparse.analyzer import Analyzer
+from retrieval.sparse.bits import OVERREAD
 from retrieval.sparse.quantisation import value_codes
 from retrieval.sparse.shards import NOT_THERE, key_hash
 
@@ -248,6 +249,8 @@ def _write_lists(
             values_file.append(exceptions)
             first = last
         done = end
+    if data_file.bytes:
+        data_file.append(np.zeros(OVERREAD, np.uint8))
 
 
 @njit(cache=True)

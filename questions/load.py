@@ -112,8 +112,10 @@ def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: 
         one = next((one for one in benchmark.formats if all(key in row for key in one.keys)), None)
         if one is None:
             shown = ", ".join(map(str, list(row)[:MAX_SHOWN_FIELDS])) or "(none)"
+            # What a plug-in calls the place of its row may name nothing that a user knows.
+            outside = f"{benchmark.plugin.name}: " if benchmark.plugin.is_outside else ""
             raise UserError(
-                f"{place}: has the fields {shown}; the formats of {benchmark.title} are "
+                f"{outside}{place}: has the fields {shown}; the formats of {benchmark.title} are "
                 + "; ".join(map(str, benchmark.formats))
             )
         fields = _fields(place, row, one)

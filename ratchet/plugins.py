@@ -26,8 +26,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Literal
 
 from ratchet.errors import UserError, did_you_mean
@@ -35,6 +36,8 @@ from ratchet.packages import module_name
 from ratchet.text import short_line
 
 Kind = Literal["systems", "rewards", "benchmarks", "sources"]
+
+MODULE_PREFIX = "ratchet_plugin_"  # of the modules that are imported from a path
 
 
 @dataclass(frozen=True)
@@ -178,19 +181,43 @@ def _from_path(kind: Kind, name: str, key: str) -> Plugin:
         raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)})") from error
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles the source that is there now. Python's own loader takes a compiled file of the same second and size for
+    current, so that a plug-in which was just edited would run its old code under the new digest."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class _SubmoduleFinder:
+    """Finds the modules inside a plug-in that is a folder, which are identified by the same digest."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not name.startswith(MODULE_PREFIX) or (spec := PathFinder.find_spec(name, path, target)) is None:
+            return None
+        if isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _SourceLoader(name, spec.loader.path)
+        return spec
+
+
 @cache
 def _import_file(kind: Kind, file: Path, digest: str) -> ModuleType:
     is_package = file.name == "__init__.py"
     # The name holds the digest, so that two files of one name, or two versions in a notebook, do not collide.
-    name = f"ratchet_{kind}_{(file.parent if is_package else file).stem}_{digest}"
+    name = f"{MODULE_PREFIX}{kind}_{(file.parent if is_package else file).stem}_{digest}"
+    loader = _SourceLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(
-        name, file, submodule_search_locations=[str(file.parent)] if is_package else None
+        name, file, loader=loader, submodule_search_locations=[str(file.parent)] if is_package else None
     )
-    assert spec is not None and spec.loader is not None, f"{file} does not end in .py"
+    assert spec is not None
+    if _SubmoduleFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _SubmoduleFinder)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -19,17 +19,23 @@ from ratchet.errors import UserError
 
 @dataclass
 class Group:
-    """The packed tokens of one step that use one adapter; rows is None when all do."""
+    """The packed tokens of one step that use one adapter, and their chunks; None when all do."""
 
     adapter: int
-    rows: torch.Tensor | None
+    rows: torch.Tensor | None = None
+    chunks: torch.Tensor | None = None
+    """The rows of the output layer, which sees each chunk's last token alone."""
 
 
 class LoraBank:
-    """Adapters loaded into a model, in the format of its activations. `groups` is set before each forward pass."""
+    """Adapters loaded into a model, in the format of its activations; `head` is its output layer.
 
-    def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
+    `groups` is set before each forward pass.
+    """
+
+    def __init__(self, model: torch.nn.Module, head: torch.nn.Module | None, dtype: torch.dtype) -> None:
         self._dtype = dtype
+        self._head = head
         self._linears = {name: m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
         self._weights: dict[str, dict[int, tuple[torch.Tensor, torch.Tensor]]] = {}
         self._count = 0
@@ -65,10 +71,11 @@ class LoraBank:
                     continue
                 x = inputs[0].view(-1, inputs[0].shape[-1])
                 flat = output.view(-1, output.shape[-1])
-                if group.rows is None:
+                rows = group.chunks if module is self._head else group.rows
+                if rows is None:
                     flat.addmm_(x @ pair[0], pair[1])
                 else:
-                    flat.index_add_(0, group.rows, x.index_select(0, group.rows) @ pair[0] @ pair[1])
+                    flat.index_add_(0, rows, x.index_select(0, rows) @ pair[0] @ pair[1])
             return output
 
         return add_delta

@@ -26,15 +26,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig
 from transformers.utils import logging
 
 from inference.local.cache import BLOCK, BlockPool
+from inference.local.linear import FAST_MATH, Array, Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.numba_cache import njit
 
-Array = np.ndarray[Any, Any]
-FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
-"""LLVM's fast-math flags without the two that assume that no number is NaN or infinite."""
 # Chunks up to this many tokens of one sequence take the token kernel; longer ones are a matrix product each.
 SHORT_CHUNK = 8
 
@@ -48,6 +46,8 @@ class Chunk:
     blocks: list[int]
     adapter: int
     """0 for the base model."""
+    allowed: Array | None = None
+    """Ids of the tokens whose logits are needed after the chunk; None for all."""
 
 
 @dataclass
@@ -191,30 +191,6 @@ MOST_WORKERS = 4
 """Batches side by side on a CPU by default. More than that make each too narrow to use the memory's bandwidth well."""
 
 
-class _ReducedLinear(torch.nn.Linear):
-    """A linear layer whose product alone is computed in the weight's number format."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(input.to(self.weight.dtype), self.weight, self.bias).to(input.dtype)
-
-
-def _keep_activations_in_float32(model: Any) -> None:
-    """Compute everything but the products of the linear layers in float32, the logits included.
-
-    In bfloat16 a hidden state or a logit keeps eight bits, and a logit of 20 has steps of 0.125. Rounding the factors
-    of the products alone is as fast on a CPU, where they are what takes the time, and its distributions are several
-    times nearer to those of float32.
-    """
-    head = model.get_output_embeddings()
-    linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and one is not head]
-    kept = {id(tensor) for one in linears for tensor in one.parameters()}
-    for tensor in (*model.parameters(), *model.buffers()):
-        if id(tensor) not in kept and tensor.is_floating_point():
-            tensor.data = tensor.data.float()
-    for one in linears:
-        one.__class__ = _ReducedLinear
-
-
 @functools.cache
 def cpu_threads() -> int:
     """Threads that torch may use; asked once, since the workers of an engine set it to their share."""
@@ -244,8 +220,8 @@ class PackedModel:
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)
-        if self.device.type == "cpu" and dtype != torch.float32:
-            _keep_activations_in_float32(self.model)
+        if self.device.type == "cpu":
+            adapt_to_cpu(self.model)
         tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         self.vocabulary: int = min(table.weight.shape[0] for table in tables)
         """The number of token ids that have both an embedding and a logit."""
@@ -270,21 +246,25 @@ class PackedModel:
     def copy_for_worker(self) -> PackedModel:
         """The same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
         other = copy.copy(self)
-        weights = (*self.model.parameters(), *self.model.buffers())
-        other.model = copy.deepcopy(self.model, {id(tensor): tensor for tensor in weights})
+        shared = (*self.model.parameters(), *self.model.buffers(), self._threads)
+        other.model = copy.deepcopy(self.model, {id(one): one for one in shared})
         other._open()
         return other
 
     def _open(self) -> None:
         self.pool = BlockPool(*self._cache)
-        self.lora = LoraBank(self.model, self._dtype)
         self._threads = ThreadPoolExecutor(max(1, self.threads - 1), "attention")
+        self._head = self.model.get_output_embeddings()
+        self.lora = LoraBank(self.model, self._head, self._dtype)
+        if isinstance(self._head, Head):
+            self._head.threads, self._head.parts = self._threads, self.threads
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
         """Run one step; returns logits [len(chunks), vocabulary], float32 on the CPU, after each chunk's last token.
 
-        Keys and values of the chunk's tokens are written to their blocks. Short chunks must come first.
+        On a CPU those of tokens that are not in a chunk's `allowed` are undefined. Keys and values of the chunk's
+        tokens are written to their blocks. Short chunks must come first.
         """
         packed = self._pack(chunks)
         ids = torch.tensor([[i for chunk in chunks for i in chunk.ids]], device=self.device)
@@ -293,6 +273,7 @@ class PackedModel:
         )
         ends = np.cumsum([len(chunk.ids) for chunk in chunks])
         self.lora.groups = self._groups(chunks, ends)
+        self._head.allowed = [chunk.allowed for chunk in chunks]
         logits = self.model(
             input_ids=ids,
             position_ids=positions,
@@ -308,16 +289,12 @@ class PackedModel:
     def _groups(self, chunks: list[Chunk], ends: Array) -> list[Group]:
         adapters = {chunk.adapter for chunk in chunks}
         if len(adapters) == 1:
-            return [Group(adapter, None) for adapter in adapters if adapter]
+            return [Group(adapter) for adapter in adapters if adapter]
         groups = []
         for adapter in sorted(adapters - {0}):
-            rows = [
-                row
-                for chunk, end in zip(chunks, ends, strict=True)
-                if chunk.adapter == adapter
-                for row in range(end - len(chunk.ids), end)
-            ]
-            groups.append(Group(adapter, torch.tensor(rows, device=self.device)))
+            used = [number for number, chunk in enumerate(chunks) if chunk.adapter == adapter]
+            rows = [row for number in used for row in range(ends[number] - len(chunks[number].ids), ends[number])]
+            groups.append(Group(adapter, *(torch.tensor(some, device=self.device) for some in (rows, used))))
         return groups
 
     def _pack(self, chunks: list[Chunk]) -> _Packed:

@@ -14,7 +14,7 @@ import torch
 import xgrammar
 
 from inference.engine import EngineError
-from inference.local.model import FAST_MATH, Array
+from inference.local.linear import FAST_MATH, MOST_ALLOWED, Array
 from ratchet.errors import UserError
 from ratchet.numba_cache import njit
 
@@ -62,6 +62,14 @@ class Matcher:
     def accept(self, token: int) -> None:
         if not self._matcher.accept_token(token):
             raise EngineError(f"the grammar does not accept the token {token}, which its mask allows")
+
+
+def few_tokens(mask: Array, size: int) -> Array | None:
+    """Ids below `size` whose bits in `mask`, 32 per integer, are set; None where they are more than MOST_ALLOWED."""
+    if np.bitwise_count(mask.view(np.uint32)).sum() > MOST_ALLOWED:
+        return None
+    tokens = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+    return tokens[tokens < size]
 
 
 @njit(nogil=True, error_model="numpy", cache=True)

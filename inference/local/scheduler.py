@@ -23,7 +23,7 @@ from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, FinishReason, SamplingParams
 from inference.local.cache import BLOCK
 from inference.local.model import Chunk, PackedModel
-from inference.local.sampling import NO_TOKEN, NOT_FINITE, Array, Matcher, log_probability, sample
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, Array, Matcher, few_tokens, log_probability, sample
 from ratchet.config import ModelConfig
 
 PREFILL_TOKENS = 512
@@ -88,6 +88,7 @@ class Scheduler:
         self._scratch = np.empty(model.vocabulary, np.float32)
         self._fault: BaseException | None = None
         self._no_mask = np.zeros(1, np.int32)
+        self._no_tokens = np.empty(0, np.int64)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -140,17 +141,19 @@ class Scheduler:
         if not chunks:
             return
         order = sorted(chunks.items(), key=lambda pair: not self.model.is_short(pair[1]))
-        logits = self.model.forward(
-            [Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter) for r, n in order]
-        ).numpy()
+        parts = [
+            Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter, self._allowed(r, n))
+            for r, n in order
+        ]
+        logits = self.model.forward(parts).numpy()
         self.stats.steps += 1
-        for (request, n), row in zip(order, logits, strict=True):
+        for (request, n), part, row in zip(order, parts, logits, strict=True):
             request.computed += n
             self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
             self._cache_full_blocks(request)
             if request.computed == len(request.ids):
                 try:
-                    self._sample_next(request, row)
+                    self._sample_next(request, row, part.allowed)
                 except EngineError as error:
                     self._remove(request)
                     _resolve(request, error)
@@ -231,19 +234,35 @@ class Scheduler:
             request.blocks[i] = pool.cache_block(request.root, parent, request.blocks[i], tokens)
             request.cached_blocks += 1
 
-    def _sample_next(self, request: Request, logits: Array) -> None:
-        """Sample the next token, and finish the request if it was the last. EngineError if none can be sampled."""
-        mask = request.matcher.mask() if request.matcher else self._no_mask
+    def _allowed(self, request: Request, n: int) -> Array | None:
+        """Ids of the tokens whose logits are needed after the request's next n tokens; None for all."""
+        if request.computed + n < len(request.ids):  # its prompt goes on
+            return self._no_tokens
+        if request.matcher is None or request.params.logprobs:
+            return None
+        try:
+            return few_tokens(request.matcher.mask(), self.model.vocabulary)
+        except EngineError:  # which `_sample_next` meets again
+            return None
+
+    def _sample_next(self, request: Request, logits: Array, allowed: Array | None) -> None:
+        """Sample the next token, and finish the request if it was the last. EngineError if none can be sampled.
+
+        `allowed`: the tokens that the grammar allows, where they are few.
+        """
         params = request.params
+        mask = request.matcher.mask() if request.matcher and allowed is None else None
         token = sample(
-            logits,
-            mask,
-            request.matcher is not None,
+            logits if allowed is None else logits[allowed],
+            self._no_mask if mask is None else mask,
+            mask is not None,
             params.temperature,
             params.top_p,
             request.rng.random(),
             self._scratch,
         )
+        if allowed is not None and token >= 0:
+            token = int(allowed[token])
         if token == NOT_FINITE:
             raise EngineError(
                 f"the model's logits are not finite: after {len(request.ids)} tokens there is nothing to sample from; "

@@ -15,6 +15,7 @@ import numpy as np
 from ratchet.errors import UserError
 from retrieval.index import Ranking
 from retrieval.sparse.kernels import (
+    MOST_TERMS,
     VECTOR,
     count_postings,
     keep_terms,
@@ -24,7 +25,7 @@ from retrieval.sparse.kernels import (
     score_chunks,
     search_shard,
 )
-from retrieval.sparse.postings import WINDOW, WINDOW_BITS
+from retrieval.sparse.postings import FULL, WINDOW, WINDOW_BITS
 from retrieval.sparse.selection import LOOKUP
 from retrieval.sparse.shards import Shard, damaged, mapping_of
 
@@ -208,7 +209,7 @@ class Engine:
     def _list_work(self, batch: _Batch) -> np.ndarray:
         """float64 [terms of all queries]: the work of adding a term's lists; long ones are mostly added as vectors."""
         sizes = self._sizes(batch.begins).astype(np.float64)
-        return np.where(sizes < self._chunks / 4, sizes, self._chunks / VECTOR)
+        return np.where(sizes < self._chunks / FULL, sizes, self._chunks / VECTOR)
 
     def _kept(self, batch: _Batch, pruning: Pruning) -> np.ndarray:
         """bool [terms of all queries]: whether the first phase adds up the term's lists."""
@@ -303,6 +304,8 @@ class Engine:
             all_weights[low:high] = query.weights
         if not merge_terms(offsets, all_keys, all_weights):
             raise UserError("a query's weights must be finite 32-bit numbers")
+        if (most := int(np.diff(offsets).max())) > MOST_TERMS:
+            raise UserError(f"a query has {most:,} different terms; at most {MOST_TERMS:,} can be searched at once")
         all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
         terms, begins, ends = np.empty((3, len(self._shards), len(all_keys)), np.int64)
         for i, shard in enumerate(self._shards):

@@ -1,6 +1,7 @@
 """The search kernel: exact top k over one shard's postings (retrieval/sparse/postings.py).
 
-Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score.
+Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score,
+a whole number of 16 bits.
 Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most windows end with that
 one test on the maxima of their bounds, as block-max indexes skip blocks (Ding and Suel 2011, "Faster top-k document
 retrieval using block-max indexes"); picking, not adding, is what makes the published kernels slow.
@@ -17,39 +18,53 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.postings import BLOCKS, GAPS, SHORT, SKIP, SPARSE, WINDOW, WINDOW_BITS, block_bytes
+from retrieval.sparse.bits import STRIP, add_bits
+from retrieval.sparse.postings import (
+    BITS,
+    BLOCKS,
+    SHORT,
+    SKIP,
+    SPARSE,
+    WINDOW,
+    WINDOW_BITS,
+    bits_head,
+    block_bytes,
+)
 from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.selection import (
     ABSENT,
     AT,
     BLOCK,
+    CODES,
     COLUMNS,
     ENTRIES,
     KIND,
     LEFT,
     NEXT,
+    ROW,
     UPCOMING,
     score_one,
     select_chunks,
 )
 from retrieval.sparse.shards import NOT_THERE
 
-# Query weights are scaled so that the largest is 1; smaller ones than this are raised to it, which keeps bounds bounds.
-TINY = 1e-30
 WINDOW_OF_RECORD = 0x3FFF
-# Chunks of a DENSE block that are added in the time of one posting of another block.
+# Chunks of a BITS block that are added in the time of one posting of another block.
 VECTOR = 16
+# The largest bound, and the most terms of a query that leave room for rounding each of them up.
+LARGEST_BOUND = 0xFFFF
+MOST_TERMS = 1 << 14
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 def new_workspace() -> tuple[np.ndarray, ...]:
     """Allocate the arrays that one call of `search_shard` uses beside the results."""
     return (
-        np.zeros(WINDOW, np.float32),  # bounds, all 0 between calls
-        np.empty(COLUMNS, np.int32),  # maxima
-        np.empty(COLUMNS, np.float32),  # maxima, reordered
+        np.zeros(WINDOW, np.uint16),  # bounds, all 0 between calls
+        np.empty(COLUMNS, np.uint16),  # maxima
+        np.empty(COLUMNS, np.uint16),  # maxima, reordered
         np.empty(WINDOW, np.int32),  # candidates
-        np.empty(WINDOW, np.float32),  # their bounds, reordered
+        np.empty(WINDOW, np.uint16),  # their bounds, reordered
         np.zeros(WINDOW, np.int32),  # slots, all 0 between calls
         np.empty(WINDOW, np.float64),  # exact scores
     )
@@ -137,17 +152,15 @@ def keep_terms(offsets: Any, work: Any, weights: Any, mass: float, kept: Any) ->
 
 
 @njit(nogil=True, cache=True)
-def _add_block(
-    bounds: Any, files: Any, kind: int, at: int, entries: int, window_chunks: int, steps: Any, unit: Any
-) -> None:
-    """Add a block's bounds to the window's; steps[c] = unit * c * c is the bound of code c."""
+def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps: Any) -> None:
+    """Add the bounds of a SPARSE or GAPS block to the window's; steps[c] is the bound of code c."""
     data, halves, _ = files
     if kind == SPARSE:
         chunks = halves[at >> 1 : (at >> 1) + entries]
         codes = data[at + 2 * entries : at + 3 * entries]
         for i in range(entries):
             bounds[chunks[i]] += steps[codes[i]]
-    elif kind == GAPS:
+    else:
         first = at + 2 * ((entries + SKIP - 1) // SKIP)
         gaps = data[first : first + entries]
         codes = data[first + entries : first + 2 * entries]
@@ -155,13 +168,6 @@ def _add_block(
         for i in range(entries):
             here += np.uint64(gaps[i])
             bounds[here] += steps[codes[i]]
-    else:
-        # Slices, not offsets: the compiler sees that they hold no negative index and uses vectors, eight times faster.
-        codes = data[at : at + window_chunks]
-        window = bounds[:window_chunks]
-        for i in range(window_chunks):
-            code = np.float32(codes[i])
-            window[i] += unit * (code * code)
 
 
 @njit(nogil=True, cache=True)
@@ -195,9 +201,9 @@ def _open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) ->
 
 @njit(nogil=True, cache=True)
 def _add_window(
-    files: Any, row: Any, window: int, size: int, bounds: Any, steps: Any, unit: Any, end: int, placed: bool
+    files: Any, row: Any, window: int, size: int, bounds: Any, steps: Any, weight: int, end: int, placed: bool
 ) -> int:
-    """Add what a list has in a window and move its row on; returns how many postings that took."""
+    """Add what a list has in a window, all but a BITS block, and move its row on; returns how many postings it has."""
     data, _, words = files
     if row[UPCOMING] != window:
         if row[KIND] != SHORT:
@@ -214,13 +220,25 @@ def _add_window(
         return at - before
     record = np.int64(words[row[BLOCK]])
     row[KIND], row[AT], row[ENTRIES] = record >> 30, row[NEXT], (record & 0xFFFF) + 1
-    if unit > 0:
-        _add_block(bounds, files, row[KIND], row[AT], row[ENTRIES], size, steps, unit)
+    if row[KIND] == BITS:
+        row[CODES] = row[AT] + bits_head(size)
+    elif weight > 0:
+        _add_block(bounds, files, row[KIND], row[AT], row[ENTRIES], steps)
     row[NEXT] += block_bytes(row[KIND], row[ENTRIES], size, placed)
     row[BLOCK] += 1
     row[LEFT] -= 1
     row[UPCOMING] = (words[row[BLOCK]] >> 16) & WINDOW_OF_RECORD if row[LEFT] > 0 else end
     return row[ENTRIES]
+
+
+@njit(nogil=True, cache=True)
+def _add_bits_blocks(files: Any, lists: Any, size: int, bounds: Any, weights: Any) -> None:
+    """Add the BITS blocks of all lists in a window, strip by strip."""
+    for first in range(0, size, STRIP):
+        for i in range(len(lists)):
+            if lists[i, KIND] == BITS and weights[i] > 0:
+                end = min(first + STRIP, size)
+                lists[i, CODES] = add_bits(bounds, files[0], lists[i, AT], lists[i, CODES], first, end, weights[i])
 
 
 @njit(nogil=True, cache=True)
@@ -258,30 +276,29 @@ def search_shard(
     max_terms = 0
     for q in range(len(query_offsets) - 1):
         max_terms = max(max_terms, query_offsets[q + 1] - query_offsets[q])
-    all_lists = np.empty((max_terms, UPCOMING + 1), np.int64)
-    steps = np.empty((max_terms, STEPS + 1), np.float32)
-    units = np.empty(max_terms, np.float32)
+    all_lists = np.empty((max_terms, ROW), np.int64)
+    steps = np.zeros((max_terms, STEPS + 1), np.uint16)
+    shares = np.empty(max_terms, np.int64)
 
     for q in range(len(query_offsets) - 1):
         start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]
         terms, weights = query_terms[start : start + n], query_weights[start : start + n]
         lists = all_lists[:n]
-        largest = 0.0
-        for i in range(n):
-            largest = max(largest, weights[i])
-        if largest <= 0:
-            continue
         total = 0.0
+        for i in range(n):
+            total += max(weights[i], 0.0)
+        if total <= 0:
+            continue
+        # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
+        span = LARGEST_BOUND - 2 * n
         for i in range(n):
             _open_list(files, query_regions[start + i], lists[i], windows, placed)
             # Terms of negative weight only lower a score: a bound does without them.
-            weight = max(weights[i] / largest, TINY) if weights[i] > 0 else 0.0
-            total += weight
-            units[i] = np.float32(weight / (STEPS * STEPS))
-            for c in range(STEPS + 1):
-                steps[i, c] = units[i] * (np.float32(c) * np.float32(c))
-        # What n float32 additions and the products before them can lose.
-        margin = total * (n + 8) * 2.0**-23
+            shares[i] = np.int64(np.ceil(max(weights[i], 0.0) * (span / total)))
+            for c in range(1, STEPS + 1):
+                steps[i, c] = (shares[i] * c * c >> 16) + 1 if shares[i] > 0 else 0
+        # What a bound of 1 is worth: a weight is at most top * (code / STEPS)^2.
+        scale = total * top / span * (2.0**16 / STEPS**2)
 
         while True:
             window = windows[1]
@@ -293,10 +310,11 @@ def search_shard(
             size = min(WINDOW, chunk_count - first)
             postings = 0
             for i in range(n):
-                postings += _add_window(files, lists[i], window, size, bounds, steps[i], units[i], windows[1], placed)
+                postings += _add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
+            _add_bits_blocks(files, lists, size, bounds, shares)
             if len(allowed) > 0:
                 for i in range(size):
-                    bounds[i] *= np.float32(allowed[first + i])
+                    bounds[i] *= np.uint16(allowed[first + i])
             held[q] = select_chunks(
                 files,
                 tables,
@@ -308,8 +326,7 @@ def search_shard(
                 first,
                 size,
                 postings,
-                largest * top,
-                margin,
+                scale,
                 rough,
                 heap_scores[q],
                 heap_chunks[q],
@@ -337,8 +354,8 @@ def score_chunks(
     """
     bounds = workspace[0]
     placed = len(tables[0]) == 0
-    lists = np.empty((len(terms), UPCOMING + 1), np.int64)
-    nothing = np.zeros(STEPS + 1, np.float32)
+    lists = np.empty((len(terms), ROW), np.int64)
+    nothing = np.zeros(STEPS + 1, np.uint16)
     windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
     for i in range(len(terms)):
         _open_list(files, regions[i], lists[i], windows, placed)
@@ -350,8 +367,8 @@ def score_chunks(
         for i in range(len(terms)):
             row = lists[i]
             while row[UPCOMING] < window:
-                _add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, np.float32(0), windows[1], placed)
-            _add_window(files, row, window, size, bounds, nothing, np.float32(0), windows[1], placed)
+                _add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, 0, windows[1], placed)
+            _add_window(files, row, window, size, bounds, nothing, 0, windows[1], placed)
         while at < len(chunks) and chunks[at] >> WINDOW_BITS == window:
             scores[at] = score_one(files, tables, bm25, lists, terms, weights, first, size, chunks[at] - first)
             at += 1

@@ -1,7 +1,8 @@
 """The posting file of a shard: for every term the chunks that have it, in about three bytes a posting.
 
-Chunks are numbered from 0 in a shard and grouped in windows of 2^16, so that the scores of a window stay in a core's
-second-level cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian. A region is
+Chunks are numbered from 0 in a shard and grouped in windows of 2^16, so that the bounds of a window stay in a core's
+second-level cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian, with 64
+bytes of padding at the end, which vector instructions may read. A region is
 
     a short list     uint32 count (< 2^31), uint32 chunk[count], uint8 code[count], places
     or blocks        uint32 2^31 + blocks, uint32 count, uint32 record[blocks], then every block's data
@@ -12,11 +13,12 @@ in bits 16 to 29 and one less than its entries in bits 0 to 15. Its data, padded
     SPARSE    uint16 chunk in window[n], uint8 code[n], places
     GAPS      uint16 skip[ceil(n / 64)], uint8 gap[n], uint8 code[n], places: each chunk is the one before plus its gap,
               starting from -1; skip[j] is the chunk of entry 64 j; an entry of code 0 is no posting and only bridges
-    DENSE     uint8 code[chunks in this window], uint16 rank[ceil(that / 512)], places: n counts the codes above 0,
-              rank[j] those before chunk 512 j
+    BITS      uint64 mask[ceil(chunks in this window / 64)], uint16 rank[ceil(the same / 512)], uint8 code[n], places:
+              bit i of mask[j] is set where chunk 64 j + i has a posting; rank[j] counts those before chunk 512 j
 
-`places` are the 4 bits a posting that quantisation.py describes, two to a byte, the first one low; BM25 has none,
-and no ranks. GAPS is the smallest for most lists, DENSE the fastest where a window is a quarter full or more.
+`places` are the 4 bits a posting that quantisation.py describes, two to a byte, the first one low; BM25 has none.
+GAPS is the smallest for most lists; BITS is the smallest where more than an eighth of a window's chunks have a posting,
+and the fastest from about a twelfth on.
 """
 
 from __future__ import annotations
@@ -24,14 +26,23 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.numba_cache import njit
+from retrieval.sparse.bits import rank_in
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
 WINDOW_BITS = 16
 WINDOW = 1 << WINDOW_BITS
 BLOCKS = 1 << 31
-SHORT, SPARSE, GAPS, DENSE = 0, 1, 2, 3
+SHORT, SPARSE, GAPS, BITS = 0, 1, 2, 3
 SKIP = 64
 RANK = 512
+# A window of which one chunk in FULL has a posting is stored as BITS even where that is larger: it is added faster.
+FULL = 12
+
+
+@njit(nogil=True, cache=True, inline="always")
+def bits_head(window_chunks: int) -> int:
+    """Bytes of masks and ranks, which stand before the codes of a block of kind BITS."""
+    return 8 * ((window_chunks + 63) // 64) + 2 * ((window_chunks + RANK - 1) // RANK)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -43,9 +54,7 @@ def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> in
     elif kind == GAPS:
         size = 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries + places
     else:
-        ranks = (window_chunks + RANK - 1) // RANK if placed else 0
-        # Ranks are uint16, so they begin at an even byte.
-        size = (window_chunks + 1) // 2 * 2 + 2 * ranks + places
+        size = bits_head(window_chunks) + entries + places
     return (size + 1) // 2 * 2
 
 
@@ -56,8 +65,8 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
         return at + 3 * entries
     if kind == GAPS:
         return at + 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries
-    if kind == DENSE:
-        return at + (window_chunks + 1) // 2 * 2 + 2 * ((window_chunks + RANK - 1) // RANK)
+    if kind == BITS:
+        return at + bits_head(window_chunks) + entries
     return at + 5 * entries
 
 
@@ -101,14 +110,12 @@ def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int,
             entry += 1
             here += data[gaps + entry]
         return (int(data[gaps + entries + entry]) if here == chunk else 0), entry
-    if kind == DENSE:
-        code = int(data[at + chunk])
-        entry = 0
-        if placed and code:
-            entry = int(halves[((at + (window_chunks + 1) // 2 * 2) >> 1) + chunk // RANK])
-            for i in range(at + chunk // RANK * RANK, at + chunk):
-                entry += data[i] != 0
-        return code, entry
+    if kind == BITS:
+        if not (data[at + (chunk >> 3)] >> (chunk & 7)) & 1:
+            return 0, 0
+        entry = int(halves[((at + 8 * ((window_chunks + 63) // 64)) >> 1) + chunk // RANK])
+        entry += rank_in(data, at, chunk // RANK * RANK, chunk)
+        return int(data[at + bits_head(window_chunks) + entry]), entry
     first = at >> 2
     found = _lower_bound(words, first, first + entries, chunk)
     if found < first + entries and words[found] == chunk:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ratchet.numba_cache import njit
-from retrieval.sparse.postings import DENSE, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
+from retrieval.sparse.postings import BITS, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
 # columns are taken by element-wise operations on long rows.
@@ -15,7 +13,8 @@ COLUMNS = 1024
 # Looking a chunk up in one list takes as long as walking over this many postings.
 LOOKUP = 24
 # Columns of a query's table of lists.
-KIND, AT, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(7)
+KIND, AT, CODES, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(8)
+ROW = 8
 ABSENT = -1
 
 
@@ -59,11 +58,11 @@ def push(scores: Any, chunks: Any, held: int, score: float, chunk: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def column_maxima(bits: Any, size: int, maxima: Any) -> None:
-    """The largest bound in every column; bounds are not negative, so their bits order them."""
+def column_maxima(bounds: Any, size: int, maxima: Any) -> None:
+    """The largest bound in every column."""
     maxima[:] = 0
     for row in range((size + COLUMNS - 1) // COLUMNS):
-        values = bits[row * COLUMNS : (row + 1) * COLUMNS]
+        values = bounds[row * COLUMNS : (row + 1) * COLUMNS]
         for i in range(COLUMNS):
             value, best = values[i], maxima[i]
             maxima[i] = value if value > best else best
@@ -126,8 +125,9 @@ def _score_many(
     slots: Any,
     exact: Any,
 ) -> None:
-    """exact[i] becomes the exact score of chunk wanted[i]; every list is walked once. slots: all 0, and left so."""
+    """exact[i] becomes the exact score of chunk wanted[i]; a list is walked once. slots: all 0, and left so."""
     data, halves, words = files
+    placed = len(tables[0]) == 0
     for i in range(len(wanted)):
         slots[wanted[i]] = i + 1
         exact[i] = 0.0
@@ -136,31 +136,30 @@ def _score_many(
         if kind == ABSENT:
             continue
         place = places_at(kind, at, entries, size)
+        if kind == BITS:
+            for j in range(len(wanted)):
+                code, entry = find_entry(files, kind, at, entries, size, wanted[j], placed)
+                if code > 0:
+                    chunk = first + wanted[j]
+                    weight = posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], chunk)
+                    exact[j] += weights[i] * weight
+            continue
         codes = at + 4 * entries
-        steps = entries
         if kind == SPARSE:
             codes = at + 2 * entries
         elif kind == GAPS:
             codes = at + 2 * ((entries + SKIP - 1) // SKIP) + entries
-        elif kind == DENSE:
-            codes, steps = at, size
-        local, entry = -1, -1
-        for step in range(steps):
+        local = -1
+        for entry in range(entries):
             if kind == SPARSE:
-                local = int(halves[(at >> 1) + step])
+                local = int(halves[(at >> 1) + entry])
             elif kind == GAPS:
-                local += data[codes - entries + step]
-            elif kind == DENSE:
-                local = step
+                local += data[codes - entries + entry]
             else:
-                local = int(words[(at >> 2) + step]) - first
+                local = int(words[(at >> 2) + entry]) - first
                 if local < 0 or local >= size:
                     continue
-            code = int(data[codes + step])
-            if kind == DENSE:
-                entry += code != 0
-            else:
-                entry = step
+            code = int(data[codes + entry])
             slot = slots[local]
             if slot > 0 and code > 0:
                 exact[slot - 1] += weights[i] * posting_weight(
@@ -171,11 +170,12 @@ def _score_many(
 
 
 @njit(nogil=True, cache=True)
-def _threshold(heap_scores: Any, held: int, scale: float, margin: float) -> Any:
+def _threshold(heap_scores: Any, held: int, scale: float) -> int:
     """The least bound that may still belong to the best: 0 until there are k."""
     if held < len(heap_scores):
-        return np.float32(0)
-    return np.float32(max(0.0, heap_scores[0] / scale - margin))
+        return 0
+    # Scores and scale are rounded to float64; a little below is sure to be low enough.
+    return int(max(0.0, min(heap_scores[0] / scale, 65535.0) * (1 - 1e-9)))
 
 
 @njit(nogil=True, cache=True)
@@ -191,7 +191,6 @@ def select_chunks(
     size: int,
     postings: int,
     scale: float,
-    margin: float,
     rough: bool,
     heap_scores: Any,
     heap_chunks: Any,
@@ -202,23 +201,21 @@ def select_chunks(
 
     Chunks have their exact scores in the heap; where `rough`, their bounds.
 
-    Bounds are in units of `scale`, the query's largest weight times the shard's: no posting's is so small that a
-    float32 loses it. A chunk's score is at most `margin` above its bound.
+    A chunk's score is at most `scale` times its bound, and the bound of a chunk with a posting is above 0.
     """
     bounds, maxima, sorted_maxima, candidates, picked, slots, exact = workspace
     k = len(heap_scores)
-    column_maxima(bounds.view(np.int32), size, maxima)
-    largest_bounds = maxima.view(np.float32)
-    floor = _threshold(heap_scores, held, scale, margin)
+    column_maxima(bounds, size, maxima)
+    floor = _threshold(heap_scores, held, scale)
     if held < k and k - held < COLUMNS:
         # As many columns as places are left, those with the best maxima, hold at least that many chunks.
-        sorted_maxima[:] = largest_bounds
-        floor = kth_largest(sorted_maxima, COLUMNS, k - held)
-    ceiling = np.float32(np.inf)
+        sorted_maxima[:] = maxima
+        floor = int(kth_largest(sorted_maxima, COLUMNS, k - held))
+    ceiling = 1 << 16
     while True:
         found = 0
         for column in range(COLUMNS):
-            if largest_bounds[column] >= floor and largest_bounds[column] > 0:
+            if maxima[column] >= floor and maxima[column] > 0:
                 for at in range(column, size, COLUMNS):
                     if floor <= bounds[at] < ceiling and bounds[at] > 0:
                         candidates[found] = at
@@ -251,13 +248,13 @@ def select_chunks(
             else:
                 for j in range(begin, end):
                     local = candidates[j]
-                    if bounds[local] < _threshold(heap_scores, held, scale, margin):
+                    if bounds[local] < _threshold(heap_scores, held, scale):
                         continue
                     score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
                     if score > 0:
                         held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
             # Then those of the others that may still belong.
-            least = _threshold(heap_scores, held, scale, margin)
+            least = _threshold(heap_scores, held, scale)
             begin = end
             if end == leading:
                 for j in range(leading, found):
@@ -266,7 +263,7 @@ def select_chunks(
                         end += 1
         # Chunks below the first floor may still belong to the best, now that these are known.
         ceiling = floor
-        floor = _threshold(heap_scores, held, scale, margin)
+        floor = _threshold(heap_scores, held, scale)
         if floor >= ceiling:
             break
     bounds[: (size + COLUMNS - 1) // COLUMNS * COLUMNS] = 0

@@ -28,7 +28,7 @@ from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Passage, Record, content_key, with_title
 
-FORMAT = 2
+FORMAT = 3
 SHARD = "shard.json"
 NOT_THERE = 0xFFFFFFFF
 

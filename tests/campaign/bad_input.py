@@ -51,7 +51,7 @@ def _change(dice: random.Random, data: dict[str, Any]) -> None:
         if dice.random() < 0.1:
             data.pop(key, None)
         else:
-            data[key] = dice.choice(ODD)
+            data[key] = deepcopy(dice.choice(ODD))  # or the next change would be made to ODD itself
         return
 
 
@@ -64,7 +64,7 @@ def questions(folder: Path) -> Iterator[Trial]:
     def trial(dice: random.Random) -> None:
         rows: list[dict[str, Any]] = deepcopy(lines)
         row = dice.choice(rows)
-        row[dice.choice([*row, "odd", "label", "form"])] = dice.choice(ODD)
+        row[dice.choice([*row, "odd", "label", "form"])] = deepcopy(dice.choice(ODD))
         text = "\n".join(json.dumps(row) for row in rows).encode(errors="replace")
         if dice.random() < 0.3:
             at = dice.randrange(len(text))

@@ -255,7 +255,7 @@ def test_an_index_of_words_alone_is_the_one_it_was() -> None:
         kind="bm25", engine="ratchet", chunk_tokens=512, chunk_overlap=80, tokenizer="t", k1=0.9, b=0.4,
         stemmer="english", stop_words=True, encoder="",
     )  # fmt: skip
-    assert settings.key == "aced2632fc21ca0b60ed0859a6160ecb"
+    assert settings.key == "658de11d7c0d9dfa6dcbf6efb3382ce7"
 
 
 def test_an_index_of_chunks_that_were_not_made_to_fit_is_searched_and_not_mixed(

@@ -121,7 +121,7 @@ def test_every_float_type_is_looked_through_for_what_is_not_finite(tmp_path: Pat
     [
         load_request,
         policy_name,
-        LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)}), torch.float32).load,
+        LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)}), None, torch.float32).load,
         lambda folder: publish(folder, folder.parent / "published", {}, {}),
         lambda folder: start_from_adapter(torch.nn.Linear(4, 3), folder),
     ],

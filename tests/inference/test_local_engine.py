@@ -45,13 +45,13 @@ def make_model(folder: Path, kind: str = "llama") -> Path:
     return folder
 
 
-def make_adapter(model: Path, folder: Path, seed: int) -> Path:
+def make_adapter(model: Path, folder: Path, seed: int, targets: str | list[str] = "all-linear") -> Path:
     torch.manual_seed(seed)
     peft = get_peft_model(
         AutoModelForCausalLM.from_pretrained(model),
-        LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False),
+        LoraConfig(r=4, lora_alpha=8, target_modules=targets, init_lora_weights=False),
     )
-    peft.save_pretrained(folder)
+    peft.save_pretrained(folder, save_embedding_layers=False)
     return folder
 
 
@@ -156,8 +156,11 @@ def test_workers_share_the_weights_and_divide_cache_and_cores(llama: Path) -> No
     assert torch.get_num_threads() == cpu_threads(), "a closed engine gives the cores back"
 
 
-def test_base_and_two_adapters_in_one_batch_each_match_peft(llama: Path, engine: LocalEngine, tmp_path: Path) -> None:
-    adapters = [None, *(str(make_adapter(llama, tmp_path / str(seed), seed)) for seed in (1, 2))]
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "lm_head"]])
+def test_base_and_two_adapters_in_one_batch_each_match_peft(
+    llama: Path, engine: LocalEngine, tmp_path: Path, targets: str | list[str]
+) -> None:
+    adapters = [None, *(str(make_adapter(llama, tmp_path / str(seed), seed, targets)) for seed in (1, 2))]
     jobs = [(prompt, adapter) for prompt in prompts(engine)[:3] for adapter in adapters]
     got = run(*(engine.generate(prompt, greedy(12), adapter=adapter) for prompt, adapter in jobs))
     end = engine.format.end_of_turn
@@ -250,7 +253,14 @@ def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
         "required": ["agent", "relevance"],
         "additionalProperties": False,
     }
-    got = run(*(engine.generate([5], SamplingParams(1.5, max_tokens=200, seed=i, schema=schema)) for i in range(6)))
+
+    def sampled(**more: Any) -> list[Completion]:
+        each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=schema, **more) for i in range(6)]
+        return run(*(engine.generate([5], params) for params in each))
+
+    got = sampled()
+    # Only with log-probabilities are the logits of tokens computed that the schema does not allow.
+    assert [one.ids for one in got] == [one.ids for one in sampled(logprobs=True)]
     for completion in got:
         assert completion.finish_reason == "stop"
         assert completion.ids[-1] == engine.format.end_of_turn

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.local.cache import BLOCK, BlockPool
+from inference.local.linear import Head
 from inference.local.model import attention_kernel
-from inference.local.sampling import NO_TOKEN, NOT_FINITE, log_probability, sample
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, few_tokens, log_probability, sample
 
 
 def pool(blocks: int = 8) -> BlockPool:
@@ -171,3 +175,50 @@ def test_no_more_tokens_than_all_rows_hold_are_looked_at() -> None:
     scratch, mask = np.empty(70, np.float32), np.full(1, -1, np.int32)
     assert all(sample(logits, mask, False, 1.0, 1.0, draw, scratch) < 70 for draw in np.linspace(0, 0.999, 50))
     assert all(sample(logits, mask, True, 1.0, 1.0, draw, scratch) < 32 for draw in np.linspace(0, 0.999, 50))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_output_layer_computes_whole_rows_and_the_tokens_that_are_asked_for(
+    dtype: torch.dtype, parts: int, bias: bool
+) -> None:
+    torch.manual_seed(0)
+    few, none = np.array([0, 41, 102]), np.empty(0, np.int64)
+    several: list[list[Any]] = [[None], [few], [None, few, None, none, None, None, None]]
+    for rows in several:
+        head: Any = (
+            torch.nn.Linear(37, 103, bias=bias).to(dtype).requires_grad_(False)
+        )  # no multiples of the kernel's tiles
+        hidden = torch.randn(1, len(rows), 37)
+        wanted = torch.nn.functional.linear(hidden, head.weight.float(), head.bias.float() if bias else None)
+        head.__class__ = Head
+        head.allowed, head.parts = rows, parts
+        with ThreadPoolExecutor(2) as head.threads, torch.inference_mode():
+            got = head(hidden)
+        assert got.dtype == torch.float32 and got.shape == (1, len(rows), 103)
+        for row, tokens in enumerate(rows):
+            places = slice(None) if tokens is None else tokens
+            torch.testing.assert_close(got[0, row, places], wanted[0, row, places], rtol=1e-5, atol=1e-5)
+
+
+def test_the_tokens_of_a_mask_are_listed_where_they_are_few() -> None:
+    mask = np.zeros(400, np.int32)
+    mask[0], mask[2], mask[3] = 0b101, -(2**31), 1
+    np.testing.assert_array_equal(few_tokens(mask, 400 * 32), [0, 2, 95, 96])
+    np.testing.assert_array_equal(few_tokens(mask, 96), [0, 2, 95], "a vocabulary may end within an integer")
+    np.testing.assert_array_equal(few_tokens(np.zeros(3, np.int32), 96), [])
+    np.testing.assert_array_equal(few_tokens(np.full(128, -1, np.int32), 4096), range(4096))
+    assert few_tokens(np.full(129, -1, np.int32), 129 * 32) is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 2.0])
+def test_of_a_few_tokens_the_same_is_sampled_as_under_their_mask(temperature: float) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 2, 320).astype(np.float32)
+    mask = random.integers(-(2**31), 2**31, 10).astype(np.int32)
+    tokens, scratch = few_tokens(mask, 320), np.empty(320, np.float32)
+    assert tokens is not None
+    for draw in np.linspace(0, 0.999, 40):
+        masked = sample(logits, mask, True, temperature, 0.9, draw, scratch)
+        assert tokens[sample(logits[tokens], mask, False, temperature, 0.9, draw, scratch)] == masked

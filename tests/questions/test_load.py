@@ -302,6 +302,7 @@ def test_questions_come_from_files_and_not_from_a_pipe_that_never_ends(tmp_path:
             r"rows failed \(ZeroDivisionError: .*; odd\.py, line \d+\)",
         ),
         ("def rows(found, split, folder):\n    yield 'line 1', 7", r"rows failed \(TypeError: it gave str and int"),
+        ("def rows(found, split, folder):\n    yield 'line 1', {}", r"line 1: has the fields \(none\)"),
         ("def beside(folder):\n    raise SystemExit(0)", r"beside failed \(SystemExit: 0; odd\.py, line \d+\)"),
         (
             "def beside(folder):\n    return lambda row, fields: row['x']",

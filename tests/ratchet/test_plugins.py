@@ -42,7 +42,9 @@ def test_a_folder_is_a_package_whose_files_all_count(mine: Path) -> None:
     first = load_plugin("systems", "./team", ("ROLES",), "system.name")
     assert first.module.ROLES == ("a", "b")
     (mine / "team" / "parts.py").write_text("ROLES = ('a', 'c')\n")
-    assert load_plugin("systems", "./team", ("ROLES",), "system.name").digest != first.digest
+    second = load_plugin("systems", "./team", ("ROLES",), "system.name")
+    assert second.module.ROLES == ("a", "c") and second.digest != first.digest
+    assert not list(mine.rglob("__pycache__")), "nothing is written beside the user's files"
 
 
 def test_a_dotted_name_is_imported(mine: Path) -> None:

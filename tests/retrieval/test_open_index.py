@@ -86,15 +86,15 @@ def test_half_an_index_is_called_that(folder: Path) -> None:
         open_folder(folder)
 
 
-@pytest.mark.parametrize("known", [1, 3, None, "2"])
+@pytest.mark.parametrize("known", [1, 2, None, "3"])
 def test_another_format_is_refused(folder: Path, known: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": known}))
-    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 2\. Delete this"):
+    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 3\. Delete this"):
         open_folder(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 2}', b"7"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 3}', b"7"])
 def test_a_damaged_manifest_is_refused(folder: Path, content: bytes) -> None:
     (folder / "manifest.json").write_bytes(content)
     with pytest.raises(UserError, match=rf"{folder}: the index cannot be used: .*Delete this folder and build it"):

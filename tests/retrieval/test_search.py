@@ -263,17 +263,17 @@ def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> 
     What is mapped from files is not counted, for such pages are the system's to drop and to read again: so the limit
     shows whether an index is held in memory of our own, however little of it.
     """
-    chunks, copies, mib = 1 << 17, 64, 24
+    chunks, copies, mib = 1 << 17, 112, 24
     random = np.random.default_rng(2)
     lists = {}
     for term in range(LISTS):
         found = np.flatnonzero(random.random(chunks) < 0.3)
         lists[term] = (found, random.integers(1, 4, len(found)))
-    first = tmp_path / "shards" / "00"
+    first = tmp_path / "shards" / "000"
     first.mkdir(parents=True)
     Corpus(chunks, lists, BM25).write(first)
     for copy in range(1, copies):
-        shutil.copytree(first, tmp_path / "shards" / f"{copy:02d}")
+        shutil.copytree(first, tmp_path / "shards" / f"{copy:03d}")
     folders = sorted((tmp_path / "shards").iterdir())
     searched = [path for path in tmp_path.glob("shards/*/*") if path.name in ("postings", "lengths")]
     assert sum(path.stat().st_size for path in searched) > 5 * (mib << 20)

@@ -138,12 +138,16 @@ def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Pa
     path = changed(indexed, tmp_path)
     disk = tmp_path / "run"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(disk)], check=True)
+    segment = disk / "round-1" / "trajectories" / "part-0.jsonl"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12k", "tmpfs", str(disk)], check=True)
     try:
-        output = fails("-m", "sampling", "--config", path)
-        assert "No space left on device" in output and "run the same command again" in output
-        segment = disk / "round-1" / "trajectories" / "part-0.jsonl"
-        before = segment.read_bytes()
+        before, size = b"", 12  # KiB; it grows by pages until a trajectory was kept before the disk was full
+        while not before:
+            size += 4
+            subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
+            output = fails("-m", "sampling", "--config", path)
+            assert "No space left on device" in output and "run the same command again" in output
+            before = segment.read_bytes() if segment.exists() else b""
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         again = command("-m", "sampling", "--config", path)
         assert again.returncode == 0, again.stdout

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.helpers.experiment import environment
+from tests.helpers.experiment import preloaded
 from tests.helpers.pages import ROOT
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
@@ -30,7 +30,7 @@ def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.Mon
     """In a folder with the checkout's configs, data and model, so that the checkout gets no run folder."""
     for name in ("configs", "demo", "models"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name, value in {**environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}.items():
+    for name, value in preloaded(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

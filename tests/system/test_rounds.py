@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +22,7 @@ from ratchet.runfolder import RunFolder
 from rounds.ledger import read_ledger
 from rounds.promotion import read_promotions
 from rounds.records import Entry
-from tests.helpers.experiment import ROOT, SCRIPT, command, environment, make_experiment, write_lines
+from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
 
 ADAPTED = [
     # With any adapter, the coordinator asks the answerer at once, who knows; base and adapter differ for sure.
@@ -50,8 +48,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     loop = begin(path)
     wait_for(lambda: lines(run.round(2).trajectories / "part-0.jsonl") >= 3, loop)
-    os.killpg(loop.pid, signal.SIGKILL)
-    loop.wait()
+    kill(loop)
 
     loop = begin(path)
     wait_for(lambda: lines(run.round(2).training / "log.jsonl") >= 1, loop)
@@ -69,7 +66,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def begin(config: Path) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, "selftrain.py", "--config", str(config)]
-    return subprocess.Popen(arguments, cwd=ROOT, env=environment(), start_new_session=True)
+    return subprocess.Popen(arguments, cwd=ROOT, env=preloaded())
 
 
 def wait_for(holds: Any, process: subprocess.Popen[bytes]) -> None:

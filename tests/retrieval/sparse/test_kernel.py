@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +14,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ratchet.packages import ROOT
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.sparse.engine import Bm25, Postings
 from retrieval.sparse.kernels import count_postings
-from retrieval.sparse.postings import BLOCKS, DENSE, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
+from retrieval.sparse.postings import BITS, BLOCKS, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
 from retrieval.sparse.quantisation import (
     STEPS,
     frequency_code,
@@ -107,8 +112,8 @@ LISTS: dict[str, np.ndarray] = {
     "one window": np.arange(WINDOW, 2 * WINDOW, 2),
     "first and last": np.concatenate([np.arange(0, 900, 4), np.arange(CHUNKS - 900, CHUNKS, 4)]),
 }
-KINDS = {"everywhere": {DENSE}, "a third": {DENSE}, "a hundredth": {GAPS}, "with bridges": {GAPS}, "a few": {SHORT}}
-KINDS |= {"far apart": {SPARSE}, "one": {SHORT}, "one window": {DENSE}}
+KINDS = {"everywhere": {BITS}, "a third": {BITS}, "a hundredth": {GAPS}, "with bridges": {GAPS}, "a few": {SHORT}}
+KINDS |= {"far apart": {SPARSE}, "one": {SHORT}, "one window": {BITS}}
 
 
 @pytest.fixture(scope="module", params=[Bm25(0.9, 0.4), None], ids=["bm25", "sparse"])
@@ -169,6 +174,39 @@ def test_a_list_is_stored_as_the_smallest_kind_and_every_posting_is_found(
                 assert entry == order[chunk]
         found += (first + wanted).tolist()
     assert found == LISTS[name].tolist()
+
+
+BITS_CHECK = """
+import numpy as np
+from retrieval.sparse import bits
+random = np.random.default_rng(4)
+print(bits.EXPANDS, bits.SHUFFLES)
+for share in (0.0, 0.1, 0.5, 1.0):
+    there = random.random(1 << 16) < share
+    codes = random.integers(1, 256, int(there.sum())).astype(np.uint8)
+    data = np.concatenate([np.packbits(there, bitorder="little"), codes, np.zeros(bits.OVERREAD, np.uint8)])
+    for weight in (1, 700, 65000):
+        bounds = random.integers(0, 500, 1 << 16).astype(np.uint16)
+        expected = bounds.astype(np.int64)
+        expected[there] += (codes.astype(np.int64) ** 2 * weight >> 16) + 1
+        at = len(there) // 8
+        for first in range(0, 1 << 16, bits.STRIP):
+            at = bits.add_bits(bounds, data, 0, at, first, first + bits.STRIP, weight)
+        assert at == len(data) - bits.OVERREAD, (share, weight, at)
+        assert np.array_equal(bounds, expected), (share, weight)
+"""
+
+
+@pytest.mark.parametrize("features", ["", "+avx2", None], ids=["one by one", "AVX2", "this machine's"])
+def test_every_way_to_add_a_block_of_bits_gives_the_same_bounds(features: str | None) -> None:
+    if features and features[1:] not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"the processor has no {features[1:]}")
+    environment = os.environ if features is None else os.environ | {"NUMBA_CPU_FEATURES": features}
+    run = subprocess.run(
+        [sys.executable, "-c", BITS_CHECK], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert features is None or run.stdout.split() == ["False", str(features == "+avx2")]
 
 
 # Selection
