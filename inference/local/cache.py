@@ -2,19 +2,23 @@
 
 Keys and values live in blocks of BLOCK tokens. A full block is cached under its parent block and its tokens, so any
 later prompt that begins with the same tokens (another sample of the question, the next turn of the conversation,
-the same instructions for another question) finds it and is not prefilled again. Blocks that no running sequence
-uses stay until memory is needed, and the oldest is evicted first. After vLLM's automatic prefix caching (Kwon et al.
-2023, section 4).
+the same instructions for another question) finds it and is not prefilled again. Of a block whose first tokens alone are
+the same, these are copied. Blocks that no running sequence uses stay until memory is needed, and the oldest is evicted
+first. After vLLM's automatic prefix caching (Kwon et al. 2023, section 4), and SGLang's radix tree, which shares single
+tokens (Zheng et al. 2023, arXiv 2312.07104, section 3).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 
 BLOCK = 16
+LOOKED_AT = 64
+"""Blocks after the same tokens that are compared with a prompt, the newest first."""
 
 NodeKey = tuple[int | str, tuple[int, ...]]
 
@@ -22,15 +26,15 @@ NodeKey = tuple[int | str, tuple[int, ...]]
 class BlockPool:
     """Blocks of keys and values, shared by reference counts.
 
-    `keys` and `values` are [layers, blocks, kv_heads, BLOCK, head_dim]. Memory is touched only when blocks are used.
+    `keys` are [layers, blocks, kv_heads, head_dim, BLOCK], so that the scores of a block's tokens are the lanes of a
+    vector; `values` are [layers, blocks, kv_heads, BLOCK, head_dim]. Memory is touched only when blocks are used.
     """
 
     def __init__(
         self, layers: int, kv_heads: int, head_dim: int, blocks: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        shape = (layers, blocks, kv_heads, BLOCK, head_dim)
-        self.keys = torch.empty(shape, dtype=dtype, device=device)
-        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.keys = torch.empty((layers, blocks, kv_heads, head_dim, BLOCK), dtype=dtype, device=device)
+        self.values = torch.empty((layers, blocks, kv_heads, BLOCK, head_dim), dtype=dtype, device=device)
         self.blocks = blocks
         self._free_blocks = list(range(blocks - 1, -1, -1))
         self._evictable: OrderedDict[int, None] = OrderedDict()  # cached blocks without a user, oldest first
@@ -40,6 +44,9 @@ class BlockPool:
         # A node number is never used twice, so a block cached under an evicted parent can never be found again.
         self._node_of: dict[int, int] = {}
         self._next_node = 1
+        # By parent, the blocks that come after it with the tokens they begin with, and each block's parent.
+        self._after: dict[int | str, dict[int, tuple[int, ...]]] = {}
+        self._parent_of: dict[int, int | str] = {}
 
     @property
     def available(self) -> int:
@@ -60,14 +67,54 @@ class BlockPool:
             self._evictable.pop(block, None)
         return found
 
+    def copy_beginning(self, root: str, blocks: list[int], ids: Sequence[int]) -> int:
+        """Go on from `blocks`, which hold the beginning of `ids`, with the tokens that another block begins with.
+
+        They are copied into a block of its own, which is added to `blocks`. Returns how many: 0 where there are none,
+        or no block to write to. The last of `ids` is never among them.
+        """
+        rest = tuple(ids[len(blocks) * BLOCK : len(ids) - 1])
+        most, source = 0, -1
+        after = self._after.get(self._node_of[blocks[-1]] if blocks else root, {})
+        for block in itertools.islice(reversed(after), LOOKED_AT):
+            same = next((i for i, pair in enumerate(zip(rest, after[block], strict=False)) if pair[0] != pair[1]), None)
+            count = min(len(rest), len(after[block])) if same is None else same
+            if count > most:
+                most, source = count, block
+        if not most:
+            return 0
+        self._ref_counts[source] += 1
+        self._evictable.pop(source, None)
+        copy = self.allocate()
+        if copy is not None:
+            self.keys[:, copy], self.values[:, copy] = self.keys[:, source], self.values[:, source]
+            blocks.append(copy)
+        self.free([source])
+        return 0 if copy is None else most
+
+    def cache_beginning(self, root: str, parent: int | None, block: int, ids: Sequence[int]) -> None:
+        """Let later prompts copy the tokens that a block begins with."""
+        known = root if parent is None else self._node_of[parent]
+        if self._parent_of.setdefault(block, known) == known:
+            self._after.setdefault(known, {})[block] = tuple(ids)
+
+    def _forget(self, block: int) -> None:
+        """Find a block no more: its memory is used for something else."""
+        if (key := self._key_of.pop(block, None)) is not None:
+            del self._cached[key]
+            del self._node_of[block]
+        if (parent := self._parent_of.pop(block, None)) is not None:
+            del self._after[parent][block]
+            if not self._after[parent]:
+                del self._after[parent]
+
     def allocate(self) -> int | None:
         """A block to write to, or None if every block is in use."""
         if self._free_blocks:
             block = self._free_blocks.pop()
         elif self._evictable:
             block, _ = self._evictable.popitem(last=False)
-            del self._cached[self._key_of.pop(block)]
-            del self._node_of[block]
+            self._forget(block)
         else:
             return None
         self._ref_counts[block] = 1
@@ -85,6 +132,7 @@ class BlockPool:
             self._evictable.pop(known, None)
             self.free([block])
             return known
+        self.cache_beginning(root, parent, block, ids)
         self._cached[key] = block
         self._key_of[block] = key
         self._node_of[block] = self._next_node
@@ -96,7 +144,7 @@ class BlockPool:
         for block in reversed(blocks):
             self._ref_counts[block] -= 1
             if self._ref_counts[block] == 0:
-                if block in self._key_of:
+                if block in self._parent_of:
                     self._evictable[block] = None
                 else:
                     self._free_blocks.append(block)

@@ -15,30 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
+from inference.local.vectors import FAST_MATH, Array, as_float
 from ratchet.numba_cache import njit
 
-Array = np.ndarray[Any, Any]
-FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
-"""LLVM's fast-math flags without the two that assume that no number is NaN or infinite."""
 MOST_ALLOWED = 4096
 """Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""
-
-
-@intrinsic
-def _float(typing: Any, weight: Any) -> Any:
-    """A float32 from itself, or from the 16 bits of a bfloat16, which are its upper half."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        if signature.args[0] == types.float32:
-            return values[0]
-        bits = builder.shl(builder.zext(values[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-        return builder.bitcast(bits, ir.FloatType())
-
-    return types.float32(weight), generate
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -58,8 +40,8 @@ def whole_rows(
             r0, r1, r2, r3 = rows[i], rows[min(i + 1, end)], rows[min(i + 2, end)], rows[min(i + 3, end)]
             a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
             for k in range(weights.shape[1]):
-                w0, w1 = _float(weights[v, k]), _float(weights[v1, k])
-                w2, w3 = _float(weights[v2, k]), _float(weights[v3, k])
+                w0, w1 = as_float(weights[v, k]), as_float(weights[v1, k])
+                w2, w3 = as_float(weights[v2, k]), as_float(weights[v3, k])
                 a, b, c, d = hidden[r0, k], hidden[r1, k], hidden[r2, k], hidden[r3, k]
                 a0 += a * w0
                 a1 += a * w1
@@ -89,7 +71,7 @@ def some_tokens(hidden: Array, weights: Array, tokens: Array, out: Array) -> Non
     for v in tokens:
         total: Any = np.float32(0.0)
         for k in range(len(hidden)):
-            total += hidden[k] * _float(weights[v, k])
+            total += hidden[k] * as_float(weights[v, k])
         out[v] = total
 
 

@@ -6,7 +6,7 @@ role runs on the base model in the same step in which a trained role runs on its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,16 @@ from ratchet.errors import UserError
 
 @dataclass
 class Group:
-    """The packed tokens of one step that use one adapter, and their chunks; None when all do."""
+    """The packed tokens of one step that use one adapter; None when all do."""
 
     adapter: int
     rows: torch.Tensor | None = None
-    chunks: torch.Tensor | None = None
-    """The rows of the output layer, which sees each chunk's last token alone."""
+    last: torch.Tensor | None = None
+    """The rows of the output layer, which sees only the tokens whose logits are needed."""
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""A [inputs, rank] and B [rank, outputs], the second scaled."""
 
 
 class LoraBank:
@@ -37,7 +41,8 @@ class LoraBank:
         self._dtype = dtype
         self._head = head
         self._linears = {name: m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
-        self._weights: dict[str, dict[int, tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._weights: dict[str, dict[int, Pair]] = {}
+        self._joined: dict[tuple[tuple[str, ...], int], Pair | None] = {}
         self._count = 0
         self.groups: list[Group] = []
 
@@ -63,22 +68,51 @@ class LoraBank:
             self._weights[module_name][self._count] = (down.t().contiguous(), up.t().contiguous())
         return self._count
 
-    def _hook(self, weights: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    def add(
+        self, names: tuple[str, ...], outputs: Sequence[int], x: torch.Tensor, output: torch.Tensor
+    ) -> torch.Tensor:
+        """What several layers with the input x [tokens, inputs] give, side by side, and what the adapters add to it.
+
+        `outputs` are their numbers of outputs. The result is in the format of activations where an adapter adds to it.
+        """
+        for group in self.groups:
+            if (names, group.adapter) not in self._joined:
+                self._joined[names, group.adapter] = self._join(names, outputs, group.adapter)
+            pair = self._joined[names, group.adapter]
+            if pair is not None:
+                output = output.to(self._dtype)
+                _add(output, x, pair, group.rows)
+        return output
+
+    def _join(self, names: tuple[str, ...], outputs: Sequence[int], adapter: int) -> Pair | None:
+        pairs = [self._weights.get(name, {}).get(adapter) for name in names]
+        known = [pair[0] for pair in pairs if pair is not None]
+        if not known:
+            return None
+        ups = [
+            torch.zeros((0, size), dtype=self._dtype) if pair is None else pair[1]
+            for pair, size in zip(pairs, outputs, strict=True)
+        ]
+        return torch.cat(known, dim=1), torch.block_diag(*ups)
+
+    def _hook(self, weights: dict[int, Pair]) -> Any:
         def add_delta(module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
             for group in self.groups:
                 pair = weights.get(group.adapter)
-                if pair is None:
-                    continue
-                x = inputs[0].view(-1, inputs[0].shape[-1])
-                flat = output.view(-1, output.shape[-1])
-                rows = group.chunks if module is self._head else group.rows
-                if rows is None:
-                    flat.addmm_(x @ pair[0], pair[1])
-                else:
-                    flat.index_add_(0, rows, x.index_select(0, rows) @ pair[0] @ pair[1])
+                if pair is not None:
+                    x = inputs[0].view(-1, inputs[0].shape[-1])
+                    _add(output.view(-1, output.shape[-1]), x, pair, group.last if module is self._head else group.rows)
             return output
 
         return add_delta
+
+
+def _add(output: torch.Tensor, x: torch.Tensor, pair: Pair, rows: torch.Tensor | None) -> None:
+    """Add an adapter's part to some rows of a layer's output; None: to all."""
+    if rows is None:
+        output.addmm_(x @ pair[0], pair[1])
+    else:
+        output.index_add_(0, rows, x.index_select(0, rows) @ pair[0] @ pair[1])
 
 
 def _refuse_unsupported(folder: str, config: Mapping[str, Any]) -> None:

@@ -1,11 +1,8 @@
 """A transformers model run on packed tokens of many sequences, with attention over the paged cache.
 
 Any causal language model of transformers that takes its attention from the AttentionInterface works: tokens of all
-sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and `paged_attention`
-looks up which sequence a token belongs to.
-
-Decoding is where a small machine spends its time. Padding and concatenating caches costs more than attention itself
-there, so each query token reads its own blocks in place, whatever the lengths of its neighbours (`attention_kernel`).
+sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and attention looks up which
+sequence a token belongs to. On a CPU the layers of the commonest kind of model run in code of our own (`Decoder`).
 """
 
 from __future__ import annotations
@@ -13,28 +10,25 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig
+from transformers import AutoConfig
 from transformers.utils import logging
 
+from inference.local.attention import Packed, attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, BlockPool
-from inference.local.linear import FAST_MATH, Array, Head, adapt_to_cpu
+from inference.local.decoder import Decoder
+from inference.local.linear import Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
+from inference.local.vectors import Array
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
-from ratchet.numba_cache import njit
-
-# Chunks up to this many tokens of one sequence take the token kernel; longer ones are a matrix product each.
-SHORT_CHUNK = 8
 
 
 @dataclass
@@ -46,145 +40,9 @@ class Chunk:
     blocks: list[int]
     adapter: int
     """0 for the base model."""
-    allowed: Array | None = None
-    """Ids of the tokens whose logits are needed after the chunk; None for all."""
-
-
-@dataclass
-class _Packed:
-    """The layout of a step's tokens: the first `short` of them in chunks for the token kernel, then long chunks."""
-
-    pool: BlockPool
-    write_blocks: torch.Tensor
-    write_places: torch.Tensor
-    short: int
-    tables: Array
-    lengths: Array
-    cuts: list[int]
-    """Bounds of token ranges of nearly equal work, one for each thread."""
-    long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
-    """(first token, end token, blocks, attended length, mask or None when nothing is cached)."""
-    threads: ThreadPoolExecutor
-
-
-@functools.cache
-def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
-    """Compile attention of single query tokens over paged keys and values, for one model's shape.
-
-    group: query heads per key head; dim: head size; block: tokens a page. They are compile-time constants, so that
-    the inner loops are unrolled vector code (twice as fast here as one kernel for all shapes).
-
-    The kernel takes query, out [tokens, heads, dim]; keys, values [pages, kv_heads, block, dim]; tables [tokens, most
-    pages], page numbers; lengths [tokens], how many positions each token attends to; scale; and the range of tokens to
-    do, so that threads can share the work. Query head h reads key head h // group. It releases the GIL.
-    """
-
-    @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")  # type: ignore[untyped-decorator, unused-ignore]
-    def attend(
-        query: Array,
-        keys: Array,
-        values: Array,
-        tables: Array,
-        lengths: Array,
-        scale: float,
-        out: Array,
-        first: int,
-        last: int,
-    ) -> None:  # pragma: no cover - compiled
-        longest = 0
-        for i in range(first, last):
-            longest = max(longest, lengths[i])
-        weights = np.empty((longest, group), np.float32)
-        q = np.empty((group, dim), np.float32)
-        mixed = np.empty((group, dim), np.float32)
-        share = np.empty(group, np.float32)
-        for i in range(first, last):
-            n = lengths[i]
-            pages = (n + block - 1) // block
-            for h in range(keys.shape[1]):
-                for g in range(group):
-                    for d in range(dim):
-                        q[g, d] = query[i, h * group + g, d] * scale
-                        mixed[g, d] = 0.0
-                for j in range(pages):
-                    page = tables[i, j]
-                    for t in range(min(block, n - j * block)):
-                        for g in range(group):
-                            dot: Any = np.float32(0.0)
-                            for d in range(dim):
-                                dot += q[g, d] * keys[page, h, t, d]
-                            weights[j * block + t, g] = dot
-                for g in range(group):
-                    top = weights[0, g]
-                    for t in range(n):
-                        top = max(top, weights[t, g])
-                    total: Any = np.float32(0.0)
-                    for t in range(n):
-                        weight: Any = np.float32(math.exp(weights[t, g] - top))
-                        weights[t, g] = weight
-                        total += weight
-                    share[g] = np.float32(1.0) / total
-                for j in range(pages):
-                    page = tables[i, j]
-                    for t in range(min(block, n - j * block)):
-                        for g in range(group):
-                            weight = weights[j * block + t, g]
-                            for d in range(dim):
-                                mixed[g, d] += weight * values[page, h, t, d]
-                for g in range(group):
-                    for d in range(dim):
-                        out[i, h * group + g, d] = mixed[g, d] * share[g]
-
-    return attend  # type: ignore[no-any-return, unused-ignore]
-
-
-def paged_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    packed: _Packed | None = None,
-    **unused: Any,
-) -> tuple[torch.Tensor, None]:
-    """query [1, heads, tokens, dim], key and value [1, kv_heads, tokens, dim] -> [1, tokens, heads, dim]."""
-    assert packed is not None
-    heads, tokens, dim = query.shape[1:]
-    scale = scaling if scaling is not None else dim**-0.5
-    keys, values = packed.pool.keys[module.layer_idx], packed.pool.values[module.layer_idx]  # type: ignore[index]
-    keys[packed.write_blocks, :, packed.write_places] = key[0].transpose(0, 1).to(keys.dtype)
-    values[packed.write_blocks, :, packed.write_places] = value[0].transpose(0, 1).to(values.dtype)
-    out = torch.empty((tokens, heads, dim), dtype=keys.dtype, device=query.device)
-    if packed.short:
-        kernel = attention_kernel(heads // key.shape[1], dim, BLOCK)
-        rows = query[0, :, : packed.short].transpose(0, 1).contiguous().to(keys.dtype).numpy()
-        place, key_pages, value_pages = out.numpy(), keys.numpy(), values.numpy()
-
-        def part(first: int, last: int) -> None:
-            kernel(rows, key_pages, value_pages, packed.tables, packed.lengths, np.float32(scale), place, first, last)
-
-        others = [packed.threads.submit(part, *cut) for cut in zip(packed.cuts[1:], packed.cuts[2:], strict=False)]
-        part(packed.cuts[0], packed.cuts[1])
-        for other in others:
-            other.result()
-    for first, end, blocks, length, mask in packed.long:
-        q = query[:, :, first:end]
-        if mask is None:
-            k, v = key[:, :, first:end], value[:, :, first:end]
-        else:
-            # [pages, kv_heads, BLOCK, dim] -> [1, kv_heads, length, dim]
-            k = keys[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length].to(q.dtype)
-            v = values[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length].to(q.dtype)
-        mixed = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=heads != key.shape[1]
-        )
-        out[first:end] = mixed[0].transpose(0, 1)
-    return out[None].to(query.dtype), None
-
-
-AttentionInterface.register("ratchet_paged", paged_attention)
-AttentionMaskInterface.register("ratchet_paged", lambda *args, **kwargs: None)
+    allowed: Sequence[Array | None] = (None,)
+    """For each of the chunk's last tokens, one after which logits are needed: ids of the tokens whose logits these are;
+    None for all."""
 
 
 MOST_WORKERS = 4
@@ -220,8 +78,11 @@ class PackedModel:
         if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
             raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)
+        self._decoder = None
         if self.device.type == "cpu":
             adapt_to_cpu(self.model)
+            if Decoder.is_known(self.model):
+                self._decoder = Decoder(self.model)
         tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         self.vocabulary: int = min(table.weight.shape[0] for table in tables)
         """The number of token ids that have both an embedding and a logit."""
@@ -239,8 +100,9 @@ class PackedModel:
         """Of one worker."""
         blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
         self._cache = (layers, kv_heads, head_dim, blocks, self._dtype, self.device)
-        self._token_kernel = self.device.type == "cpu"
-        attention_kernel(shape.num_attention_heads // kv_heads, head_dim, BLOCK)  # once, before there are threads
+        self._group = shape.num_attention_heads // kv_heads
+        if self.device.type == "cpu":
+            attention_kernel(self._group, head_dim)  # once, before there are threads
         self._open()
 
     def copy_for_worker(self) -> PackedModel:
@@ -261,10 +123,10 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
-        """Run one step; returns logits [len(chunks), vocabulary], float32 on the CPU, after each chunk's last token.
+        """Run one step; returns logits [rows, vocabulary], float32 on the CPU: a row for each entry of `allowed`.
 
-        On a CPU those of tokens that are not in a chunk's `allowed` are undefined. Keys and values of the chunk's
-        tokens are written to their blocks. Short chunks must come first.
+        On a CPU those of tokens that are not allowed are undefined. Keys and values of the chunks' tokens are written
+        to their blocks.
         """
         packed = self._pack(chunks)
         ids = torch.tensor([[i for chunk in chunks for i in chunk.ids]], device=self.device)
@@ -272,67 +134,68 @@ class PackedModel:
             [[p for chunk in chunks for p in range(chunk.past, chunk.past + len(chunk.ids))]], device=self.device
         )
         ends = np.cumsum([len(chunk.ids) for chunk in chunks])
+        needed = [range(end - len(chunk.allowed), end) for chunk, end in zip(chunks, ends, strict=True)]
+        rows = torch.tensor([row for some in needed for row in some], dtype=torch.int64, device=self.device)
+        if not len(rows):  # of prompts that go on; a model of transformers wants one
+            rows = torch.from_numpy(ends[-1:] - 1).to(self.device)
         self.lora.groups = self._groups(chunks, ends)
-        self._head.allowed = [chunk.allowed for chunk in chunks]
+        self._head.allowed = [allowed for chunk in chunks for allowed in chunk.allowed]
+        if self._decoder is not None:
+            return self._head(self._decoder(ids, positions, rows, packed, self.lora))[0]  # type: ignore[no-any-return]
         logits = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=torch.from_numpy(ends - 1).to(self.device),
-            packed=packed,
+            input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=rows, packed=packed
         ).logits
-        return logits[0].float().cpu()
-
-    def is_short(self, tokens: int) -> bool:
-        return self._token_kernel and tokens <= SHORT_CHUNK
+        return logits[0].float().cpu()  # type: ignore[no-any-return]
 
     def _groups(self, chunks: list[Chunk], ends: Array) -> list[Group]:
         adapters = {chunk.adapter for chunk in chunks}
         if len(adapters) == 1:
             return [Group(adapter) for adapter in adapters if adapter]
         groups = []
+        last = np.cumsum([len(chunk.allowed) for chunk in chunks])
         for adapter in sorted(adapters - {0}):
             used = [number for number, chunk in enumerate(chunks) if chunk.adapter == adapter]
             rows = [row for number in used for row in range(ends[number] - len(chunks[number].ids), ends[number])]
-            groups.append(Group(adapter, *(torch.tensor(some, device=self.device) for some in (rows, used))))
+            kept = [row for number in used for row in range(last[number] - len(chunks[number].allowed), last[number])]
+            both = (torch.tensor(some, dtype=torch.int64, device=self.device) for some in (rows, kept))
+            groups.append(Group(adapter, *both))
         return groups
 
-    def _pack(self, chunks: list[Chunk]) -> _Packed:
+    def _pack(self, chunks: list[Chunk]) -> Packed:
         blocks, places = [], []
-        tables: list[list[int]] = []
-        lengths: list[int] = []
+        pages = [chunk.blocks[: (chunk.past + len(chunk.ids) + BLOCK - 1) // BLOCK] for chunk in chunks]
+        tables = np.zeros((len(chunks), max(map(len, pages))), np.int32)
+        tiles: list[tuple[int, int, int, int]] = []
         long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]] = []
+        together = tile_tokens(self._group)
         at = 0
-        for chunk in chunks:
+        for number, (chunk, used) in enumerate(zip(chunks, pages, strict=True)):
             n, end = len(chunk.ids), chunk.past + len(chunk.ids)
             for position in range(chunk.past, end):
                 blocks.append(chunk.blocks[position // BLOCK])
                 places.append(position % BLOCK)
-            pages = chunk.blocks[: (end + BLOCK - 1) // BLOCK]
-            if self.is_short(n):
-                assert not long, "short chunks come first"
-                tables += [pages] * n
-                lengths += range(chunk.past + 1, end + 1)
+            tables[number, : len(used)] = used
+            if self.device.type == "cpu":
+                whole = n - n % together
+                tiles += [(at + i, together, number, chunk.past + i + 1) for i in range(0, whole, together)]
+                tiles += [(at + i, 1, number, chunk.past + i + 1) for i in range(whole, n)]
             else:
                 mask = None
                 if chunk.past:
                     mask = torch.ones((n, end), dtype=torch.bool, device=self.device).tril(chunk.past)
-                long.append((at, at + n, torch.tensor(pages, device=self.device), end, mask))
+                long.append((at, at + n, torch.tensor(used, device=self.device), end, mask))
             at += n
-        table = np.zeros((len(tables), max(map(len, tables), default=0)), np.int32)
-        for row, pages in zip(table, tables, strict=True):
-            row[: len(pages)] = pages
-        work = np.array(lengths, np.int64)
+        table = np.array(tiles, np.int64).reshape(-1, 4)
+        work = table[:, 1] * table[:, 3]
         shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, self.threads) / self.threads)
-        return _Packed(
+        return Packed(
             pool=self.pool,
             write_blocks=torch.tensor(blocks, device=self.device),
             write_places=torch.tensor(places, device=self.device),
-            short=len(lengths),
-            tables=table,
-            lengths=work,
-            cuts=[0, *(int(s) for s in shares), len(lengths)],
-            long=long,
+            tables=tables,
+            tiles=table,
+            cuts=[0, *(int(s) for s in shares), len(table)],
+            chunks=long,
             threads=self._threads,
         )
 

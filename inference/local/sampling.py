@@ -5,8 +5,11 @@ The grammar's token masks are xgrammar's; the sampler is a Numba kernel.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,8 @@ import torch
 import xgrammar
 
 from inference.engine import EngineError
-from inference.local.linear import FAST_MATH, MOST_ALLOWED, Array
+from inference.local.linear import MOST_ALLOWED
+from inference.local.vectors import FAST_MATH, Array
 from ratchet.errors import UserError
 from ratchet.numba_cache import njit
 
@@ -30,6 +34,7 @@ class Grammars:
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[end_of_turn])
         self._compiler = xgrammar.GrammarCompiler(info)
         self._vocabulary = vocabulary
+        self._encode = functools.cache(functools.partial(tokenizer.encode, add_special_tokens=False))
         self._compiled: dict[str, Any] = {}
 
     def matcher(self, schema: dict[str, Any]) -> Matcher:
@@ -41,23 +46,58 @@ class Grammars:
                 self._compiled[text] = self._compiler.compile_json_schema(text, any_whitespace=False)
             except RuntimeError as error:
                 raise UserError(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
-        return Matcher(self._compiled[text], self._vocabulary)
+        return Matcher(self._compiled[text], self._vocabulary, self._encode)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What may come at one place of a completion."""
+
+    mask: Array | None = None
+    """Bits of the tokens that a grammar allows, 32 per integer; None: there is none, or `allowed` says it."""
+    allowed: Array | None = None
+    """Ids of the tokens that a grammar allows, where they are few and the logits of no others are needed."""
+
+
+FREE = Choice()
 
 
 class Matcher:
     """The state of one completion in its grammar."""
 
-    def __init__(self, compiled: Any, vocabulary: int) -> None:
+    def __init__(self, compiled: Any, vocabulary: int, encode: Callable[[str], list[int]]) -> None:
+        """`encode`: a text's tokens."""
         self._matcher = xgrammar.GrammarMatcher(compiled)
         self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, vocabulary)
+        self._vocabulary = vocabulary
+        self._encode = encode
 
-    def mask(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Bits of the tokens that may come next, 32 per integer. EngineError if the grammar has ended."""
+    def look_ahead(self, most: int, every_logit: bool) -> tuple[list[int], list[Choice]]:
+        """Tokens of the text that the grammar leaves no choice about, up to `most`, and the choices before, between and
+        after them, of which the first is the next one.
+
+        A model may cut the text into other tokens, so these are only likely. `every_logit`: the logits of tokens that
+        are not allowed are needed as well. EngineError if the grammar has ended.
+        """
+        likely: list[int] = []
+        choices = [self._choice(every_logit)]
+        for token in self._encode(self._matcher.find_jump_forward_string())[:most]:
+            if not self._matcher.accept_token(token):
+                break
+            likely.append(token)
+            choices.append(self._choice(every_logit))
+        if likely:
+            self._matcher.rollback(len(likely))
+        return likely, choices
+
+    def _choice(self, every_logit: bool) -> Choice:
         try:
             self._matcher.fill_next_token_bitmask(self._mask)
         except RuntimeError as error:
             raise EngineError(f"the grammar has no next state: {error}") from error
-        return self._mask.numpy()[0]
+        mask = self._mask.numpy()[0]
+        allowed = None if every_logit else few_tokens(mask, self._vocabulary)
+        return Choice(mask.copy()) if allowed is None else Choice(allowed=allowed)
 
     def accept(self, token: int) -> None:
         if not self._matcher.accept_token(token):

@@ -3,6 +3,10 @@
 Each step takes one new token of every decoding sequence and, within a budget, tokens of prompts that are not cached
 yet, so the batch never waits for its longest member. A request whose prompt shares a prefix with one that is being
 prefilled waits for it and then shares its blocks: eight samples of a question cost one prefill.
+
+Where a grammar leaves no choice about the text that comes next, a step also takes the tokens of that text, and samples
+after each as if they had been sampled one by one, up to the first that is another (speculative decoding, Leviathan et
+al. 2023, arXiv 2211.17192, with the grammar in place of the draft model). What is sampled is the same, in fewer steps.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
@@ -23,11 +28,26 @@ from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, FinishReason, SamplingParams
 from inference.local.cache import BLOCK
 from inference.local.model import Chunk, PackedModel
-from inference.local.sampling import NO_TOKEN, NOT_FINITE, Array, Matcher, few_tokens, log_probability, sample
+from inference.local.sampling import FREE, NO_TOKEN, NOT_FINITE, Choice, Matcher, log_probability, sample
+from inference.local.vectors import Array
 from ratchet.config import ModelConfig
 
 PREFILL_TOKENS = 512
 """Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""
+MOST_AHEAD = 16
+"""Tokens that a step takes ahead of sampling them."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a step does for one request."""
+
+    known: int
+    """Tokens of the request that are computed."""
+    ahead: Sequence[int] = ()
+    """Tokens that are likely to come after these, and are computed with them."""
+    choices: Sequence[Choice] = ()
+    """Before, between and after those; empty where the prompt goes on."""
 
 
 @dataclass
@@ -88,7 +108,6 @@ class Scheduler:
         self._scratch = np.empty(model.vocabulary, np.float32)
         self._fault: BaseException | None = None
         self._no_mask = np.zeros(1, np.int32)
-        self._no_tokens = np.empty(0, np.int64)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -137,30 +156,47 @@ class Scheduler:
         now = time.monotonic()
         for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.is_late(now)]:
             self._finish(request, "timeout")
-        chunks = self._schedule()
-        if not chunks:
+        steps = self._schedule()
+        if not steps:
             return
-        order = sorted(chunks.items(), key=lambda pair: not self.model.is_short(pair[1]))
-        parts = [
-            Chunk(r.ids[r.computed : r.computed + n], r.computed, r.blocks, r.adapter, self._allowed(r, n))
-            for r, n in order
-        ]
-        logits = self.model.forward(parts).numpy()
+        logits = self.model.forward([self._chunk(request, step) for request, step in steps.items()]).numpy()
         self.stats.steps += 1
-        for (request, n), part, row in zip(order, parts, logits, strict=True):
-            request.computed += n
-            self.stats.prefilled += max(0, min(request.computed, len(request.prompt)) - (request.computed - n))
-            self._cache_full_blocks(request)
-            if request.computed == len(request.ids):
-                try:
-                    self._sample_next(request, row, part.allowed)
-                except EngineError as error:
-                    self._remove(request)
-                    _resolve(request, error)
+        at = 0
+        for request, step in steps.items():
+            self._advance(request, step, logits[at : at + len(step.choices)])
+            at += len(step.choices)
 
-    def _schedule(self) -> dict[Request, int]:
-        """The number of tokens by which each request advances in this step; admits waiting requests."""
-        chunks: dict[Request, int] = {}
+    def _chunk(self, request: Request, step: Advance) -> Chunk:
+        ids = request.ids[request.computed : request.computed + step.known]
+        allowed = [choice.allowed for choice in step.choices]
+        return Chunk([*ids, *step.ahead], request.computed, request.blocks, request.adapter, allowed)
+
+    def _advance(self, request: Request, step: Advance, logits: Array) -> None:
+        """Take what a step computed, and sample the tokens that come after it."""
+        before, prompt = request.computed, len(request.prompt)
+        request.computed += step.known
+        self.stats.prefilled += max(0, min(request.computed, prompt) - before)
+        reason: FinishReason | None = None
+        try:
+            for place, choice in enumerate(step.choices):
+                token = self._sample_next(request, logits[place], choice)
+                reason = self._append(request, token, logits[place])
+                if reason is not None or place == len(step.ahead) or token != step.ahead[place]:
+                    break
+                request.computed += 1
+        except EngineError as error:
+            self._remove(request)
+            _resolve(request, error)
+            return
+        self._cache_full_blocks(request)
+        if reason is not None or before < prompt <= request.computed:
+            self._cache_beginning(request)
+        if reason is not None:
+            self._finish(request, reason)
+
+    def _schedule(self) -> dict[Request, Advance]:
+        """What this step does for each request that it advances; admits waiting requests."""
+        steps: dict[Request, Advance] = {}
         budget = PREFILL_TOKENS
         for request in list(self._running):
             if request not in self._running:  # preempted by a request that needed its blocks
@@ -169,10 +205,10 @@ class Scheduler:
             if n > 1:
                 n = min(n, budget)
                 budget -= n
-            if n and self._allocate(request, n, chunks):
-                chunks[request] = n
+            if n and self._allocate(request, n, steps):
+                self._plan(request, n, steps)
         # A block that is computed in this step can be shared in the next one, so a request that needs it waits.
-        coming = {self._next_block(request) for request in chunks}
+        coming = {self._next_block(request) for request in steps}
         for request in list(self._waiting):
             if budget <= 0 or len(self._running) >= self._batch:
                 break
@@ -180,31 +216,52 @@ class Scheduler:
             request.blocks, request.computed, request.cached_blocks = found, len(found) * BLOCK, len(found)
             n = min(len(request.ids) - request.computed, budget)
             wanted = self._next_block(request)
-            if (wanted is not None and wanted in coming) or not self._can_allocate(request, n):
+            if wanted in coming or not self._can_allocate(request, n):
                 self._free_blocks(request)
                 continue
+            request.computed += self.model.pool.copy_beginning(request.root, request.blocks, request.ids)
+            n = min(n, len(request.ids) - request.computed)
             if request.deadline is None:
                 request.deadline = time.monotonic() + self._config.timeout
                 request.cached = request.computed
             self._waiting.remove(request)
             self._running.append(request)
-            self._allocate(request, n, chunks)
-            chunks[request] = n
+            self._allocate(request, n, steps)
+            self._plan(request, n, steps)
             coming.add(wanted)
             budget -= n
-        return chunks
+        return steps
 
-    def _next_block(self, request: Request) -> tuple[str, tuple[int, ...]] | None:
-        """The key of the first block that is not cached yet, if all its tokens are known."""
-        end = (request.cached_blocks + 1) * BLOCK
-        return (request.root, tuple(request.ids[:end])) if end <= len(request.ids) else None
+    def _plan(self, request: Request, n: int, steps: dict[Request, Advance]) -> None:
+        """Add to `steps` what is done for a request whose next n tokens have blocks; fails it where nothing can be."""
+        if request.computed + n < len(request.ids):
+            steps[request] = Advance(n)
+        elif request.matcher is None:
+            steps[request] = Advance(n, (), (FREE,))
+        else:
+            room = min(MOST_AHEAD, request.max_new - len(request.new) - 1)
+            try:
+                ahead, choices = request.matcher.look_ahead(room, request.params.logprobs)
+            except EngineError as error:
+                self._remove(request)
+                _resolve(request, error)
+                return
+            if ahead and self._can_allocate(request, n + len(ahead)):
+                self._allocate(request, n + len(ahead), steps)
+                steps[request] = Advance(n, ahead, choices)
+            else:
+                steps[request] = Advance(n, (), choices[:1])
+
+    def _next_block(self, request: Request) -> tuple[str, tuple[int, ...]]:
+        """The key of the first block that is not cached yet, with those of its tokens that are known."""
+        return request.root, tuple(request.ids[: (request.cached_blocks + 1) * BLOCK])
 
     def _can_allocate(self, request: Request, n: int) -> bool:
         needed = (request.computed + n + BLOCK - 1) // BLOCK - len(request.blocks)
         # Running sequences may each need another block soon; leave one for each.
         return self.model.pool.available >= needed + (len(self._running) if self._running else 0)
 
-    def _allocate(self, request: Request, n: int, chunks: dict[Request, int]) -> bool:
+    def _allocate(self, request: Request, n: int, steps: dict[Request, Advance]) -> bool:
         """Allocate blocks for n more tokens, preempting the youngest requests; False if it is preempted itself."""
         while len(request.blocks) * BLOCK < request.computed + n:
             block = self.model.pool.allocate()
@@ -212,7 +269,7 @@ class Scheduler:
                 request.blocks.append(block)
                 continue
             youngest = self._running.pop()
-            chunks.pop(youngest, None)
+            steps.pop(youngest, None)
             self._free_blocks(youngest)
             self._waiting.appendleft(youngest)
             if youngest is request:
@@ -234,35 +291,25 @@ class Scheduler:
             request.blocks[i] = pool.cache_block(request.root, parent, request.blocks[i], tokens)
             request.cached_blocks += 1
 
-    def _allowed(self, request: Request, n: int) -> Array | None:
-        """Ids of the tokens whose logits are needed after the request's next n tokens; None for all."""
-        if request.computed + n < len(request.ids):  # its prompt goes on
-            return self._no_tokens
-        if request.matcher is None or request.params.logprobs:
-            return None
-        try:
-            return few_tokens(request.matcher.mask(), self.model.vocabulary)
-        except EngineError:  # which `_sample_next` meets again
-            return None
+    def _cache_beginning(self, request: Request) -> None:
+        """Let others copy what is computed of a request's last block: its next turn, and samples of the same prompt."""
+        full = request.cached_blocks
+        if ids := request.ids[full * BLOCK : request.computed]:
+            parent = request.blocks[full - 1] if full else None
+            self.model.pool.cache_beginning(request.root, parent, request.blocks[full], ids)
 
-    def _sample_next(self, request: Request, logits: Array, allowed: Array | None) -> None:
-        """Sample the next token, and finish the request if it was the last. EngineError if none can be sampled.
-
-        `allowed`: the tokens that the grammar allows, where they are few.
-        """
-        params = request.params
-        mask = request.matcher.mask() if request.matcher and allowed is None else None
+    def _sample_next(self, request: Request, logits: Array, choice: Choice) -> int:
+        """Sample the next token. EngineError if none can be sampled."""
+        allowed, params = choice.allowed, request.params
         token = sample(
             logits if allowed is None else logits[allowed],
-            self._no_mask if mask is None else mask,
-            mask is not None,
+            self._no_mask if choice.mask is None else choice.mask,
+            choice.mask is not None,
             params.temperature,
             params.top_p,
             request.rng.random(),
             self._scratch,
         )
-        if allowed is not None and token >= 0:
-            token = int(allowed[token])
         if token == NOT_FINITE:
             raise EngineError(
                 f"the model's logits are not finite: after {len(request.ids)} tokens there is nothing to sample from; "
@@ -272,18 +319,20 @@ class Scheduler:
             raise EngineError(
                 f"the grammar allows no token after {len(request.new)} new ones: does any output fit its schema?"
             )
-        self._append(request, token, logits)
-        if token == self._format.end_of_turn:
-            self._finish(request, "stop")
-        elif len(request.new) >= request.max_new:
-            self._finish(request, "length" if request.max_new == params.max_tokens else "context")
+        return int(token if allowed is None else allowed[token])
 
-    def _append(self, request: Request, token: int, logits: Array) -> None:
-        request.ids.append(int(token))
+    def _append(self, request: Request, token: int, logits: Array) -> FinishReason | None:
+        """Add a sampled token to its request; returns why the request ends with it, or None."""
+        request.ids.append(token)
         if request.params.logprobs:
             request.logprobs.append(float(log_probability(logits, token)))
         if request.matcher:
-            request.matcher.accept(int(token))
+            request.matcher.accept(token)
+        if token == self._format.end_of_turn:
+            return "stop"
+        if len(request.new) >= request.max_new:
+            return "length" if request.max_new == request.params.max_tokens else "context"
+        return None
 
     def _remove(self, request: Request) -> None:
         if request in self._running:

@@ -10,36 +10,57 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
+from inference.local.attention import attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.linear import Head
-from inference.local.model import attention_kernel
 from inference.local.sampling import NO_TOKEN, NOT_FINITE, few_tokens, log_probability, sample
+from inference.local.vectors import exp
 
 
 def pool(blocks: int = 8) -> BlockPool:
     return BlockPool(1, 1, 4, blocks, torch.float32, torch.device("cpu"))
 
 
-def test_paged_attention_equals_dense_attention_at_every_length() -> None:
+@pytest.mark.parametrize("tokens", [1, tile_tokens(3)])
+@pytest.mark.parametrize("dim", [8, 20, 64])
+def test_paged_attention_equals_dense_attention_at_every_length(tokens: int, dim: int) -> None:
     generator = np.random.default_rng(0)
-    heads, kv_heads, dim, pages = 6, 2, 8, 5
-    keys, values = (generator.standard_normal((40, kv_heads, BLOCK, dim), np.float32) for _ in range(2))
-    lengths = np.array([1, 15, 16, 17, 33, 80], np.int64)
+    heads, kv_heads, pages = 6, 2, 5
+    keys = generator.standard_normal((40, kv_heads, dim, BLOCK), np.float32)
+    values = generator.standard_normal((40, kv_heads, BLOCK, dim), np.float32)
+    lengths = [1, 15, 16, 17, 33, 80 - tokens + 1]
     tables = generator.permutation(40)[: len(lengths) * pages].reshape(-1, pages).astype(np.int32)
-    query = generator.standard_normal((len(lengths), heads, dim), np.float32)
+    query = generator.standard_normal((len(lengths) * tokens, heads, dim), np.float32)
     # Places past a sequence's end were written by somebody else, or never: whatever is there must not leak in.
-    keys[tables[0, 0], :, 1:] = values[tables[0, 0], :, 1:] = np.nan
+    keys[tables[0, 0], :, :, tokens:] = values[tables[0, 0], :, tokens:] = np.nan
     out = np.zeros_like(query)
-    attention_kernel(heads // kv_heads, dim, BLOCK)(
-        query, keys, values, tables, lengths, np.float32(0.3), out, 0, len(lengths)
-    )
-    for i, n in enumerate(lengths):
+    tiles = np.array([(i * tokens, tokens, i, n) for i, n in enumerate(lengths)], np.int64)
+    kernel = attention_kernel(heads // kv_heads, dim)
+    kernel(query, keys.ravel(), values.ravel(), kv_heads, tables, tiles, np.float32(0.3), out, 0, len(tiles))
+    for i, t in np.ndindex(len(lengths), tokens):
+        n = lengths[i] + t
         for h in range(heads):
-            k = np.concatenate(keys[tables[i], h // 3])[:n]
+            k = np.concatenate(keys[tables[i], h // 3], axis=1)[:, :n]
             v = np.concatenate(values[tables[i], h // 3])[:n]
-            weights = np.exp(k @ query[i, h] * 0.3)
-            np.testing.assert_allclose(out[i, h], weights @ v / weights.sum(), atol=1e-5)
+            weights = np.exp(query[i * tokens + t, h] @ k * 0.3)
+            np.testing.assert_allclose(out[i * tokens + t, h], weights @ v / weights.sum(), atol=1e-5)
+
+
+@njit
+def exponentials(x: Any) -> Any:
+    out = np.empty_like(x)
+    for i in range(len(x)):
+        out[i] = exp(x[i])
+    return out
+
+
+def test_the_kernels_exponential_is_exact_to_float32_and_never_overflows() -> None:
+    x = np.linspace(-87, 88, 200_001, dtype=np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs(exponentials(x) / exact - 1).max() < 3e-7
+    assert np.isfinite(exponentials(np.array([-np.inf, -1e9, 1e9], np.float32))).all()
 
 
 def nucleus_reference(logits: np.ndarray, temperature: float, top_p: float, draw: float) -> int:
@@ -137,6 +158,60 @@ def test_blocks_are_never_shared_by_different_texts_nor_lost(steps: list[tuple[i
     for _, blocks in held:
         p.free(blocks)
     assert p.available == 12
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3 * BLOCK), st.integers(0, 3), st.booleans()), max_size=30))
+def test_what_is_found_or_copied_holds_the_prompts_own_tokens(steps: list[tuple[int, int, int, bool]]) -> None:
+    """Sequences that branch within blocks, in a pool so small that blocks are used again for other tokens."""
+    p = pool(6)
+    p.values.fill_(-1)
+    held: list[list[int]] = []
+    for first, shared, last, keep in steps:
+        ids = [first] * shared + [last] * 9
+        blocks = p.find_prefix("base", ids)
+        full = len(blocks)
+        computed = full * BLOCK + p.copy_beginning("base", blocks, ids)
+        assert computed < len(ids)
+        for at in range(computed):
+            assert p.values[0, blocks[at // BLOCK], 0, at % BLOCK, 0] == ids[at]
+            assert p.keys[0, blocks[at // BLOCK], 0, 0, at % BLOCK] == ids[at]
+        while len(blocks) * BLOCK < len(ids) and (block := p.allocate()) is not None:
+            blocks.append(block)
+        for at in range(computed, min(len(ids), len(blocks) * BLOCK)):
+            p.values[0, blocks[at // BLOCK], 0, at % BLOCK] = ids[at]
+            p.keys[0, blocks[at // BLOCK], 0, :, at % BLOCK] = ids[at]
+        for i in range(full, min(len(blocks), len(ids) // BLOCK)):
+            parent = blocks[i - 1] if i else None
+            blocks[i] = p.cache_block("base", parent, blocks[i], ids[i * BLOCK : (i + 1) * BLOCK])
+        whole = len(ids) // BLOCK
+        if whole < len(blocks) and ids[whole * BLOCK :]:
+            p.cache_beginning("base", blocks[whole - 1] if whole else None, blocks[whole], ids[whole * BLOCK :])
+        held.append(blocks)
+        if not keep or p.available < 2:
+            for some in held:
+                p.free(some)
+            held = []
+    for some in held:
+        p.free(some)
+    assert p.available == 6
+
+
+def test_a_prompt_that_ends_or_branches_within_a_block_copies_what_is_the_same() -> None:
+    p = pool()
+    ids = list(range(BLOCK + 9))
+    blocks = fill(p, "base", ids)
+    tail = p.allocate()
+    assert tail is not None
+    p.cache_beginning("base", blocks[0], tail, ids[BLOCK:])
+    p.values[0, tail, 0, :9, 0] = torch.arange(BLOCK, BLOCK + 9)
+    for wanted, count in ((ids, 8), ([*ids, 99], 9), ([*ids[: BLOCK + 4], 99, 98], 4), ([*ids[:BLOCK], 99, 98], 0)):
+        mine = p.find_prefix("base", wanted)
+        assert p.copy_beginning("base", mine, wanted) == count
+        assert len(mine) == 1 + (count > 0) and tail not in mine
+        if count:
+            assert p.values[0, mine[1], 0, :count, 0].tolist() == ids[BLOCK : BLOCK + count]
+    assert p.copy_beginning("adapter", [], ids) == 0
 
 
 def drawn(logits: np.ndarray, allowed: int | None = None, temperature: float = 1.0, top_p: float = 0.9) -> int:

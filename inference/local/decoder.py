@@ -1,0 +1,193 @@
+"""The layers of a Llama-like model on a CPU, with few and large steps in place of transformers' many small ones.
+
+A layer of Llama, Mistral or Qwen2 is four products of matrices, attention, two norms, a rotation and a gate. Here the
+products that share an input are one, their weights are laid out once in the order in which the processor's matrix
+instructions read them, and what is between two products is one pass over the tokens. Rounding apart, the result is
+transformers'; models of other kinds run in transformers' own code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from inference.local.attention import Packed, attend_tiles
+from inference.local.lora import LoraBank
+from inference.local.vectors import FAST_MATH, Array, as_float, exp
+from ratchet.numba_cache import njit
+
+KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"}
+
+
+@njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
+def add_and_normalise(
+    hidden: Array, more: Array, weight: Array, epsilon: float, out: Array
+) -> None:  # pragma: no cover - compiled
+    """hidden += more, unless that is empty; out = hidden / sqrt(mean(hidden^2) + epsilon) * weight, by row.
+
+    hidden, out float32 [tokens, size], weight float32 [size]; more float32 or the bits of bfloat16.
+    """
+    size = hidden.shape[1]
+    for t in range(hidden.shape[0]):
+        if more.shape[0] > 0:
+            for i in range(size):
+                hidden[t, i] += as_float(more[t, i])
+        total = np.float32(0.0)
+        for i in range(size):
+            total += hidden[t, i] * hidden[t, i]
+        share = np.float32(1.0 / np.sqrt(total / size + epsilon))
+        for i in range(size):
+            out[t, i] = hidden[t, i] * share * weight[i]
+
+
+@njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
+def rotate_and_store(
+    joined: Array, cos: Array, sin: Array, query: Array, keys: Array, values: Array, blocks: Array, places: Array
+) -> None:  # pragma: no cover - compiled
+    """Rotate queries and keys by position (Su et al. 2021, arXiv 2104.09864), and put keys and values into their pages.
+
+    joined [tokens, (heads + 2 kv_heads) * dim], float32 or the bits of bfloat16: query, key and value of each token.
+    cos, sin float32 [tokens, dim]; query float32 [tokens, heads, dim], written; keys, values of one layer as in
+    `BlockPool`; blocks, places: where each token's go.
+    """
+    tokens, heads, dim = query.shape
+    kv_heads, half = keys.shape[1], dim // 2
+    for t in range(tokens):
+        block, place = blocks[t], places[t]
+        for h in range(heads + kv_heads):
+            at = h * dim
+            for d in range(half):
+                low, high = as_float(joined[t, at + d]), as_float(joined[t, at + half + d])
+                first = low * cos[t, d] - high * sin[t, d]
+                second = high * cos[t, half + d] + low * sin[t, half + d]
+                if h < heads:
+                    query[t, h, d], query[t, h, half + d] = first, second
+                else:
+                    keys[block, h - heads, d, place] = first
+                    keys[block, h - heads, half + d, place] = second
+        for h in range(kv_heads):
+            at = (heads + kv_heads + h) * dim
+            for d in range(dim):
+                values[block, h, place, d] = as_float(joined[t, at + d])
+
+
+@njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
+def gate(joined: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """out = silu(the first half of joined) * its second half, by row; out float32 [tokens, size]."""
+    size = out.shape[1]
+    for t in range(out.shape[0]):
+        for i in range(size):
+            x = as_float(joined[t, i])
+            out[t, i] = x / (np.float32(1.0) + exp(-x)) * as_float(joined[t, size + i])
+
+
+def _numbers(tensor: torch.Tensor) -> Array:
+    """A tensor as the kernels take it: float32, or the bits of bfloat16."""
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]
+
+
+class Product:
+    """Linear layers with one input as one product; it takes their weights over, and they keep none."""
+
+    def __init__(self, parts: dict[str, torch.nn.Linear]) -> None:
+        """`parts`: the layers by their names in the model, in the order of their outputs."""
+        layers = list(parts.values())
+        self._shape = layers[0].in_features, [one.out_features for one in layers]
+        self._names = tuple(parts)
+        weight = torch.cat([one.weight.detach() for one in layers])
+        biases = [one.bias.detach() for one in layers if one.bias is not None]
+        self._bias = torch.cat(biases) if biases else None
+        self._dtype = weight.dtype
+        self._packs = torch.backends.mkldnn.is_available()
+        # The layout that torch's compiler gives to weights that do not change; it saves reordering them at every call.
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 32) if self._packs else weight
+        for one in layers:
+            one.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
+
+    def __call__(self, x: torch.Tensor, adapters: LoraBank) -> torch.Tensor:
+        """x float32 [tokens, inputs] -> [tokens, outputs], in the weights' format or, with an adapter, in float32."""
+        rounded = x.to(self._dtype)
+        if self._packs:
+            out = torch.ops.mkldnn._linear_pointwise(rounded, self._weight, self._bias, "none", [], "")
+        else:
+            out = torch.nn.functional.linear(rounded, self._weight, self._bias)
+        return adapters.add(self._names, self._shape[1], x, out) if adapters.groups else out
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: its products, and the weights of its norms."""
+
+    joined: Product
+    """Queries, keys and values."""
+    output: Product
+    gate_and_up: Product
+    down: Product
+    before_attention: Array
+    before_gate: Array
+
+
+class Decoder:
+    """All layers of a model, up to the last norm. It has no state, so that the workers of an engine share it."""
+
+    def __init__(self, model: Any) -> None:
+        """`model`: one that `is_known`; its linear layers keep no weights of their own."""
+        config, base = model.config, model.model
+        self._embed, self._rotary = base.embed_tokens, base.rotary_emb
+        self._heads = config.num_attention_heads
+        self._epsilon = np.float32(base.norm.variance_epsilon)
+        self._scale = base.layers[0].self_attn.scaling
+        self._norm = base.norm.weight.detach().float().numpy()
+        self._layers = []
+        for number, one in enumerate(base.layers):
+
+            def product(place: str, *names: str, number: int = number, one: Any = one) -> Product:
+                owner = getattr(one, place)
+                return Product({f"model.layers.{number}.{place}.{name}": getattr(owner, name) for name in names})
+
+            self._layers.append(
+                Layer(
+                    product("self_attn", "q_proj", "k_proj", "v_proj"),
+                    product("self_attn", "o_proj"),
+                    product("mlp", "gate_proj", "up_proj"),
+                    product("mlp", "down_proj"),
+                    one.input_layernorm.weight.detach().float().numpy(),
+                    one.post_attention_layernorm.weight.detach().float().numpy(),
+                )
+            )
+
+    @staticmethod
+    def is_known(model: Any) -> bool:
+        """Whether a model is one whose layers this runs."""
+        return type(model).__name__ in KNOWN and model.config.hidden_act == "silu"
+
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, packed: Packed, adapters: LoraBank
+    ) -> torch.Tensor:
+        """ids, positions [1, tokens] -> float32 [1, len(rows), size], what goes into the output layer at `rows`."""
+        hidden = self._embed(ids)[0].float()
+        cos, sin = (one[0].contiguous().numpy() for one in self._rotary(hidden, positions))
+        tokens, size = hidden.shape
+        stream, dim = hidden.numpy(), packed.pool.keys.shape[3]
+        x = torch.empty_like(hidden)
+        query, mixed = torch.empty((2, tokens, self._heads, dim))
+        blocks, places = packed.write_blocks.numpy(), packed.write_places.numpy()
+        more: Array = np.empty((0, size), np.float32)
+        for number, layer in enumerate(self._layers):
+            add_and_normalise(stream, more, layer.before_attention, self._epsilon, x.numpy())
+            joined = _numbers(layer.joined(x, adapters))
+            keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
+            rotate_and_store(joined, cos, sin, query.numpy(), keys, values, blocks, places)
+            attend_tiles(query.numpy(), number, self._scale, mixed.numpy(), packed)
+            more = _numbers(layer.output(mixed.view(tokens, -1), adapters))
+            add_and_normalise(stream, more, layer.before_gate, self._epsilon, x.numpy())
+            gates = _numbers(layer.gate_and_up(x, adapters))
+            gated = torch.empty((tokens, gates.shape[1] // 2))
+            gate(gates, gated.numpy())
+            more = _numbers(layer.down(gated, adapters))
+        last = torch.empty((len(rows), size))
+        add_and_normalise(stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
+        return last[None]
