@@ -41,7 +41,11 @@ RULES: tuple[tuple[str, str], ...] = (
     ("backward pass", r"_engine_run_backward"),
     ("adapter", r"inference/local/lora\.py"),
     ("attention", r"attend_tiles|paged_attention|sdpa_attention|prompt_attention|scaled_dot_product"),
-    ("output head", r"Head\.forward|ForCausalLM\.forward [^;]*;([^;]*nn/modules/module\.py[^;]*;)*Linear\.forward|cross_entropy"),
+    (
+        "output head",
+        r"Head\.forward|"
+        r"ForCausalLM\.forward [^;]*;([^;]*nn/modules/module\.py[^;]*;)*Linear\.forward|cross_entropy",
+    ),
     ("linear layers", r"Linear\.forward|Product\.__call__"),
     ("norms, activations, rotary", r"modeling_\w+\.py|Decoder\.__call__"),
     ("choosing tokens", r"Scheduler\._sample_next"),

@@ -86,7 +86,7 @@ def gate(joined: Array, out: Array) -> None:  # pragma: no cover - compiled
 
 def _numbers(tensor: torch.Tensor) -> Array:
     """A tensor as the kernels take it: float32, or the bits of bfloat16."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 class Product:

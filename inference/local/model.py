@@ -141,11 +141,11 @@ class PackedModel:
         self.lora.groups = self._groups(chunks, ends)
         self._head.allowed = [allowed for chunk in chunks for allowed in chunk.allowed]
         if self._decoder is not None:
-            return self._head(self._decoder(ids, positions, rows, packed, self.lora))[0]  # type: ignore[no-any-return]
+            return self._head(self._decoder(ids, positions, rows, packed, self.lora))[0]
         logits = self.model(
             input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=rows, packed=packed
         ).logits
-        return logits[0].float().cpu()  # type: ignore[no-any-return]
+        return logits[0].float().cpu()
 
     def _groups(self, chunks: list[Chunk], ends: Array) -> list[Group]:
         adapters = {chunk.adapter for chunk in chunks}
