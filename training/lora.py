@@ -87,6 +87,16 @@ def take_inputs_as_they_are(model: Any) -> None:
             module.cast_input_dtype_enabled = False
 
 
+def round_frozen_products(model: Any) -> None:
+    """Keep the frozen weights of linear layers in the bfloat16 that autocast computes their products in.
+
+    The products are the same, and the weights are not rounded again at every step. An output layer that shares its
+    weights with the embedding gets weights of its own."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and not module.weight.requires_grad:
+            module.weight = torch.nn.Parameter(module.weight.detach().to(torch.bfloat16), requires_grad=False)
+
+
 def start_from_adapter(model: Any, folder: Path) -> None:
     """Start the PeftModel's adapter from the one in `folder`. UserError where it is damaged, or of another shape."""
     adapter = read_adapter(folder)

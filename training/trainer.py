@@ -33,7 +33,7 @@ from ratchet.errors import UserError
 from training.callback import TrainingCallback
 from training.collator import IGNORED, MODEL_INPUTS, Collator, labels_of_rows, lengths_of_rows
 from training.flops import ModelFlops
-from training.lora import compute_type, mixes_precision, on_cpu, take_inputs_as_they_are
+from training.lora import compute_type, mixes_precision, on_cpu, round_frozen_products, take_inputs_as_they_are
 from training.memory import CheckpointingRule
 from training.order import EpochSampler
 from training.packed_attention import pack_attention
@@ -136,6 +136,8 @@ class RowTrainer(SFTTrainer):
             pack_attention(model)
         if arguments.bf16 or arguments.fp16:
             take_inputs_as_they_are(model)
+        if arguments.bf16 and arguments.use_cpu:
+            round_frozen_products(model)
         self.compute_flops = ModelFlops.of(model)
         super().__init__(
             model=model,

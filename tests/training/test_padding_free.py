@@ -19,8 +19,8 @@ from ratchet.files import read_log
 from tests.helpers.world import make_run, make_trainer, trl_head_on_cpu
 from training import recipe
 from training.collator import Collator
-from training.lora import add_lora
-from training.packed_attention import flash_attention, pack_attention
+from training.lora import add_lora, round_frozen_products
+from training.packed_attention import attend_to_end, flash_attention, pack_attention
 from training.prompt_tree import as_tree, prompt_tree
 from training.trainer import RowTrainer
 
@@ -178,3 +178,45 @@ def test_what_cannot_go_without_padding_is_refused() -> None:
         TrainingConfig(padding_free=True, backend="unsloth")
     with pytest.raises(ValueError, match="share_prompts: needs padding_free: true as well"):
         TrainingConfig(share_prompts=True)
+
+
+@pytest.mark.parametrize(("asked", "known", "window"), [(7, 7, None), (7, 31, None), (1, 20, None), (12, 31, 9)])
+def test_attention_under_autocast_on_a_cpu_is_exact_attention_rounded(
+    asked: int, known: int, window: int | None
+) -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, heads, n, 16) for heads, n in ((6, asked), (2, known), (2, known)))
+    weight = torch.randn(1, 6, asked, 16)
+
+    def outcome(rounded: bool) -> list[torch.Tensor]:
+        q, k, v = (part.clone().requires_grad_() for part in (query, key, value))
+        with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
+            out = attend_to_end(q, k, v, 0.3, window)
+        (out.float() * weight).sum().backward()
+        return [out.float(), *(part.grad for part in (q, k, v) if part.grad is not None)]
+
+    exact, rounded = outcome(False), outcome(True)
+    assert len(exact) == len(rounded) == 4
+    for one, other in zip(exact, rounded, strict=True):
+        assert 0 < (one - other).norm() < 0.01 * one.norm()
+
+
+def test_frozen_weights_kept_in_bfloat16_give_the_loss_and_the_gradients_of_autocast() -> None:
+    def outcome(kept: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        shape = LlamaConfig(**SMALL, tie_word_embeddings=True)
+        model = add_lora(AutoModelForCausalLM.from_config(shape, dtype=torch.float32), LoraConfig(), 0)
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.1)
+        if kept:
+            round_frozen_products(model)
+            assert model.get_base_model().model.embed_tokens.weight.dtype == torch.float32
+        ids = torch.arange(24)[None] % 60
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        return [loss.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
+
+    for one, other in zip(outcome(False), outcome(True), strict=True):
+        assert torch.equal(one, other)
