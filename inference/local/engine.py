@@ -71,7 +71,7 @@ class LocalEngine:
             adapter=number,
             root=root,
             future=Future(),
-            matcher=self._grammars.matcher(params.schema) if params.schema is not None else None,
+            matcher=self._grammars.matcher(params.schema, root) if params.schema is not None else None,
             max_new=room,
             rng=random.Random(params.seed),
             ids=list(prompt),

@@ -5,10 +5,10 @@ The grammar's token masks are xgrammar's; the sampler is a Numba kernel.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,19 @@ class Grammars:
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[end_of_turn])
         self._compiler = xgrammar.GrammarCompiler(info)
         self._vocabulary = vocabulary
-        self._encode = functools.cache(functools.partial(tokenizer.encode, add_special_tokens=False))
+        # One of its own: the caller's changes its settings from call to call, in another thread.
+        own = copy.deepcopy(tokenizer.backend_tokenizer)
+        own.no_truncation()
+        own.no_padding()
+        own.encode_special_tokens = False
+        self._expected = functools.cache(functools.partial(Expected, own))
         self._compiled: dict[str, Any] = {}
 
-    def matcher(self, schema: dict[str, Any]) -> Matcher:
-        """A matcher at the start of the schema. Raises UserError for a schema that xgrammar cannot compile."""
+    def matcher(self, schema: dict[str, Any], policy: str) -> Matcher:
+        """A matcher at the start of the schema. Raises UserError for a schema that xgrammar cannot compile.
+
+        `policy`: what samples, the base model or an adapter; each has habits of its own.
+        """
         text = json.dumps(schema)
         if text not in self._compiled:
             try:
@@ -46,7 +54,36 @@ class Grammars:
                 self._compiled[text] = self._compiler.compile_json_schema(text, any_whitespace=False)
             except RuntimeError as error:
                 raise UserError(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
-        return Matcher(self._compiled[text], self._vocabulary, self._encode)
+        return Matcher(self._compiled[text], self._vocabulary, self._expected(policy))
+
+
+class Expected:
+    """The tokens in which a policy is expected to write a text that the grammar asks for: as it did the last time.
+
+    The first time these are the tokenizer's. Models cut `{"agent": "` in other ways too, and each has its habits.
+    """
+
+    def __init__(self, tokenizer: Any, policy: str) -> None:
+        self._tokenizer = tokenizer
+        self.policy = policy
+        self._tokens: dict[str, list[int]] = {}
+
+    def tokens(self, text: str) -> list[int]:
+        if text not in self._tokens:
+            self._tokens[text] = self._encode(text)
+        return self._tokens[text]
+
+    def correct(self, text: str, began: list[int]) -> None:
+        """The text was written with these tokens at its beginning; the last may reach beyond its end."""
+        written = self._tokenizer.decode(began, skip_special_tokens=False)
+        if text.startswith(written):
+            self._tokens[text] = [*began, *self._encode(text[len(written) :])]
+        elif written.startswith(text):
+            self._tokens[text] = began
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
 
 @dataclass(frozen=True)
@@ -65,12 +102,12 @@ FREE = Choice()
 class Matcher:
     """The state of one completion in its grammar."""
 
-    def __init__(self, compiled: Any, vocabulary: int, encode: Callable[[str], list[int]]) -> None:
-        """`encode`: a text's tokens."""
+    def __init__(self, compiled: Any, vocabulary: int, expected: Expected) -> None:
         self._matcher = xgrammar.GrammarMatcher(compiled)
         self._mask: torch.Tensor = xgrammar.allocate_token_bitmask(1, vocabulary)
         self._vocabulary = vocabulary
-        self._encode = encode
+        self._expected = expected
+        self._text = ""
 
     def look_ahead(self, most: int, every_logit: bool) -> tuple[list[int], list[Choice]]:
         """Tokens of the text that the grammar leaves no choice about, up to `most`, and the choices before, between and
@@ -81,7 +118,8 @@ class Matcher:
         """
         likely: list[int] = []
         choices = [self._choice(every_logit)]
-        for token in self._encode(self._matcher.find_jump_forward_string())[:most]:
+        self._text = self._matcher.find_jump_forward_string()
+        for token in self._expected.tokens(self._text)[:most]:
             if not self._matcher.accept_token(token):
                 break
             likely.append(token)
@@ -89,6 +127,10 @@ class Matcher:
         if likely:
             self._matcher.rollback(len(likely))
         return likely, choices
+
+    def correct(self, began: list[int]) -> None:
+        """The text that was looked ahead to last began with these tokens, not with those that were likely."""
+        self._expected.correct(self._text, began)
 
     def _choice(self, every_logit: bool) -> Choice:
         try:

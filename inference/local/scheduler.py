@@ -181,7 +181,11 @@ class Scheduler:
             for place, choice in enumerate(step.choices):
                 token = self._sample_next(request, logits[place], choice)
                 reason = self._append(request, token, logits[place])
-                if reason is not None or place == len(step.ahead) or token != step.ahead[place]:
+                if place == len(step.ahead) or reason is not None:
+                    break
+                if token != step.ahead[place]:
+                    assert request.matcher is not None
+                    request.matcher.correct([*step.ahead[:place], token])
                     break
                 request.computed += 1
         except EngineError as error:

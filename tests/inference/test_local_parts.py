@@ -11,11 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
+from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
+from tokenizers.models import BPE
 
 from inference.local.attention import attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.linear import Head
-from inference.local.sampling import NO_TOKEN, NOT_FINITE, few_tokens, log_probability, sample
+from inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
 from inference.local.vectors import exp
 
 
@@ -96,6 +99,21 @@ def test_a_mask_leaves_only_its_tokens_possible() -> None:
     assert seen == {37, 66}
     assert sample(logits, np.zeros(3, np.int32), True, 1.0, 1.0, 0.5, scratch) == -1
     assert sample(logits, mask, True, 0.0, 1.0, 0.5, scratch) == 37
+
+
+def test_a_text_is_expected_in_the_tokens_in_which_it_was_written_the_last_time() -> None:
+    tokenizer = Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4}, [("a", "b"), ("b", "c")]))
+    tokenizer.decoder = Fuse()
+    expected = Expected(tokenizer, "base")
+    assert expected.tokens("abc") == [3, 2]
+    expected.correct("abc", [0])
+    assert expected.tokens("abc") == [0, 4]
+    expected.correct("abc", [0, 1])
+    assert expected.tokens("abc") == [0, 1, 2]
+    expected.correct("ab", [0, 4])
+    assert expected.tokens("ab") == [0, 4], "a token may go on with what is not forced"
+    expected.correct("abc", [2])
+    assert expected.tokens("abc") == [0, 1, 2], "this was not the text"
 
 
 def test_log_probability_is_log_softmax() -> None:
