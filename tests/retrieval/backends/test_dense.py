@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
+from retrieval.backends import codes, gpu
 from retrieval.backends import dense as backend
-from retrieval.backends import gpu
+from retrieval.backends.codes import CodeScorer, encode_blocks
 from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer, widen
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
@@ -44,6 +45,10 @@ def on_device(shards: Sequence[np.ndarray]) -> BlockScorer:
     return gpu.DeviceScorer(shards, "cpu")
 
 
+def on_codes(shards: Sequence[np.ndarray]) -> BlockScorer:
+    return CodeScorer(shards, [encode_blocks(shard).ravel() for shard in shards], 3)
+
+
 def ranker(shards: Sequence[np.ndarray], queries: np.ndarray, scorer: Scorer = HostScorer) -> DenseRanker:
     return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]], scorer)
 
@@ -59,17 +64,18 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     return [(-score, chunk) for score, chunk in sorted(scored)[:k]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=4),
     dimension=st.integers(1, 20),
     distinct=st.integers(1, 30),
     half=st.booleans(),
     k=st.integers(0, 200),
     block=st.integers(1, 400),
     crowd=st.integers(0, 20),
-    scorer=st.sampled_from([HostScorer, on_device]),
+    scorer=st.sampled_from([HostScorer, on_device, on_codes]),
+    together=st.integers(1, 9),
 )
 def test_is_brute_force(
     seed: int,
@@ -81,6 +87,7 @@ def test_is_brute_force(
     block: int,
     crowd: int,
     scorer: Scorer,
+    together: int,
 ) -> None:
     """Any cut into shards and blocks, many equal vectors, zero vectors, k beyond the corpus; to the last bit."""
     random = np.random.default_rng(seed)
@@ -93,12 +100,15 @@ def test_is_brute_force(
         patch.setattr(backend, "BLOCK", block)
         patch.setattr(gpu, "BLOCK", block)
         patch.setattr(backend, "MAX_SPARE_CANDIDATES", crowd)
-        rankings = ranker(shards, queries, scorer).rank(["0", "1", "2", "3"], k)
-    for query, ranking in zip(queries, rankings, strict=True):
+        patch.setattr(codes, "MAX_SPARE_CANDIDATES", crowd)
+        patch.setattr(codes, "SPLIT_BYTES", 1)
+        asked = ["3", "0", "1", "2", "3", "0", "1", "2", "3"][-together:]
+        rankings = ranker(shards, queries, scorer).rank(asked, k)
+    for query, ranking in zip(queries[list(map(int, asked))], rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
 
 
-@pytest.mark.parametrize("scorer", [HostScorer, on_device])
+@pytest.mark.parametrize("scorer", [HostScorer, on_device, on_codes])
 def test_close_scores_are_ranked_exactly(scorer: Scorer) -> None:
     """Vectors that float32 or float16 products cannot tell apart: one query alone or in a group, the exact order."""
     random = np.random.default_rng(0)
@@ -119,14 +129,18 @@ def test_a_gpu_is_used_where_the_vectors_fit_its_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shards = [unit(np.ones((1000, 8)))]
-    assert isinstance(gpu.make_scorer(shards, "cpu"), HostScorer)
+
+    def on_host() -> BlockScorer:
+        return HostScorer(shards)
+
+    assert isinstance(gpu.make_scorer(shards, "cpu", on_host), HostScorer)
     free = 4 * 10**9
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
     monkeypatch.setattr(gpu, "DeviceScorer", lambda shards, device: device)
-    assert gpu.make_scorer(shards, "auto") == "cuda" and gpu.make_scorer(shards, "cuda:1") == "cuda:1"
+    assert gpu.make_scorer(shards, "auto", on_host) == "cuda" and gpu.make_scorer(shards, "cuda:1", on_host) == "cuda:1"
     free = 10**8
-    assert isinstance(gpu.make_scorer(shards, "auto"), HostScorer)
+    assert isinstance(gpu.make_scorer(shards, "auto", on_host), HostScorer)
     assert "searching on the CPU" in caplog.text
 
 
