@@ -20,7 +20,7 @@ from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import EXACT, Bm25, Engine
 from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.recall import measured_recall
-from retrieval.sparse.shards import Shard, damaged
+from retrieval.sparse.shards import Shard
 
 MILVUS_LITE = "milvus.db"
 
@@ -203,13 +203,9 @@ def _vector_ranker(
     def on_host() -> BlockScorer:
         if any("codes" not in shard.manifest.files for shard in store.shards):  # built before there were any
             return HostScorer(matrices)
-        from retrieval.backends.codes import CodeScorer, code_bytes
+        from retrieval.backends.codes import CodeScorer
 
-        codes = [shard.array("codes") for shard in store.shards]
-        for shard, matrix, one in zip(store.shards, matrices, codes, strict=True):
-            if len(one) != code_bytes(*matrix.shape):
-                raise damaged(shard.folder, "its files do not fit together")
-        return CodeScorer(matrices, codes, threads)
+        return CodeScorer(matrices, [shard.array("codes") for shard in store.shards], threads)
 
     def make_scorer(shards: Sequence[np.ndarray]) -> BlockScorer:
         if device == "cpu":

@@ -84,13 +84,15 @@ def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, roun
     )
     print("storage  threads queries  product: ms, CPU ms, MB read  codes: ms, CPU ms, MB read, scored exactly   ratio")
     names = [str(i) for i in range(len(queries))]
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return queries[[int(text) for text in texts]]
+
     for stored in (documents, documents.astype(np.float16)):
         codes = np.concatenate([encode_blocks(stored[at : at + ENCODED]) for at in range(0, len(stored), ENCODED)])
         for threads in (1, 2):
-            product, coded = (
-                CountingRanker([stored], lambda texts: queries[[int(text) for text in texts]], lambda shards: scorer)
-                for scorer in (HostScorer([stored]), CodeScorer([stored], [codes.ravel()], threads))
-            )
+            scorers = (HostScorer([stored]), CodeScorer([stored], [codes.ravel()], threads))
+            product, coded = (CountingRanker([stored], encode, lambda shards, one=scorer: one) for scorer in scorers)
             with threadpool_limits(threads, "blas"):
                 log(f"{title}, {stored.dtype}, {threads} threads")
                 check(product.rank(names, k), coded.rank(names, k), stored, queries)

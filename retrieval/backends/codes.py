@@ -23,6 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ratchet.errors import UserError
 from retrieval.backends.dense import LARGEST_NORM, Exact, HostScorer, below
 from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
 from retrieval.sparse.engine import usable_cores
@@ -63,11 +64,6 @@ def encode_blocks(vectors: np.ndarray) -> np.ndarray:
 def block_bytes(dimension: int) -> int:
     """Bytes of the codes of 64 rows."""
     return HEAD + -(-dimension // 4) * GROUP
-
-
-def code_bytes(rows: int, dimension: int) -> int:
-    """Bytes of the codes of a shard."""
-    return -(-rows // BLOCK_ROWS) * block_bytes(dimension)
 
 
 def _quantise(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -120,7 +116,9 @@ class CodeScorer:
         """`codes`: of each shard the bytes of `encode_blocks`; `threads`: at most so many for one search."""
         self._host = HostScorer(shards)
         self._codes = []
-        for one in codes:
+        for one, shard in zip(codes, shards, strict=True):
+            if len(one) != -(-len(shard) // BLOCK_ROWS) * block_bytes(shard.shape[1]):  # the kernel does not check
+                raise UserError("the codes of dense vectors are not those of the vectors; build the index again")
             one = one.view()
             one.flags.writeable = False  # of the same type as a file, so that the kernel is compiled once
             self._codes.append((one, one.view(np.float32)))
