@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,impor
 from benchmarks.retrieval.timing import log, machine
 from ratchet.command import run_command
 from retrieval.backends.codes import CodeScorer, encode_blocks
-from retrieval.backends.dense import DenseRanker, HostScorer
+from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer
 from retrieval.index import Ranking
 
 GROUPS = (1, 8, 64)
@@ -92,7 +92,7 @@ def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, roun
         codes = np.concatenate([encode_blocks(stored[at : at + ENCODED]) for at in range(0, len(stored), ENCODED)])
         for threads in (1, 2):
             scorers = (HostScorer([stored]), CodeScorer([stored], [codes.ravel()], threads))
-            product, coded = (CountingRanker([stored], encode, lambda shards, one=scorer: one) for scorer in scorers)
+            product, coded = (CountingRanker([stored], encode, always(scorer)) for scorer in scorers)
             with threadpool_limits(threads, "blas"):
                 log(f"{title}, {stored.dtype}, {threads} threads")
                 check(product.rank(names, k), coded.rank(names, k), stored, queries)
@@ -117,6 +117,11 @@ def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, roun
                         f"{(codes.nbytes / group + reread) / 1e6:>8.2f} {share:>10.5%}   {old / new:>12.2f}",
                         flush=True,
                     )
+
+
+def always(scorer: BlockScorer) -> Callable[[Sequence[np.ndarray]], BlockScorer]:
+    """What makes this scorer, whatever it is given."""
+    return lambda shards: scorer
 
 
 def timed(ranker: DenseRanker, asked: Sequence[str], k: int) -> tuple[float, float]:
