@@ -75,6 +75,7 @@ def _sparse_contents(config: IndexConfig) -> ContentFactory:
 
 
 def _dense_contents(config: IndexConfig) -> ContentFactory:
+    from retrieval.backends.codes import BLOCK_ROWS, MAX_DIMENSION, encode_blocks
     from retrieval.encoders.dense import load_dense_encoder
 
     if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
@@ -86,8 +87,17 @@ def _dense_contents(config: IndexConfig) -> ContentFactory:
 
         def write(files: FolderWriter) -> dict[str, Any]:
             out = files.array("vectors", "<f4")
-            for part in parts:
-                out.append(np.load(part.path, allow_pickle=False))
+            coded = config.engine == "ratchet" and encoder.dimension <= MAX_DIMENSION
+            codes = files.array("codes", "|u1") if coded else None
+            rest = np.empty((0, encoder.dimension), np.float32)
+            for number, part in enumerate(parts, 1):
+                rows = np.load(part.path, allow_pickle=False)
+                out.append(rows)
+                if codes is not None:
+                    rest = np.concatenate([rest, rows])
+                    whole = len(rest) if number == len(parts) else len(rest) // BLOCK_ROWS * BLOCK_ROWS
+                    codes.append(encode_blocks(rest[:whole]))
+                    rest = rest[whole:]
             return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": 1.0}
 
         def save(path: Path, texts: Sequence[str]) -> None:

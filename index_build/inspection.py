@@ -33,6 +33,7 @@ SEARCHED = {
     "weights": "lengths and tables",
     "code_values": "lengths and tables",
     "vectors": "vectors",
+    "codes": "vectors",
     "row_offsets": "vectors",
     "row_terms": "vectors",
     "row_values": "vectors",

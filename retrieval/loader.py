@@ -123,7 +123,7 @@ def _ranker(
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
-        return _vector_ranker(folder, manifest, store, encoder, milvus)
+        return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
@@ -184,7 +184,9 @@ def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
     return Index(first.store, HybridRanker([part.ranker for part in parts], config.depth), digest)
 
 
-def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
+def _vector_ranker(
+    folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str, threads: int | None
+) -> Ranker:
     settings = manifest.settings
     load = _encoder_loader(folder, settings, encoder)
     if settings.engine == "milvus":
@@ -198,12 +200,19 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     device = str(encoder.get("device", "auto"))
 
+    def on_host() -> BlockScorer:
+        if any("codes" not in shard.manifest.files for shard in store.shards):  # built before there were any
+            return HostScorer(matrices)
+        from retrieval.backends.codes import CodeScorer
+
+        return CodeScorer(matrices, [shard.array("codes") for shard in store.shards], threads)
+
     def make_scorer(shards: Sequence[np.ndarray]) -> BlockScorer:
         if device == "cpu":
-            return HostScorer(shards)
+            return on_host()
         from retrieval.backends import gpu  # late: it imports torch, which the encoder has by then
 
-        return gpu.make_scorer(shards, device)
+        return gpu.make_scorer(shards, device, on_host)
 
     return DenseRanker(matrices, lambda texts: load().encode_queries(texts), make_scorer)
 

@@ -19,15 +19,19 @@ MAX_SPARE_CANDIDATES = 1 << 16
 BLOCK = 1 << 22
 QUERY_GROUP = 256
 UNIT_ROUNDOFF = 2.0**-24
+LARGEST_NORM = 1.01
+"""Of a row, which has length 1 or less, and may be rounded to float16."""
+Exact = Callable[[np.ndarray], np.ndarray]
+"""Gives the exact scores of chunks for a query."""
 
 
 class DenseRanker:
     """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
 
-    A block of vectors at a time goes through one float32 matrix product with a group of queries, on the CPU or on a GPU
-    that holds the vectors in float16 (`retrieval.backends.gpu`). Whatever that rounding could have kept out of the best
-    k is then scored again in float64 from the stored vectors, the products added in the order of the dimensions: a
-    score depends on the two vectors alone, not on the device, threads, blocks or other queries.
+    What scores all chunks finds those that its rounding could have kept out of the best k: from int8 codes of the
+    vectors (`retrieval.backends.codes`), in float16 on a GPU (`retrieval.backends.gpu`), or in float32. These are then
+    scored again in float64 from the stored vectors, the products added in the order of the dimensions: a score depends
+    on the two vectors alone, not on the device, threads, blocks or other queries.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class DenseRanker:
         return int(self._firsts[-1])
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
-        """Memory: a block, its scores for a group of queries, and the candidates, about k a query."""
+        """Memory: the candidates, about k a query; without codes a block and its scores for a group of queries too."""
         if k < 0:
             raise ValueError(f"k must not be negative, got {k}")
         k = min(k, len(self))
@@ -73,16 +77,9 @@ class DenseRanker:
         ]
 
     def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
-        scorer = self._open_scorer()
-        # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
-        # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1). 1.01 covers rows rounded to float16.
-        error = vectors.shape[1] * UNIT_ROUNDOFF
-        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
-        slack = 2 * 1.01 * (error / (1 - error) + scorer.rounding(vectors.shape[1])) * norms
         exact = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
-        pools = [CandidatePool(k, float(width), scores) for width, scores in zip(slack, exact, strict=True)]
-        scorer.offer(vectors, pools)
-        return [pool.best() for pool in pools]
+        found = self._open_scorer().candidates(vectors, k, exact)
+        return [_best(chunks, scores(chunks), k) for chunks, scores in zip(found, exact, strict=True)]
 
     def _open_scorer(self) -> BlockScorer:
         with self._opening:  # two first searches must not both fill a GPU
@@ -95,29 +92,25 @@ class DenseRanker:
         scores = np.empty(len(chunks))
         step = max(1, BLOCK // len(vector))
         for at in range(0, len(chunks), step):
-            # The product of two float32 is exact in float64; accumulate adds strictly from left to right.
-            products = self._vectors(chunks[at : at + step]) * vector
-            scores[at : at + step] = np.add.accumulate(products, axis=1)[:, -1]
+            part = chunks[at : at + step]
+            numbers = np.searchsorted(self._firsts, part, side="right") - 1
+            for number in np.unique(numbers):
+                here = np.flatnonzero(numbers == number)
+                rows = widen(self._shards[number][part[here] - self._firsts[number]])
+                _add_products(rows, vector, here + at, scores)
         return scores
 
-    def _vectors(self, chunks: np.ndarray) -> np.ndarray:
-        numbers = np.searchsorted(self._firsts, chunks, side="right") - 1
-        rows = np.empty((len(chunks), self._shards[0].shape[1]), np.float32)
-        for number in np.unique(numbers):
-            here = numbers == number
-            rows[here] = self._shards[number][chunks[here] - self._firsts[number]]
-        return rows
+
+def _best(chunks: np.ndarray, scores: np.ndarray, k: int) -> Ranking:
+    best = np.argsort(-scores, kind="stable")[:k]
+    return Ranking(scores[best], chunks[best])
 
 
 class BlockScorer(Protocol):
-    """What scores every chunk for a group of queries, in float32."""
+    """What scores every chunk for a group of queries, roughly."""
 
-    def rounding(self, dimension: int) -> float:
-        """The largest error of a score beyond that of a float32 inner product, for vectors of length 1."""
-        ...
-
-    def offer(self, vectors: np.ndarray, pools: Sequence[CandidatePool]) -> None:
-        """Give each query's pool the chunks that may be among its best, in ascending order."""
+    def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
+        """For each query the chunks that may be among its best k; of those with equal exact scores, lower first."""
         ...
 
 
@@ -127,10 +120,9 @@ class HostScorer:
     def __init__(self, shards: Sequence[np.ndarray]) -> None:
         self._shards = shards
 
-    def rounding(self, dimension: int) -> float:
-        return 0.0
-
-    def offer(self, vectors: np.ndarray, pools: Sequence[CandidatePool]) -> None:
+    def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
+        """A block of vectors at a time goes through one matrix product with the queries."""
+        pools = candidate_pools(vectors, k, exact)
         rows, start = max(1, BLOCK // max(vectors.shape)), 0
         for shard in self._shards:
             for first in range(0, len(shard), rows):
@@ -140,13 +132,24 @@ class HostScorer:
                         kept = np.flatnonzero(row >= pool.min_score)
                         pool.add(row[kept], kept + start + first)
             start += len(shard)
+        return [pool.candidates() for pool in pools]
+
+
+def candidate_pools(vectors: np.ndarray, k: int, exact: Sequence[Exact], rounding: float = 0.0) -> list[CandidatePool]:
+    """A pool for each query; `rounding`: the largest error of a score beyond that of a float32 inner product, for
+    vectors of length 1."""
+    # A float32 inner product of n terms, added in any order, is off by at most n u / (1 - n u) |x| |y| (Higham,
+    # "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1).
+    error = vectors.shape[1] * UNIT_ROUNDOFF
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    slack = 2 * LARGEST_NORM * (error / (1 - error) + rounding) * norms
+    return [CandidatePool(k, float(width), scores) for width, scores in zip(slack, exact, strict=True)]
 
 
 class CandidatePool:
     """The chunks that may be among a query's best k, with scores that are off by up to slack / 2."""
 
-    def __init__(self, k: int, slack: float, exact: Callable[[np.ndarray], np.ndarray]) -> None:
-        """`exact` gives the exact scores of chunks."""
+    def __init__(self, k: int, slack: float, exact: Exact) -> None:
         self.min_score = np.float32(-np.inf)
         """Scores below it are out."""
         self.k, self.slack, self._exact = k, slack, exact
@@ -165,11 +168,8 @@ class CandidatePool:
             self._parts, self._size = [(scores, chunks)], len(scores)
             self._prune_at = 2 * self._size + 64
 
-    def best(self) -> Ranking:
-        chunks = self._pruned()[1]
-        scores = self._exact(chunks)
-        best = np.argsort(-scores, kind="stable")[: self.k]
-        return Ranking(scores[best], chunks[best])
+    def candidates(self) -> np.ndarray:
+        return self._pruned()[1]
 
     def _pruned(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores and chunks without those that k others surely beat; of chunks with equal exact scores, lower first."""
@@ -177,7 +177,7 @@ class CandidatePool:
         if len(scores) < self.k:
             return scores, chunks
         kth = float(np.partition(scores, len(scores) - self.k)[len(scores) - self.k])
-        self.min_score = max(self.min_score, _below(kth - self.slack))
+        self.min_score = max(self.min_score, below(kth - self.slack))
         kept = scores >= self.min_score
         return scores[kept], chunks[kept]
 
@@ -185,13 +185,13 @@ class CandidatePool:
         """The best k alone. What comes later has higher chunk numbers, so that it must score more to displace them."""
         exact = self._exact(chunks)
         best = np.argsort(-exact, kind="stable")[: self.k]
-        self.min_score = max(self.min_score, _below(exact[best[-1]] - self.slack / 2))
+        self.min_score = max(self.min_score, below(exact[best[-1]] - self.slack / 2))
         return scores[best], chunks[best]
 
 
-def _below(score: float) -> np.float32:
-    """A float32 that is surely not above the float64 `score`."""
-    return np.nextafter(np.float32(score), np.float32(-np.inf))
+def below(scores: Any) -> Any:
+    """float32 numbers that are surely not above float64 ones."""
+    return np.nextafter(np.float32(scores), np.float32(-np.inf))
 
 
 def widen(block: np.ndarray) -> np.ndarray:
@@ -203,6 +203,27 @@ def widen(block: np.ndarray) -> np.ndarray:
     floats = bits.view(np.float32)
     floats *= np.float32(2.0**112)  # the difference of the exponents' biases; right for subnormal numbers too
     return floats
+
+
+@njit(nogil=True, cache=True)
+def _add_products(rows: Any, vector: Any, places: Any, scores: Any) -> None:
+    """Put the inner products of rows with a vector at their places: float64, added from left to right.
+
+    The product of two float32 is exact in float64. Four rows at a time, as an addition waits for the one before it.
+    """
+    last = len(rows) - 1
+    for i in range(0, len(rows), 4):
+        a, b, c, d = rows[i], rows[min(i + 1, last)], rows[min(i + 2, last)], rows[min(i + 3, last)]
+        total_a, total_b, total_c, total_d = a[0] * vector[0], b[0] * vector[0], c[0] * vector[0], d[0] * vector[0]
+        for j in range(1, len(vector)):
+            total_a += a[j] * vector[j]
+            total_b += b[j] * vector[j]
+            total_c += c[j] * vector[j]
+            total_d += d[j] * vector[j]
+        scores[places[min(i + 3, last)]] = total_d
+        scores[places[min(i + 2, last)]] = total_c
+        scores[places[min(i + 1, last)]] = total_b
+        scores[places[i]] = total_a
 
 
 @njit(nogil=True, cache=True)

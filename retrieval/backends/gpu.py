@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from retrieval.backends.dense import BlockScorer, CandidatePool, HostScorer
+from retrieval.backends.dense import BlockScorer, CandidatePool, Exact, candidate_pools
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ MEMORY = 0.9
 UPLOAD_ROWS = 1 << 17
 
 
-def make_scorer(shards: Sequence[np.ndarray], device: str) -> BlockScorer:
+def make_scorer(shards: Sequence[np.ndarray], device: str, on_host: Callable[[], BlockScorer]) -> BlockScorer:
     """What scores the chunks on this device: `auto` is a GPU where there is one. Vectors that do not fit its free
-    memory are scored on the CPU, which is logged."""
+    memory are scored on the CPU, by what `on_host` gives, which is logged."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if torch.device(device).type != "cuda":
-        return HostScorer(shards)
+        return on_host()
     needed = sum(shard.size for shard in shards) * 2 + 3 * BLOCK * 4
     free = torch.cuda.mem_get_info(torch.device(device))[0]
     if needed > MEMORY * free:
@@ -44,7 +44,7 @@ def make_scorer(shards: Sequence[np.ndarray], device: str) -> BlockScorer:
             free / 1e9,
             device,
         )
-        return HostScorer(shards)
+        return on_host()
     return DeviceScorer(shards, device)
 
 
@@ -63,12 +63,13 @@ class DeviceScorer:
             copied[first : first + len(rows)] = rows.to(self._device).half()
         return copied
 
-    def rounding(self, dimension: int) -> float:
+    def _rounding(self, dimension: int) -> float:
         """Of a vector rounded to float16, and of both vectors rounded again where the GPU multiplies in TF32."""
         return 3 * HALF_ROUNDOFF + HALF_SUBNORMAL * math.sqrt(dimension)
 
     @torch.inference_mode()
-    def offer(self, vectors: np.ndarray, pools: Sequence[CandidatePool]) -> None:
+    def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
+        pools = candidate_pools(vectors, k, exact, self._rounding(vectors.shape[1]))
         rows, start = max(1, BLOCK // max(vectors.shape)), 0
         with self._lock:
             queries = torch.from_numpy(vectors).to(self._device)
@@ -77,6 +78,7 @@ class DeviceScorer:
                 for first in range(0, len(shard), rows):
                     self._offer_block(queries @ shard[first : first + rows].float().T, start + first, slack, pools)
                 start += len(shard)
+        return [pool.candidates() for pool in pools]
 
     def _offer_block(
         self, scores: torch.Tensor, first: int, slack: torch.Tensor, pools: Sequence[CandidatePool]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,10 @@ from hypothesis import strategies as st
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
+from ratchet.packages import ROOT
+from retrieval.backends import codes, gpu
 from retrieval.backends import dense as backend
-from retrieval.backends import gpu
+from retrieval.backends.codes import CodeScorer, encode_blocks
 from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer, widen
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
@@ -44,6 +49,10 @@ def on_device(shards: Sequence[np.ndarray]) -> BlockScorer:
     return gpu.DeviceScorer(shards, "cpu")
 
 
+def on_codes(shards: Sequence[np.ndarray]) -> BlockScorer:
+    return CodeScorer(shards, [encode_blocks(shard).ravel() for shard in shards], 3)
+
+
 def ranker(shards: Sequence[np.ndarray], queries: np.ndarray, scorer: Scorer = HostScorer) -> DenseRanker:
     return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]], scorer)
 
@@ -59,17 +68,18 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     return [(-score, chunk) for score, chunk in sorted(scored)[:k]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=4),
     dimension=st.integers(1, 20),
     distinct=st.integers(1, 30),
     half=st.booleans(),
     k=st.integers(0, 200),
     block=st.integers(1, 400),
     crowd=st.integers(0, 20),
-    scorer=st.sampled_from([HostScorer, on_device]),
+    scorer=st.sampled_from([HostScorer, on_device, on_codes]),
+    together=st.integers(1, 9),
 )
 def test_is_brute_force(
     seed: int,
@@ -81,6 +91,7 @@ def test_is_brute_force(
     block: int,
     crowd: int,
     scorer: Scorer,
+    together: int,
 ) -> None:
     """Any cut into shards and blocks, many equal vectors, zero vectors, k beyond the corpus; to the last bit."""
     random = np.random.default_rng(seed)
@@ -93,12 +104,15 @@ def test_is_brute_force(
         patch.setattr(backend, "BLOCK", block)
         patch.setattr(gpu, "BLOCK", block)
         patch.setattr(backend, "MAX_SPARE_CANDIDATES", crowd)
-        rankings = ranker(shards, queries, scorer).rank(["0", "1", "2", "3"], k)
-    for query, ranking in zip(queries, rankings, strict=True):
+        patch.setattr(codes, "MAX_SPARE_CANDIDATES", crowd)
+        patch.setattr(codes, "SPLIT_BYTES", 1)
+        asked = ["3", "0", "1", "2", "3", "0", "1", "2", "3"][-together:]
+        rankings = ranker(shards, queries, scorer).rank(asked, k)
+    for query, ranking in zip(queries[list(map(int, asked))], rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
 
 
-@pytest.mark.parametrize("scorer", [HostScorer, on_device])
+@pytest.mark.parametrize("scorer", [HostScorer, on_device, on_codes])
 def test_close_scores_are_ranked_exactly(scorer: Scorer) -> None:
     """Vectors that float32 or float16 products cannot tell apart: one query alone or in a group, the exact order."""
     random = np.random.default_rng(0)
@@ -119,14 +133,18 @@ def test_a_gpu_is_used_where_the_vectors_fit_its_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shards = [unit(np.ones((1000, 8)))]
-    assert isinstance(gpu.make_scorer(shards, "cpu"), HostScorer)
+
+    def on_host() -> BlockScorer:
+        return HostScorer(shards)
+
+    assert isinstance(gpu.make_scorer(shards, "cpu", on_host), HostScorer)
     free = 4 * 10**9
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
     monkeypatch.setattr(gpu, "DeviceScorer", lambda shards, device: device)
-    assert gpu.make_scorer(shards, "auto") == "cuda" and gpu.make_scorer(shards, "cuda:1") == "cuda:1"
+    assert gpu.make_scorer(shards, "auto", on_host) == "cuda" and gpu.make_scorer(shards, "cuda:1", on_host) == "cuda:1"
     free = 10**8
-    assert isinstance(gpu.make_scorer(shards, "auto"), HostScorer)
+    assert isinstance(gpu.make_scorer(shards, "auto", on_host), HostScorer)
     assert "searching on the CPU" in caplog.text
 
 
@@ -145,10 +163,12 @@ def test_few_scores_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(added) < 4 * 50
 
 
-def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scorer", [HostScorer, on_codes])
+def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, scorer: Scorer) -> None:
     """Thousands of chunks tie for the best rank: candidates stay few, and a better chunk that comes late still wins."""
     monkeypatch.setattr(backend, "BLOCK", 8 * 250)
     monkeypatch.setattr(backend, "MAX_SPARE_CANDIDATES", 100)
+    monkeypatch.setattr(codes, "MAX_SPARE_CANDIDATES", 100)
     sizes: list[int] = []
     scores = DenseRanker._scores
 
@@ -160,10 +180,73 @@ def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
     vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
     documents = np.repeat(vectors[:1], 20_000, axis=0)
     documents[15_000] = vectors[1]
-    rankings = ranker([documents], vectors).rank(["0", "1"], 3)
+    rankings = ranker([documents], vectors, scorer).rank(["0", "1"], 3)
     assert rankings[0].chunks.tolist() == [0, 1, 2]
     assert rankings[1].chunks.tolist() == [15_000, 0, 1]
     assert max(sizes) < 1000
+
+
+def test_what_rounding_to_codes_hides_is_found() -> None:
+    """The best chunk's codes, or the query's, make it look worse than another: by almost half a scale a number."""
+    rounded = np.concatenate([[127], np.full(63, 10.49)])
+    between = np.concatenate([[127], np.repeat([11.0, 10.0], [20, 43])])
+    documents = (np.stack([between, rounded]) / np.linalg.norm(rounded)).astype(np.float32)
+    flat, one = np.full((1, 64), 1 / 8, np.float32), np.zeros((1, 64), np.float32)
+    (ranking,) = ranker([documents], flat, on_codes).rank(["0"], 1)
+    assert ranking.chunks.tolist() == [1]
+    one[0, 0] = 96.5 / 127
+    (ranking,) = ranker([np.concatenate([one, flat])], documents[1:], on_codes).rank(["0"], 1)
+    assert ranking.chunks.tolist() == [1]
+
+
+def test_few_chunks_are_scored_from_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[int] = []
+    scores = DenseRanker._scores
+
+    def counted(self: DenseRanker, vector: Any, chunks: Any) -> Any:
+        scored.append(len(chunks))
+        return scores(self, vector, chunks)
+
+    monkeypatch.setattr(DenseRanker, "_scores", counted)
+    random = np.random.default_rng(1)
+    documents, queries = unit(random.standard_normal((20_000, 64))), unit(random.standard_normal((5, 64)))
+    ranker([documents], queries, on_codes).rank(["0", "1", "2", "3", "4"], 10)
+    assert len(scored) == 5 and max(scored) < 60
+
+
+def test_codes_of_other_vectors_are_refused() -> None:
+    documents = unit(np.random.default_rng(0).standard_normal((65, 8)))
+    with pytest.raises(UserError, match="build the index again"):
+        CodeScorer([documents], [encode_blocks(documents[:64]).ravel()])
+
+
+PROCESSOR_CHECK = """
+import numpy as np
+from retrieval.backends import int8
+from retrieval.backends.codes import CodeScorer, encode_blocks
+from retrieval.backends.dense import DenseRanker
+random = np.random.default_rng(0)
+vectors = random.standard_normal((1000, 37)).astype(np.float32)
+vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+encode = lambda texts: vectors[: len(texts)]
+coded = DenseRanker([vectors], encode, lambda shards: CodeScorer(shards, [encode_blocks(vectors).ravel()]))
+for count in (1, 6):
+    for one, other in zip(coded.rank(["x"] * count, 20), DenseRanker([vectors], encode).rank(["x"] * count, 20)):
+        assert one.chunks.tolist() == other.chunks.tolist() and one.scores.tobytes() == other.scores.tobytes()
+print(int8.VNNI)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["", "+avx2", None], ids=["plain", "AVX2", "this machine's"])
+def test_every_processor_finds_the_same(features: str | None) -> None:
+    if features and features[1:] not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"the processor has no {features[1:]}")
+    environment = os.environ if features is None else os.environ | {"NUMBA_CPU_FEATURES": features}
+    command = [sys.executable, "-c", PROCESSOR_CHECK]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert features is None or run.stdout.split() == ["False"]
 
 
 def test_searches_memory_mapped_files(tmp_path: Path) -> None:
