@@ -23,6 +23,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,13 +32,15 @@ from benchmarks.engine.prefill import Prefill, print_prefill
 from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
 from ratchet.config import ModelConfig
 
+COMMAND = (sys.executable, "-m", "benchmarks.engine")
+
 
 class Measured:
     """The process of one contender."""
 
-    def __init__(self, name: str, log: str) -> None:
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.name = name
-        command = [sys.executable, "-m", "benchmarks.engine", *sys.argv[1:], "--contender", name, "--log", log]
+        command = [*COMMAND, *arguments, "--contender", name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
@@ -58,7 +61,7 @@ class Measured:
         self.process.wait()
 
 
-def compare(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Measure all contenders in turns, and print their table."""
     counts, names = numbers(options.requests), options.contenders.split(",")
     if VLLM in names and not Path(options.vllm).exists():
@@ -68,7 +71,7 @@ def compare(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
         processes = []
         for name in names:
-            processes.append(Measured(name, str(Path(folder, "vllm.log"))))
+            processes.append(Measured(name, [*arguments, "--log", str(Path(folder, "vllm.log"))]))
             started.callback(processes[-1].close)
         for process in processes:
             process.line()  # it is ready
@@ -85,11 +88,11 @@ def compare(options: argparse.Namespace) -> None:
     print(f"\n{cached_line(best)}")
 
 
-def compare_prefill(options: argparse.Namespace) -> None:
+def compare_prefill(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Measure prefill with each number of threads, and print the table."""
     found = []
     for threads in numbers(options.threads):
-        command = [sys.executable, "-m", "benchmarks.engine", *sys.argv[1:], "--contender", "prefill"]
+        command = [*COMMAND, *arguments, "--contender", "prefill"]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         made = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout
         found += [Prefill(*one) for one in json.loads(made)]
@@ -100,7 +103,7 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="the in-process engine beside transformers' generate and vLLM")
     parser.add_argument("--model", default="models/smollm2-135m-instruct")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
@@ -114,7 +117,7 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2", help="with --prefill: numbers of threads")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--log", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.dtype = ModelConfig(path=options.model, dtype=options.dtype, device="cpu").dtype
     if options.contender == "prefill":
         print_prefill(options.model, options.dtype, options.repeats)
@@ -124,10 +127,10 @@ def main() -> None:
         common = (options.model, options.dtype, options.samples, options.tokens, counts, vllm, options.log)
         answer_questions(options.contender, Setting(*common))
     elif options.prefill:
-        compare_prefill(options)
+        compare_prefill(options, arguments)
     else:
-        compare(options)
+        compare(options, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
