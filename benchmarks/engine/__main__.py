@@ -83,7 +83,7 @@ def compare(options: argparse.Namespace, arguments: Sequence[str]) -> None:
                     best[key] = better(best.get(key, turns), turns)
                     rates = ", ".join(f"{requests * options.tokens / turn.seconds:.0f}" for turn in turns)
                     print(f"{process.name}, {requests} requests: {rates} new tokens/s", file=sys.stderr)
-    print(f"\n{options.tokens} new tokens a request, {options.dtype}, {os.cpu_count()} cores, new tokens a second:\n")
+    print(f"\nNew tokens a second, {options.tokens} for each request, {options.dtype}, {os.cpu_count()} cores:\n")
     print(decoding_table(best, options.tokens))
     print(f"\n{cached_line(best)}")
 

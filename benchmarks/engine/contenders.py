@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import psutil  # type: ignore[import-untyped]
 import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
@@ -60,6 +61,8 @@ class Turn(NamedTuple):
     """One turn of all requests."""
 
     seconds: float
+    cpu: float
+    """CPU seconds of all threads and processes, which other work on the machine changes less."""
     cached: float
     """Share of the prompt tokens that came out of the prefix cache."""
 
@@ -190,6 +193,13 @@ async def start(name: str, setting: Setting) -> Contender:
     return Local(setting, 1 if name == ONE_BATCH else None)
 
 
+def cpu_seconds() -> float:
+    """CPU time of this process and those that it started, which still run."""
+    own = psutil.Process()
+    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+    return float(sum(one.user + one.system for one in times))
+
+
 async def two_turns(
     contender: Contender, chat: ChatFormat, setting: Setting, requests: int, tokens: int, salt: str
 ) -> list[Turn]:
@@ -197,9 +207,9 @@ async def two_turns(
     clock = asyncio.get_running_loop().time
     prompts, found = question_prompts(chat, requests, setting.samples, salt), []
     for _ in range(2):
-        began = clock()
+        began, used = clock(), cpu_seconds()
         made, cached = await contender.complete(prompts, tokens)
-        found.append(Turn(clock() - began, cached / sum(map(len, prompts))))
+        found.append(Turn(clock() - began, cpu_seconds() - used, cached / sum(map(len, prompts))))
         if any(len(ids) != tokens for ids in made):
             raise AssertionError(f"not {tokens} new tokens for each request: {[len(ids) for ids in made]}")
         prompts = [[*row, *ids, *chat.encode("\nGo on.")] for row, ids in zip(prompts, made, strict=True)]

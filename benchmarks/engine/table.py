@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from benchmarks.engine.contenders import CONTENDERS, ENGINE, GENERATE, VLLM, Turn
 from benchmarks.engine.prefill import Prefill
@@ -12,8 +13,9 @@ Best = Mapping[tuple[str, int], Sequence[Turn]]
 
 
 def better(one: Sequence[Turn], other: Sequence[Turn]) -> list[Turn]:
-    """The faster of each turn."""
-    return [min(pair) for pair in zip(one, other, strict=True)]
+    """The faster of each turn, with the least CPU time of both."""
+    pairs = zip(one, other, strict=True)
+    return [min(a, b, key=lambda turn: turn.seconds)._replace(cpu=min(a.cpu, b.cpu)) for a, b in pairs]
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -25,18 +27,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def decoding_table(best: Best, tokens: int) -> str:
-    """New tokens a second of every contender, and the ratios of the engine to the others."""
+    """New tokens a second of every contender, in wall time and in CPU time, and the ratios of the engine to others."""
     names = [name for name in CONTENDERS if any(name == measured for measured, _ in best)]
     counts = sorted({requests for _, requests in best})
     references = [name for name in (GENERATE, VLLM) if name in names and ENGINE in names]
-    header = ["requests", "turn", *names, *(f"{ENGINE} / {name}" for name in references)]
+    header = ["per second of", "turn", "requests", *names, *(f"{ENGINE} / {name}" for name in references)]
     rows = []
-    for number in range(2):
-        for requests in counts:
-            seconds = {name: best[name, requests][number].seconds for name in names}
+    for clock in ("wall time", "CPU time"):
+        for number, requests in product(range(2), counts):
+            turns = {name: best[name, requests][number] for name in names}
+            seconds = {name: turn.seconds if clock == "wall time" else turn.cpu for name, turn in turns.items()}
             rates = [f"{requests * tokens / seconds[name]:.0f}" for name in names]
             ratios = [f"{seconds[name] / seconds[ENGINE]:.1f}" for name in references]
-            rows.append([str(requests), ("first", "second")[number], *rates, *ratios])
+            rows.append([clock, ("first", "second")[number], str(requests), *rates, *ratios])
     return markdown(header, rows)
 
 

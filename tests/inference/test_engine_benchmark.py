@@ -25,19 +25,22 @@ def test_samples_share_the_prompt_of_their_question_and_no_prompt_of_another_rep
     assert other[0] != prompts[0] and [len(prompt) for prompt in other] == [len(prompt) for prompt in prompts]
 
 
-def test_the_faster_of_each_turn_counts() -> None:
-    assert better([Turn(1.0, 0.5), Turn(4.0, 0.5)], [Turn(2.0, 0.6), Turn(3.0, 0.6)]) == [Turn(1, 0.5), Turn(3, 0.6)]
+def test_the_faster_of_each_turn_counts_and_the_least_cpu_time() -> None:
+    one, other = [Turn(1.0, 2.0, 0.5), Turn(4.0, 3.0, 0.5)], [Turn(2.0, 1.0, 0.6), Turn(3.0, 9.0, 0.6)]
+    assert better(one, other) == [Turn(1.0, 1.0, 0.5), Turn(3.0, 3.0, 0.6)]
 
 
 def test_a_table_has_new_tokens_a_second_and_the_ratios_of_the_engine() -> None:
     best = {
-        (GENERATE, 8): [Turn(8.0, 0.0), Turn(16.0, 0.0)],
-        (VLLM, 8): [Turn(4.0, 0.25), Turn(4.0, 0.5)],
-        (ENGINE, 8): [Turn(2.0, 0.75), Turn(5.0, 0.9)],
+        (GENERATE, 8): [Turn(8.0, 8.0, 0.0), Turn(16.0, 20.0, 0.0)],
+        (VLLM, 8): [Turn(4.0, 4.0, 0.25), Turn(4.0, 8.0, 0.5)],
+        (ENGINE, 8): [Turn(2.0, 4.0, 0.75), Turn(5.0, 10.0, 0.9)],
     }
     assert decoding_table(best, 10).splitlines()[2:] == [
-        "| 8        | first  | 10       | 20   | 40     | 4.0               | 2.0           |",
-        "| 8        | second | 5        | 20   | 16     | 3.2               | 0.8           |",
+        "| wall time     | first  | 8        | 10       | 20   | 40     | 4.0               | 2.0           |",
+        "| wall time     | second | 8        | 5        | 20   | 16     | 3.2               | 0.8           |",
+        "| CPU time      | first  | 8        | 10       | 20   | 20     | 2.0               | 1.0           |",
+        "| CPU time      | second | 8        | 4        | 10   | 8      | 2.0               | 0.8           |",
     ]
     assert cached_line(best).endswith("with 8 requests, first and second turn: vLLM 25% and 50%, engine 75% and 90%")
 
@@ -70,7 +73,7 @@ class FakeProcess:
         return "ready"
 
     def turns(self, requests: int, salt: str) -> list[Turn]:
-        return [Turn(1.0, 0.0), Turn(1.0, 0.0)]
+        return [Turn(1.0, 1.0, 0.0), Turn(1.0, 1.0, 0.0)]
 
     def close(self) -> None: ...
 
@@ -82,5 +85,5 @@ def test_without_vllm_it_is_left_out_and_this_is_said(
     benchmark.main(["--vllm", "no/python", "--requests", "8,24", "--dtype", "float32"])
     said = capsys.readouterr()
     assert "vLLM is left out: there is no no/python (make vllm)" in said.err
-    assert "| requests | turn   | generate | engine | one batch | engine / generate |" in said.out
-    assert "vLLM" not in said.out and said.out.count("| 24 ") == 2
+    assert "| requests | generate | engine | one batch | engine / generate |" in said.out
+    assert "vLLM" not in said.out and said.out.count("| 24 ") == 4
