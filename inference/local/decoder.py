@@ -8,6 +8,7 @@ transformers'; models of other kinds run in transformers' own code.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from inference.local.lora import LoraBank
 from inference.local.vectors import FAST_MATH, Array, as_float, exp
 from ratchet.numba_cache import njit
 
+TOKENS = 32
+"""Tokens of a step that weights are laid out for; it is right for any number, and at its best near this one."""
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"}
 
 
@@ -86,7 +89,7 @@ def gate(joined: Array, out: Array) -> None:  # pragma: no cover - compiled
 
 def _numbers(tensor: torch.Tensor) -> Array:
     """A tensor as the kernels take it: float32, or the bits of bfloat16."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor.float()).numpy()
 
 
 class Product:
@@ -101,16 +104,18 @@ class Product:
         biases = [one.bias.detach() for one in layers if one.bias is not None]
         self._bias = torch.cat(biases) if biases else None
         self._dtype = weight.dtype
-        self._packs = torch.backends.mkldnn.is_available()
-        # The layout that torch's compiler gives to weights that do not change; it saves reordering them at every call.
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 32) if self._packs else weight
+        self._weight, self._is_packed = weight, False
+        # The layout that torch's compiler gives to weights that do not change: else each call makes it again. Not all
+        # builds of torch have it, and not for all formats on all processors.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            self._weight, self._is_packed = torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS), True
         for one in layers:
             one.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
 
     def __call__(self, x: torch.Tensor, adapters: LoraBank) -> torch.Tensor:
         """x float32 [tokens, inputs] -> [tokens, outputs], in the weights' format or, with an adapter, in float32."""
         rounded = x.to(self._dtype)
-        if self._packs:
+        if self._is_packed:
             out = torch.ops.mkldnn._linear_pointwise(rounded, self._weight, self._bias, "none", [], "")
         else:
             out = torch.nn.functional.linear(rounded, self._weight, self._bias)

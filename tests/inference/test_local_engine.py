@@ -120,6 +120,17 @@ def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_pa
         assert list(completion.ids) == reference(plain, prompt, 40, engine.format.end_of_turn)
 
 
+def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(llama: Path) -> None:
+    def logits(dtype: Any) -> torch.Tensor:
+        model = PackedModel(ModelConfig(path=str(llama), dtype=dtype, device="cpu", cache_gb=0.02))
+        got = model.forward([Chunk(list(range(1, 20)), 0, [0, 1], 0)])[0]
+        model.close()
+        return got
+
+    exact = logits("float32")
+    assert 0 < (logits("float16") - exact).norm() < 0.01 * exact.norm()
+
+
 @pytest.mark.parametrize("adapted", [False, True])
 def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(llama: Path, tmp_path: Path, adapted: bool) -> None:
     """Prefill and decoding are nearer to the same weights in float32 than plain transformers in bfloat16 is."""
