@@ -134,8 +134,7 @@ COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
 def seconds_by_kind(text: str, rate: int) -> Counter[str]:
     """Thread seconds by kind, of stacks in py-spy's raw format: frames, a blank and a count a line."""
     found: Counter[str] = Counter()
-    for line in text.splitlines():
-        stack, _, count = line.rpartition(" ")
+    for stack, count in re.findall(r"(.*?) (\d+)\n", text, re.DOTALL):  # a process's command may have several lines
         found[kind_of(stack)] += int(count)
     return Counter({kind: count / rate for kind, count in found.items()})
 

@@ -27,6 +27,8 @@ LINEAR = "Linear.forward (torch/nn/modules/linear.py:134)"
             "norms, activations, rotary",
         ),
         (f"{LAYER};paged_attention (inference/local/model.py:178)", "attention"),
+        (f"{FORWARD};Decoder.__call__ (inference/local/decoder.py:160)", "norms, activations, rotary"),
+        (f"{FORWARD};Decoder.__call__ (inference/local/decoder.py:160);Product.__call__ (x.py:9)", "linear layers"),
         (f"{ENGINE};Scheduler._sample_next (inference/local/scheduler.py:221)", "choosing tokens"),
         (f"{ENGINE};Scheduler._schedule (inference/local/scheduler.py:155)", "engine, between steps"),
         (
@@ -41,5 +43,6 @@ def test_each_stack_has_the_kind_of_its_innermost_work(stack: str, kind: str) ->
 
 
 def test_counts_become_thread_seconds() -> None:
-    text = f"{HEAD};{LINEAR} 100\n{LAYER};paged_attention (inference/local/model.py:178) 25\n{HEAD};{LINEAR} 50\n"
+    process = 'process 5:"python -c \nimport sys\n"'
+    text = f"{process};{HEAD};{LINEAR} 100\n{LAYER};paged_attention (inference/local/model.py:178) 25\n{HEAD};{LINEAR} 50\n"
     assert seconds_by_kind(text, 50) == {"output head": 3.0, "attention": 0.5}
