@@ -3,6 +3,7 @@
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
     python -m benchmarks.retrieval --quality ../shared/data --only ours,bm25s,lucene       ranking quality, real data
+    python -m benchmarks.retrieval --parts BC --only ours --other FOLDER     beside the search of another checkout
     python -m benchmarks.retrieval --quick                            small corpora, for CI
 
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
@@ -30,6 +31,7 @@ from ratchet.errors import UserError
 
 try:
     from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy, empty_folder
+    from benchmarks.retrieval.checkout import Checkout
     from benchmarks.retrieval.engines import Lucene, Ours
     from benchmarks.retrieval.quality import quality
 except ModuleNotFoundError as error:
@@ -71,6 +73,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--only", help=f"these engines, separated by commas: {', '.join(ENGINES)}")
+    parser.add_argument("--other", type=Path, metavar="FOLDER", help="a checkout, whose engine runs too, in turns")
+    parser.add_argument("--parts", metavar="LETTERS", help="only these parts, such as BC")
     parser.add_argument("--large", action="store_true", help="part C over 29 million documents: needs 8 GB of memory")
     parser.add_argument("--quality", type=Path, metavar="FOLDER", help="only this: has datamorgana/ and openqa/")
     parser.add_argument("--tokenizer", default="models/smollm2-135m-instruct", help="for --quality: measures chunks")
@@ -85,6 +89,8 @@ def main() -> None:
         raise UserError(f"--only: there is no engine {unknown[0]!r} (known: {', '.join(ENGINES)})")
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every build
     engines = _usable([ENGINES[name]() for name in names])
+    if options.other:
+        engines.append(Checkout(options.other))
     result: dict[str, Any] = {"machine": machine()}
     for key, value in result["machine"].items():
         print(f"{key}: {value}")
@@ -113,17 +119,21 @@ def _usable(engines: list[Engine]) -> list[Engine]:
 def _speed(options: argparse.Namespace, engines: list[Engine], result: dict[str, Any]) -> None:
     result["bandwidth"] = memory = bandwidth()
     print("memory, GB/s on 1 and 2 threads: " + ", ".join(f"{name} {rate:.1f}" for name, rate in memory.items()))
-    log("drawing the corpus")
-    rows = bm25_rows(options.documents, VOCABULARY, options.seed)
-    columns = columns_of(rows)
-    queries = queries_for(columns, options.queries, 5, False, options.seed)
-    result["A"] = _part("A: BM25, 5 terms", rows, columns, queries, engines, options)
-    rows = learned_rows(rows, options.seed)
-    columns = columns_of(rows)
-    queries = queries_for(columns, options.queries, 30, True, options.seed)
-    result["B"] = _part("B: learned sparse, 30 weighted terms", rows, columns, queries, engines, options)
-    if options.large or options.quick:
-        columns = few_lists(29_000_000 if options.large else 1_000_000, 30, options.seed)
+    parts = options.parts or ("ABC" if options.large or options.quick else "AB")
+    if set(parts) & {"A", "B"}:
+        log("drawing the corpus")
+        rows = bm25_rows(options.documents, VOCABULARY, options.seed)
+    if "A" in parts:
+        columns = columns_of(rows)
+        queries = queries_for(columns, options.queries, 5, False, options.seed)
+        result["A"] = _part("A: BM25, 5 terms", rows, columns, queries, engines, options)
+    if "B" in parts:
+        rows = learned_rows(rows, options.seed)
+        columns = columns_of(rows)
+        queries = queries_for(columns, options.queries, 30, True, options.seed)
+        result["B"] = _part("B: learned sparse, 30 weighted terms", rows, columns, queries, engines, options)
+    if "C" in parts:
+        columns = few_lists(1_000_000 if options.quick else 29_000_000, 30, options.seed)
         rows = rows_of(columns)
         queries = queries_of_all_terms(columns, 3, options.seed)
         options.rounds = min(options.rounds, 5)
@@ -243,6 +253,7 @@ COLUMNS = (
 )
 # Figure, and whether more of it is better.
 RATIOS = (("p50_ms", False), ("p99_ms", False), ("q_per_s_1", True), ("q_per_s_2", True), ("documents_per_s", True))
+SPLIT = ("p50_ms_2_threads", False)
 
 
 def _show_figures(figures: dict[str, dict[str, Any]], engines: dict[str, Engine], ours: str | None) -> None:
@@ -256,10 +267,11 @@ def _show_figures(figures: dict[str, dict[str, Any]], engines: dict[str, Engine]
         print("* takes no query weights: all are 1")
     if ours is None:
         return
-    lines = [["times ours is better", *(key.replace("_", " ") for key, _ in RATIOS)]]
+    ratios = (*RATIOS, SPLIT) if SPLIT[0] in figures[ours] else RATIOS
+    lines = [["times ours is better", *(key.replace("_", " ") for key, _ in ratios)]]
     for name, row in figures.items():
         if name != ours:
-            lines.append([name, *(f"{_ratio(figures[ours], row, key, more):.2f}" for key, more in RATIOS)])
+            lines.append([name, *(f"{_ratio(figures[ours], row, key, more):.2f}" for key, more in ratios)])
     print(_table(lines))
 
 

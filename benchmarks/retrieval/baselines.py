@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -47,6 +48,12 @@ class Engine:
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
         raise NotImplementedError
+
+    def timed(self, queries: Sequence[Query], k: int, threads: int) -> tuple[float, float]:
+        """Search; returns the seconds that it took, and those of the CPU."""
+        started, cpu = time.perf_counter(), time.process_time()
+        self.search(queries, k, threads)
+        return time.perf_counter() - started, time.process_time() - cpu
 
     def size(self, folder: Path, columns: Columns) -> int:
         """Bytes of the index on disk, without texts and document ids."""

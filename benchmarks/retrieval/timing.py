@@ -74,20 +74,14 @@ def measure(
             if split:
                 timing.split.append(_one_by_one(engine, queries, k, 2))
             for count in threads:
-                started, cpu = time.perf_counter(), time.process_time()
-                engine.search(queries, k, count)
-                timing.batch.setdefault(count, []).append(time.perf_counter() - started)
-                timing.cpu.setdefault(count, []).append(time.process_time() - cpu)
+                spent, cpu = engine.timed(queries, k, count)
+                timing.batch.setdefault(count, []).append(spent)
+                timing.cpu.setdefault(count, []).append(cpu)
     return timings
 
 
 def _one_by_one(engine: Engine, queries: Sequence[Query], k: int, threads: int) -> list[float]:
-    spent = []
-    for query in queries:
-        started = time.perf_counter()
-        engine.search([query], k, threads)
-        spent.append(time.perf_counter() - started)
-    return spent
+    return [engine.timed([query], k, threads)[0] for query in queries]
 
 
 def bandwidth(megabytes: int = 512, repeats: int = 7) -> dict[str, float]:

@@ -7,7 +7,8 @@ to their chunks, all with the same result to the last bit; the machine's feature
     AVX2                 a shuffle by a table spreads 8
     others               one posting after another
 
-On an AMD EPYC with AVX-512 the first adds 16 to 25 chunks in the time of one posting of another kind of block.
+On an AMD EPYC with AVX-512 the first adds 16 to 25 chunks in the time of one posting of another kind of block. With
+VBMI it also has coarse bounds, of one byte (screening.py), of which it adds twice as many or more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ OVERREAD = 64
 _FEATURES = numba.config.CPU_FEATURES
 _FEATURES = (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES).split(",")
 EXPANDS = {"+avx512bw", "+avx512vbmi2"} <= set(_FEATURES)
+SCREENS = EXPANDS and "+avx512vbmi" in _FEATURES
 SHUFFLES = "+avx2" in _FEATURES
+# A chunk's coarse bound is a whole number up to this; the tables of coarse bounds tell so many classes of codes apart.
+SATURATED = 255
+CLASSES = 64
+# All lists are read at once, more places than the processor reads ahead at by itself: bytes to ask for ahead of each.
+AHEAD = 512
 
 
 def _spread_table() -> np.ndarray:
@@ -70,6 +77,16 @@ def _call(builder: Any, name: str, result: Any, *values: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
 
 
+def _opaque(builder: Any, vector: Any) -> Any:
+    """Keep the compiler from joining a load and the expansion after it: AMD's Zen 4 takes twice the time for one."""
+    return builder.asm(ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], False)
+
+
+def _fetch(builder: Any, place: Any) -> None:
+    """Ask for a line of memory that will be read soon."""
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), place, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))
+
+
 def _data(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
     """The address of an array's element `at`."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
@@ -99,8 +116,7 @@ def _add_64(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, codes: Any,
         source = _data(context, builder, signature.args[3], values[3], values[4])
         kind, halves = _vector(I8, 64), [ir.Constant(I64, 32 * half) for half in range(2)]
         loaded = _load(builder, source, kind)
-        # Keeps the compiler from joining load and expansion: AMD's Zen 4 takes twice the time for them in one.
-        loaded = builder.asm(ir.FunctionType(kind, [kind]), "", "=v,0", [loaded], False)
+        loaded = _opaque(builder, loaded)
         mask = builder.bitcast(values[2], _vector(ir.IntType(1), 64))
         spread = _call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, loaded, ir.Constant(kind, None), mask)
         for half in range(2):
@@ -142,6 +158,83 @@ def _add_16(
     return types.void(bounds, whole, whole, whole, data, whole, whole, types.uint16, table), generate
 
 
+def _screen(groups: int) -> Any:
+    """Make the intrinsic that adds all lists' BITS blocks to the coarse bounds of 64 * `groups` chunks."""
+
+    @intrinsic
+    def add(typing: Any, bounds: Any, at: Any, data: Any, masks: Any, codes: Any, lists: Any, tables: Any) -> Any:
+        """Add to bounds[at : at + 64 * groups]; returns 0, with the bounds set to 0, where none of them is SATURATED.
+
+        masks[i] is the byte of `data` at which list i's masks begin, codes[i] that of its next codes, which moves on;
+        tables[i, c >> 2] is the bound of its code c.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kinds = signature.args
+            kind, zero = _vector(I8, 64), ir.Constant(_vector(I8, 64), None)
+            bits, halves = _vector(ir.IntType(1), 64), _vector(I16, 32)
+            place = _data(context, builder, kinds[0], values[0], values[1])
+            places = [builder.gep(place, [ir.Constant(I64, 64 * group)]) for group in range(groups)]
+            sums = [cgutils.alloca_once_value(builder, _load(builder, one, kind)) for one in places]
+            source = _data(context, builder, kinds[2], values[2], ir.Constant(I64, 0))
+            with cgutils.for_range(builder, values[5]) as loop:
+                table = _data(context, builder, kinds[6], values[6], builder.mul(loop.index, ir.Constant(I64, CLASSES)))
+                table = _load(builder, table, kind)
+                mask_at = builder.load(_data(context, builder, kinds[3], values[3], loop.index))
+                mask_at = builder.add(mask_at, builder.lshr(values[1], ir.Constant(I64, 3)))
+                moving = _data(context, builder, kinds[4], values[4], loop.index)
+                code_at = builder.load(moving)
+                for ahead in (mask_at, code_at):
+                    _fetch(builder, builder.gep(source, [builder.add(ahead, ir.Constant(I64, AHEAD))]))
+                for group in range(groups):
+                    mask = _load(builder, builder.gep(source, [builder.add(mask_at, ir.Constant(I64, 8 * group))]), I64)
+                    loaded = _opaque(builder, _load(builder, builder.gep(source, [code_at]), kind))
+                    classes = builder.lshr(builder.bitcast(loaded, halves), ir.Constant(halves, [2] * 32))
+                    classes = builder.bitcast(classes, kind)
+                    compact = _call(builder, "llvm.x86.avx512.permvar.qi.512", kind, table, classes)
+                    lanes = builder.bitcast(mask, bits)
+                    spread = _call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, compact, zero, lanes)
+                    more = _call(builder, "llvm.uadd.sat.v64i8", kind, builder.load(sums[group]), spread)
+                    builder.store(more, sums[group])
+                    code_at = builder.add(code_at, builder.ctpop(mask))
+                builder.store(code_at, moving)
+            full = ir.Constant(kind, [SATURATED] * 64)
+            found: Any = ir.Constant(I64, 0)
+            for one in sums:
+                reached = builder.icmp_unsigned("==", builder.load(one), full)
+                found = builder.or_(found, builder.bitcast(reached, I64))
+            none = builder.icmp_unsigned("==", found, ir.Constant(I64, 0))
+            for one, target in zip(sums, places, strict=True):
+                kept = builder.select(none, zero, builder.load(one))
+                store = builder.store(kept, builder.bitcast(target, kind.as_pointer()))
+                store.align = 1
+            return found
+
+        whole = types.int64
+        return types.uint64(bounds, whole, data, masks, codes, whole, tables), generate
+
+    return add
+
+
+_screen_64, _screen_256 = _screen(1), _screen(4)
+
+
+@intrinsic
+def increase(typing: Any, bounds: Any, at: Any, more: Any) -> Any:
+    """bounds[at] += more; where it is a byte, up to SATURATED at most."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        place = _data(context, builder, signature.args[0], values[0], values[1])
+        before = builder.load(place)
+        if before.type == I8:
+            builder.store(_call(builder, "llvm.uadd.sat.i8", I8, before, values[2]), place)
+        else:
+            builder.store(builder.add(before, values[2]), place)
+        return context.get_dummy_value()
+
+    return types.void(bounds, types.int64, bounds.dtype), generate
+
+
 @intrinsic
 def load_64(typing: Any, data: Any, at: Any) -> Any:
     """The 8 bytes from data[at] on as a uint64, the first one lowest."""
@@ -150,6 +243,17 @@ def load_64(typing: Any, data: Any, at: Any) -> Any:
         return _load(builder, _data(context, builder, signature.args[0], *values), I64)
 
     return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def fetch(typing: Any, data: Any, at: Any) -> Any:
+    """Ask for the line of memory that holds data[at], which will be read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _fetch(builder, _data(context, builder, signature.args[0], *values))
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), generate
 
 
 @intrinsic
@@ -185,6 +289,39 @@ def add_bits(bounds: Any, data: Any, masks: int, codes: int, first: int, end: in
                 codes += 1
                 mask ^= lowest
     return codes
+
+
+@njit(nogil=True, cache=True)
+def screen_bits(
+    bounds: Any, data: Any, masks: Any, codes: Any, lists: int, tables: Any, size: int, candidates: Any
+) -> int:
+    """Add all lists' BITS blocks to a window's coarse bounds and set these to 0; returns how many are SATURATED.
+
+    candidates: the chunks of those, ascending. The other arguments are those of `_screen`. Only where SCREENS.
+    """
+    found = at = 0
+    if SCREENS:
+        while at < size:
+            if at + 256 <= size:
+                step, reached = 256, _screen_256(bounds, at, data, masks, codes, lists, tables)
+            else:
+                step, reached = 64, _screen_64(bounds, at, data, masks, codes, lists, tables)
+            if reached:
+                for i in range(at, at + step):
+                    if bounds[i] == SATURATED:
+                        candidates[found] = i
+                        found += 1
+                    bounds[i] = 0
+            at += step
+    return found
+
+
+@njit(nogil=True, cache=True)
+def sum_of_8(data: Any, at: int) -> Any:
+    """The sum of the 8 bytes from data[at] on."""
+    word, even = load_64(data, at), np.uint64(0x00FF00FF00FF00FF)
+    pairs = (word & even) + ((word >> np.uint64(8)) & even)
+    return np.int64((pairs * np.uint64(0x0001000100010001)) >> np.uint64(48))
 
 
 @njit(nogil=True, cache=True)

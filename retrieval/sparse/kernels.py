@@ -1,7 +1,7 @@
 """The search kernel: exact top k over one shard's postings (retrieval/sparse/postings.py).
 
 Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score,
-a whole number of 16 bits.
+a whole number of 16 bits; once there are k results, and where the machine can, to a coarser one of 8 (screening.py).
 Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most windows end with that
 one test on the maxima of their bounds, as block-max indexes skip blocks (Ding and Suel 2011, "Faster top-k document
 retrieval using block-max indexes"); picking, not adding, is what makes the published kernels slow.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import STRIP, add_bits
+from retrieval.sparse.bits import CLASSES, SCREENS, STRIP, add_bits, increase
 from retrieval.sparse.postings import (
     BITS,
     BLOCKS,
@@ -31,6 +31,7 @@ from retrieval.sparse.postings import (
     block_bytes,
 )
 from retrieval.sparse.quantisation import STEPS
+from retrieval.sparse.screening import bound_of, coarse_steps, screen_window
 from retrieval.sparse.selection import (
     ABSENT,
     AT,
@@ -40,13 +41,15 @@ from retrieval.sparse.selection import (
     ENTRIES,
     KIND,
     LEFT,
+    LOOKUP,
     NEXT,
     ROW,
     UPCOMING,
+    offer_chunks,
+    push,
     score_one,
     select_chunks,
 )
-from retrieval.sparse.shards import NOT_THERE
 
 WINDOW_OF_RECORD = 0x3FFF
 # Chunks of a BITS block that are added in the time of one posting of another block.
@@ -54,7 +57,6 @@ VECTOR = 16
 # The largest bound, and the most terms of a query that leave room for rounding each of them up.
 LARGEST_BOUND = 0xFFFF
 MOST_TERMS = 1 << 14
-LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 def new_workspace() -> tuple[np.ndarray, ...]:
@@ -67,88 +69,8 @@ def new_workspace() -> tuple[np.ndarray, ...]:
         np.empty(WINDOW, np.uint16),  # their bounds, reordered
         np.zeros(WINDOW, np.int32),  # slots, all 0 between calls
         np.empty(WINDOW, np.float64),  # exact scores
+        np.zeros(WINDOW, np.uint8),  # coarse bounds, all 0 between calls
     )
-
-
-@njit(nogil=True, cache=True)
-def merge_terms(offsets: Any, keys: Any, weights: Any) -> bool:
-    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
-
-    Term order, not query order: the same terms in another order get the same scores to the last bit.
-    """
-    kept, start = 0, 0
-    for q in range(len(offsets) - 1):
-        end = offsets[q + 1]
-        order = np.argsort(keys[start:end], kind="mergesort") + start
-        ordered_keys, ordered_weights = keys[order], weights[order]
-        for i in range(len(order)):
-            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
-                return False
-            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
-                weights[kept - 1] += ordered_weights[i]
-            else:
-                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
-                kept += 1
-        start, offsets[q + 1] = end, kept
-    return True
-
-
-@njit(nogil=True, cache=True)
-def locate_lists(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
-    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
-
-    Without hashes keys are numbers. `end` is the posting file's.
-    """
-    for i in range(len(keys)):
-        term = np.int64(keys[i])
-        if len(hashes) > 0:
-            low, high = 0, len(hashes)
-            while low < high:
-                middle = (low + high) >> 1
-                if hashes[middle] < keys[i]:
-                    low = middle + 1
-                else:
-                    high = middle
-            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
-        terms[i], begins[i], ends[i] = term, -1, -1
-        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
-            after = term + 1
-            while after < len(regions) and regions[after] == NOT_THERE:
-                after += 1
-            begins[i] = regions[term]
-            ends[i] = regions[after] if after < len(regions) else end
-
-
-@njit(nogil=True, cache=True)
-def count_postings(words: Any, begins: Any, sizes: Any) -> None:
-    """Add every list's number of postings to sizes."""
-    for i in range(len(begins)):
-        if begins[i] >= 0:
-            head = words[begins[i]]
-            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
-
-
-@njit(nogil=True, cache=True)
-def keep_terms(offsets: Any, work: Any, weights: Any, mass: float, kept: Any) -> None:
-    """For every query choose terms that have `mass` of its positive weight: kept is bool, one for every entry.
-
-    Those are left out that weigh least for the `work` (float64) that their lists are.
-    """
-    kept[:] = True
-    for q in range(len(offsets) - 1):
-        start, end = offsets[q], offsets[q + 1]
-        values = np.empty(end - start)
-        total = 0.0
-        for i in range(end - start):
-            weight = max(weights[start + i], 0.0)
-            values[i] = weight / max(work[start + i], 1.0)
-            total += weight
-        left_out = 0.0
-        for i in np.argsort(values, kind="mergesort"):
-            left_out += max(weights[start + i], 0.0)
-            if left_out > (1.0 - mass) * total:
-                break
-            kept[start + i] = False
 
 
 @njit(nogil=True, cache=True)
@@ -159,7 +81,7 @@ def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps:
         chunks = halves[at >> 1 : (at >> 1) + entries]
         codes = data[at + 2 * entries : at + 3 * entries]
         for i in range(entries):
-            bounds[chunks[i]] += steps[codes[i]]
+            increase(bounds, chunks[i], steps[codes[i]])
     else:
         first = at + 2 * ((entries + SKIP - 1) // SKIP)
         gaps = data[first : first + entries]
@@ -167,7 +89,7 @@ def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps:
         here = np.uint64(0) - np.uint64(1)
         for i in range(entries):
             here += np.uint64(gaps[i])
-            bounds[here] += steps[codes[i]]
+            increase(bounds, np.int64(here), steps[codes[i]])
 
 
 @njit(nogil=True, cache=True)
@@ -213,7 +135,7 @@ def _add_window(
         at, before = row[NEXT], row[NEXT]
         codes = row[AT] + 4 * row[ENTRIES]
         while at < row[ENTRIES] and words[row[BLOCK] + at] >> WINDOW_BITS == window:
-            bounds[words[row[BLOCK] + at] & (WINDOW - 1)] += steps[data[codes + at]]
+            increase(bounds, words[row[BLOCK] + at] & (WINDOW - 1), steps[data[codes + at]])
             at += 1
         row[NEXT] = at
         row[UPCOMING] = words[row[BLOCK] + at] >> WINDOW_BITS if at < row[ENTRIES] else end
@@ -279,6 +201,14 @@ def search_shard(
     all_lists = np.empty((max_terms, ROW), np.int64)
     steps = np.zeros((max_terms, STEPS + 1), np.uint16)
     shares = np.empty(max_terms, np.int64)
+    screen = (
+        workspace[7],
+        np.zeros((max_terms, STEPS + 1), np.uint8),
+        np.zeros((max_terms, CLASSES), np.uint8),
+        np.empty(max_terms, np.int64),
+        np.empty(max_terms, np.int64),
+        np.zeros((max_terms, CLASSES), np.uint8),
+    )
 
     for q in range(len(query_offsets) - 1):
         start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]
@@ -300,6 +230,8 @@ def search_shard(
         # What a bound of 1 is worth: a weight is at most top * (code / STEPS)^2.
         scale = total * top / span * (2.0**16 / STEPS**2)
 
+        best = 0.0
+        screening = SCREENS
         while True:
             window = windows[1]
             for i in range(n):
@@ -309,6 +241,43 @@ def search_shard(
             first = window << WINDOW_BITS
             size = min(WINDOW, chunk_count - first)
             postings = 0
+            if screening and held[q] == heap_scores.shape[1]:
+                if heap_scores[q, 0] != best:
+                    best = heap_scores[q, 0]
+                    coarse_steps(steps[:n], scale, best, screen[1], screen[2])
+                for i in range(n):
+                    postings += _add_window(
+                        files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], placed
+                    )
+                found = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
+                candidates = workspace[3][:found]
+                # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
+                screening = found * n * LOOKUP <= postings
+                if rough:
+                    for local in candidates:
+                        bound = bound_of(files, lists, steps, first, size, local, placed)
+                        chunk = first_chunk + first + local
+                        held[q] = push(heap_scores[q], heap_chunks[q], held[q], bound * scale, chunk)
+                    continue
+                held[q] = offer_chunks(
+                    files,
+                    tables,
+                    bm25,
+                    lists,
+                    terms,
+                    weights,
+                    first_chunk,
+                    first,
+                    size,
+                    postings,
+                    candidates,
+                    np.inf,
+                    heap_scores[q],
+                    heap_chunks[q],
+                    held[q],
+                    workspace,
+                )
+                continue
             for i in range(n):
                 postings += _add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
             _add_bits_blocks(files, lists, size, bounds, shares)

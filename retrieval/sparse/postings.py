@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import rank_in
+from retrieval.sparse.bits import rank_in, sum_of_8
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
 WINDOW_BITS = 16
@@ -99,13 +99,24 @@ def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int,
     if kind == GAPS:
         first = at >> 1
         skips = (entries + SKIP - 1) // SKIP
-        stretch = _lower_bound(halves, first, first + skips, chunk + 1) - first - 1
-        if stretch < 0:
+        # The last skip that is not past the chunk, without a branch that the processor would have to guess.
+        low, left = first, skips
+        while left > 1:
+            half = left >> 1
+            low += half if halves[low + half] <= chunk else 0
+            left -= half
+        here = int(halves[low])
+        if here > chunk:
             return 0, 0
-        entry = stretch * SKIP
-        here = int(halves[first + stretch])
+        entry = (low - first) * SKIP
         gaps = at + 2 * skips
         last = min(entry + SKIP, entries) - 1
+        while entry + 8 <= last:
+            step = sum_of_8(data, gaps + entry + 1)
+            if here + step > chunk:
+                break
+            here += step
+            entry += 8
         while here < chunk and entry < last:
             entry += 1
             here += data[gaps + entry]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ratchet.numba_cache import njit
+from retrieval.sparse.bits import fetch
 from retrieval.sparse.postings import BITS, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
@@ -99,15 +102,33 @@ def score_one(
 ) -> float:
     """The exact score of one chunk: float64, added in term order."""
     placed = len(tables[0]) == 0
-    score = 0.0
+    found = np.empty((len(terms), 3), np.int64)
     for i in range(len(terms)):
         kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
+        found[i, 0] = 0
         if kind == ABSENT:
             continue
         code, entry = find_entry(files, kind, at, entries, size, local + (first if kind == SHORT else 0), placed)
         if code > 0:
             place = places_at(kind, at, entries, size)
-            score += weights[i] * posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], first + local)
+            found[i, 0], found[i, 1], found[i, 2] = code, entry, place
+            if placed:
+                # Places were not read so far: they are asked for here, all at once.
+                fetch(files[0], place + (entry >> 1))
+    score = 0.0
+    for i in range(len(terms)):
+        if found[i, 0] > 0:
+            score += weights[i] * posting_weight(
+                files,
+                tables,
+                bm25,
+                lists[i, KIND],
+                found[i, 2],
+                found[i, 0],
+                found[i, 1],
+                terms[i],
+                first + local,
+            )
     return score
 
 
@@ -179,6 +200,44 @@ def _threshold(heap_scores: Any, held: int, scale: float) -> int:
 
 
 @njit(nogil=True, cache=True)
+def offer_chunks(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    lists: Any,
+    terms: Any,
+    weights: Any,
+    first_chunk: int,
+    first: int,
+    size: int,
+    postings: int,
+    wanted: Any,
+    scale: float,
+    heap_scores: Any,
+    heap_chunks: Any,
+    held: int,
+    workspace: Any,
+) -> int:
+    """Offer some of a window's chunks, with their exact scores, to a query's heap; returns how many it holds.
+
+    A chunk's score is at most `scale` times its bound: one that cannot belong is left out.
+    """
+    bounds, slots, exact = workspace[0], workspace[5], workspace[6]
+    if len(wanted) * len(terms) * LOOKUP > postings:
+        _score_many(files, tables, bm25, lists, terms, weights, first, size, wanted, slots, exact)
+        for j in range(len(wanted)):
+            if exact[j] > 0:
+                held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + wanted[j])
+        return held
+    for local in wanted:
+        if bounds[local] >= _threshold(heap_scores, held, scale):
+            score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
+            if score > 0:
+                held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+    return held
+
+
+@njit(nogil=True, cache=True)
 def select_chunks(
     files: Any,
     tables: Any,
@@ -203,7 +262,7 @@ def select_chunks(
 
     A chunk's score is at most `scale` times its bound, and the bound of a chunk with a posting is above 0.
     """
-    bounds, maxima, sorted_maxima, candidates, picked, slots, exact = workspace
+    bounds, maxima, sorted_maxima, candidates, picked = workspace[:5]
     k = len(heap_scores)
     column_maxima(bounds, size, maxima)
     floor = _threshold(heap_scores, held, scale)
@@ -237,22 +296,25 @@ def select_chunks(
                 for j in range(begin, end):
                     bound = bounds[candidates[j]] * scale
                     held = push(heap_scores, heap_chunks, held, bound, first_chunk + first + candidates[j])
-            elif (end - begin) * len(terms) * LOOKUP > postings:
-                _score_many(
-                    files, tables, bm25, lists, terms, weights, first, size, candidates[begin:end], slots, exact
-                )
-                for j in range(begin, end):
-                    score = exact[j - begin]
-                    if score > 0:
-                        held = push(heap_scores, heap_chunks, held, score, first_chunk + first + candidates[j])
             else:
-                for j in range(begin, end):
-                    local = candidates[j]
-                    if bounds[local] < _threshold(heap_scores, held, scale):
-                        continue
-                    score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
-                    if score > 0:
-                        held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+                held = offer_chunks(
+                    files,
+                    tables,
+                    bm25,
+                    lists,
+                    terms,
+                    weights,
+                    first_chunk,
+                    first,
+                    size,
+                    postings,
+                    candidates[begin:end],
+                    scale,
+                    heap_scores,
+                    heap_chunks,
+                    held,
+                    workspace,
+                )
             # Then those of the others that may still belong.
             least = _threshold(heap_scores, held, scale)
             begin = end

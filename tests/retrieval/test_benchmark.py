@@ -11,6 +11,7 @@ pytest.importorskip("bm25s")
 pytest.importorskip("tantivy")
 
 from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy
+from benchmarks.retrieval.checkout import Checkout
 from benchmarks.retrieval.corpus import (
     Columns,
     Query,
@@ -25,6 +26,8 @@ from benchmarks.retrieval.corpus import (
 )
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.oracle import Oracle, top
+from ratchet.errors import UserError
+from ratchet.packages import ROOT
 from retrieval.index import Ranking
 
 K = 10
@@ -79,6 +82,19 @@ def test_engines_agree_with_brute_force(engine: Engine, kind: str, tmp_path: Pat
             assert float(verdict.split()[0]) > 0.9 if verdict.endswith("ids") else verdict == "float32"
         else:
             assert verdict in (("bits", "float64") if isinstance(engine, Ours) else ("float32",))
+
+
+def test_the_engine_of_another_checkout_answers_as_its_own_does(tmp_path: Path) -> None:
+    rows, columns, queries = corpus("learned")
+    other = Checkout(ROOT)
+    other.build(other.prepare(rows), tmp_path)
+    other.open(tmp_path)
+    assert Oracle(columns).judge(other.search(queries, K, 2), queries, K) in ("bits", "float64")
+    assert min(other.timed(queries, K, 1)) > 0
+    assert 0 < other.hot_bytes(tmp_path, columns) < other.size(tmp_path, columns)
+    other.close()
+    with pytest.raises(UserError, match="no checkout"):
+        Checkout(tmp_path)
 
 
 def test_judge_sees_every_kind_of_mistake() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ratchet.packages import ROOT
 from retrieval.encoders.vectors import WEIGHTS
+from retrieval.sparse import bits
 from retrieval.sparse.engine import Bm25, Postings
-from retrieval.sparse.kernels import count_postings
 from retrieval.sparse.postings import BITS, BLOCKS, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
 from retrieval.sparse.quantisation import (
     STEPS,
@@ -27,8 +27,10 @@ from retrieval.sparse.quantisation import (
     value_codes,
     weight_code,
 )
+from retrieval.sparse.screening import coarse_steps
 from retrieval.sparse.selection import kth_largest, push
 from retrieval.sparse.shards import NOT_THERE, Shard
+from retrieval.sparse.terms import count_postings
 from tests.helpers.postings_oracle import Corpus
 
 NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), st.floats(0, 1e6, allow_subnormal=False))
@@ -194,6 +196,9 @@ for share in (0.0, 0.1, 0.5, 1.0):
             at = bits.add_bits(bounds, data, 0, at, first, first + bits.STRIP, weight)
         assert at == len(data) - bits.OVERREAD, (share, weight, at)
         assert np.array_equal(bounds, expected), (share, weight)
+nothing = np.zeros(64, np.uint8)  # it is compiled on every machine
+place = np.zeros(1, np.int64)
+assert bits.screen_bits(nothing, nothing, place, place, 0, nothing.reshape(1, 64), 64, np.zeros(64, np.int32)) == 0
 """
 
 
@@ -207,6 +212,44 @@ def test_every_way_to_add_a_block_of_bits_gives_the_same_bounds(features: str | 
     )
     assert run.returncode == 0, run.stderr
     assert features is None or run.stdout.split() == ["False", str(features == "+avx2")]
+
+
+@pytest.mark.skipif(not bits.SCREENS, reason="needs AVX-512 with VBMI and VBMI2")
+@pytest.mark.parametrize("size", [WINDOW, 1001, 64, 1])
+@pytest.mark.parametrize("lists", [0, 1, 7])
+def test_screening_finds_the_chunks_whose_coarse_bounds_are_full_and_leaves_nothing(size: int, lists: int) -> None:
+    random = np.random.default_rng(size)
+    bounds = np.zeros(WINDOW, np.uint8)
+    bounds[:size] = np.where(random.random(size) < 0.9, random.integers(0, 100, size), 255)
+    tables = random.integers(0, 120, (lists, bits.CLASSES)).astype(np.uint8)
+    expected = bounds.astype(np.int64)
+    parts, masks, starts, at = [], np.zeros(lists, np.int64), np.zeros(lists, np.int64), 0
+    for i in range(lists):
+        there = (np.arange((size + 63) // 64 * 64) < size) & (random.random((size + 63) // 64 * 64) < (i + 1) / lists)
+        codes = random.integers(1, 256, int(there.sum())).astype(np.uint8)
+        parts += [np.packbits(there, bitorder="little"), codes]
+        masks[i], starts[i] = at, at + len(parts[-2])
+        at += len(parts[-2]) + len(codes)
+        expected[: len(there)][there] += tables[i, codes >> 2]
+    data = np.concatenate([*parts, np.zeros(bits.OVERREAD, np.uint8)])
+    ends = [*masks[1:], at]
+    candidates = np.empty(WINDOW, np.int32)
+    found = bits.screen_bits(bounds, data, masks, starts, lists, tables, size, candidates)
+    assert candidates[:found].tolist() == np.flatnonzero(expected >= bits.SATURATED).tolist()
+    assert starts.tolist() == ends[:lists], "every code was read"
+    assert not bounds.any()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=9), st.floats(1e-30, 1e30), st.floats(1e-30, 1e30))
+def test_chunks_that_reach_the_best_have_full_coarse_bounds(largest: list[int], scale: float, best: float) -> None:
+    bounds = (np.array(largest)[:, None] * np.arange(STEPS + 1) ** 2 // STEPS**2).astype(np.uint16)
+    steps = np.zeros(bounds.shape, np.uint8)
+    tables = np.zeros((len(largest), bits.CLASSES), np.uint8)
+    coarse_steps(bounds, scale, best, steps, tables)
+    assert (steps >= np.minimum(bits.SATURATED * (bounds * scale / best), bits.SATURATED)).all()
+    assert np.array_equal(steps > 0, bounds > 0), "a bridge of GAPS is no posting"
+    assert (tables[:, np.arange(STEPS + 1) >> 2] >= steps).all()
 
 
 # Selection

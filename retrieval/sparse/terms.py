@@ -1,0 +1,94 @@
+"""From queries to posting lists: their terms in one order, each one's region in a shard, and which of them to add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ratchet.numba_cache import njit
+from retrieval.sparse.postings import BLOCKS
+from retrieval.sparse.shards import NOT_THERE
+
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+
+@njit(nogil=True, cache=True)
+def merge_terms(offsets: Any, keys: Any, weights: Any) -> bool:
+    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
+
+    Term order, not query order: the same terms in another order get the same scores to the last bit.
+    """
+    kept, start = 0, 0
+    for q in range(len(offsets) - 1):
+        end = offsets[q + 1]
+        order = np.argsort(keys[start:end], kind="mergesort") + start
+        ordered_keys, ordered_weights = keys[order], weights[order]
+        for i in range(len(order)):
+            if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
+                return False
+            if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
+                weights[kept - 1] += ordered_weights[i]
+            else:
+                keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
+                kept += 1
+        start, offsets[q + 1] = end, kept
+    return True
+
+
+@njit(nogil=True, cache=True)
+def locate_lists(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
+    """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
+
+    Without hashes keys are numbers. `end` is the posting file's.
+    """
+    for i in range(len(keys)):
+        term = np.int64(keys[i])
+        if len(hashes) > 0:
+            low, high = 0, len(hashes)
+            while low < high:
+                middle = (low + high) >> 1
+                if hashes[middle] < keys[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            term = np.int64(low if low < len(hashes) and hashes[low] == keys[i] else -1)
+        terms[i], begins[i], ends[i] = term, -1, -1
+        if 0 <= term < len(regions) and regions[term] != NOT_THERE:
+            after = term + 1
+            while after < len(regions) and regions[after] == NOT_THERE:
+                after += 1
+            begins[i] = regions[term]
+            ends[i] = regions[after] if after < len(regions) else end
+
+
+@njit(nogil=True, cache=True)
+def count_postings(words: Any, begins: Any, sizes: Any) -> None:
+    """Add every list's number of postings to sizes."""
+    for i in range(len(begins)):
+        if begins[i] >= 0:
+            head = words[begins[i]]
+            sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
+
+
+@njit(nogil=True, cache=True)
+def keep_terms(offsets: Any, work: Any, weights: Any, mass: float, kept: Any) -> None:
+    """For every query choose terms that have `mass` of its positive weight: kept is bool, one for every entry.
+
+    Those are left out that weigh least for the `work` (float64) that their lists are.
+    """
+    kept[:] = True
+    for q in range(len(offsets) - 1):
+        start, end = offsets[q], offsets[q + 1]
+        values = np.empty(end - start)
+        total = 0.0
+        for i in range(end - start):
+            weight = max(weights[start + i], 0.0)
+            values[i] = weight / max(work[start + i], 1.0)
+            total += weight
+        left_out = 0.0
+        for i in np.argsort(values, kind="mergesort"):
+            left_out += max(weights[start + i], 0.0)
+            if left_out > (1.0 - mass) * total:
+                break
+            kept[start + i] = False
