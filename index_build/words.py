@@ -17,13 +17,18 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from retrieval.sparse.analyzer import WORD, Analyzer
-from retrieval.sparse.shards import key_hash
+from retrieval.sparse.bits import load_64
+from retrieval.sparse.shards import key_hashes
 
 STOP = -1
 # What a byte is: no part of a word, an ASCII letter or digit, or the first byte of a longer character.
 BREAK, LETTER, LEAD = 0, 1, 2
-# FNV-1a's, and an odd number near 2^64 divided by the golden ratio, which spreads its result over all bits.
-BASIS, PRIME, SPREAD = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
+# An odd number near 2^64 divided by the golden ratio: a product with it differs in its upper bits where factors do.
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+LINE_BREAK = 10
+# The last byte, which is none of UTF-8's, of the key of a word of more than 8 bytes.
+LONG = np.uint64(0xFF << 56)
+HALF = np.uint64(32)
 
 
 class Growing:
@@ -60,12 +65,9 @@ class TermCounter:
         """`key_hash` of every term."""
         self._term_of_word = Growing(np.int32)
         self._tally = np.zeros(1024, np.uint32)
-        # Of the hash table: slots (low 32 bits of the hash, then the word's number + 1, or 0), each word's hash, the
-        # bytes of all words, and where each begins.
-        self._table = (
-            np.zeros(1 << 12, np.uint64), np.empty(1 << 11, np.uint64), np.empty(1 << 14, np.uint8),
-            np.zeros((1 << 11) + 1, np.int64),
-        )  # fmt: skip
+        # The hash table: in turns the key of a word, 0 where there is none, and its number; then the bytes of all words
+        # with a line break after each, and where they begin.
+        self._table = (np.zeros(1 << 13, np.uint64), np.empty(1 << 14, np.uint8), np.zeros(1 << 11, np.int64))
 
     def count(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(lengths, offsets, terms, frequencies): text i has lengths[i] terms in all, and the different ones are
@@ -75,7 +77,7 @@ class TermCounter:
             for text in texts
         ]
         ends = np.cumsum([len(data) for data in lowered], dtype=np.int64)
-        data = np.frombuffer(b"".join(lowered), np.uint8)
+        data = np.frombuffer(b"".join([*lowered, bytes(8)]), np.uint8)  # a word's last 8 bytes are read together
         words = np.empty((len(data) + len(lowered)) // 2 + 1, np.uint32)
         word_ends = np.empty(len(texts), np.int64)
         known = len(self._term_of_word)
@@ -93,20 +95,19 @@ class TermCounter:
 
     def _learn(self, known: int, count: int) -> None:
         """Find the terms of the words from number `known` on."""
-        _, _, spelled, starts = self._table
-        data = spelled[starts[known] : starts[count]].tobytes()
-        bounds = (starts[known : count + 1] - starts[known]).tolist()
-        numbers, hashes = [], []
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
-            term = self._analyzer.term(data[start:end].decode())
-            number = STOP
-            if term is not None:
-                number = self.terms.setdefault(term, len(self.terms))
-                if number == len(self.hashes) + len(hashes):
-                    hashes.append(key_hash(term))
-            numbers.append(number)
+        _, spelled, starts = self._table
+        if known == count:
+            return
+        numbers, new = np.empty(count - known, np.int32), []
+        words = spelled[starts[known] : starts[count] - 1].tobytes().decode().split("\n")
+        for i, term in enumerate(map(self._analyzer.term, words)):
+            number = STOP if term is None else self.terms.get(term)
+            if number is None:
+                number = self.terms[term] = len(self.terms)
+                new.append(term)
+            numbers[i] = number
         self._term_of_word.extend(numbers)
-        self.hashes.extend(np.array(hashes, np.uint64))
+        self.hashes.extend(key_hashes(new))
 
 
 NO_LETTERS = np.zeros(0, np.uint8)
@@ -137,6 +138,34 @@ def _character(data: Any, at: int) -> Any:
     return (first & 7) << 18 | middle << 6 | (data[at + 3] & 0x3F), 4
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _slot(key: Any, slots: int) -> int:
+    """Where the search for a key begins among the slots, whose number is a power of 2."""
+    product = (key ^ (key >> HALF)) * SPREAD
+    return np.int64(product >> HALF) & (slots - 1)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _key(data: Any, first: int, end: int) -> Any:
+    """What a word of up to 8 bytes is told apart by, those bytes, and longer ones are looked up by, a hash."""
+    size = end - first
+    key = load_64(data, first)
+    if size <= 8:
+        return key & (~np.uint64(0) >> np.uint64(64 - 8 * size))
+    for at in range(first + 8, end, 8):
+        key = (key ^ (key >> HALF)) * SPREAD ^ load_64(data, min(at, end - 8))
+    return (key ^ (key >> HALF)) * SPREAD | LONG
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _same(data: Any, first: int, end: int, spelled: Any, at: int) -> bool:
+    """Whether the bytes first .. end - 1 of data, and a line break, are those of `spelled` from `at` on."""
+    for i in range(end - first):
+        if spelled[at + i] != data[first + i]:
+            return False
+    return spelled[at + end - first] == LINE_BREAK
+
+
 @njit(nogil=True, cache=True)
 def _larger(array: Any, size: int) -> Any:
     """The array with room for `size` elements, and for as many again."""
@@ -146,78 +175,80 @@ def _larger(array: Any, size: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def _more_slots(slots: Any) -> Any:
+    """The hash table with four times as many slots."""
+    more = np.zeros(4 * len(slots), np.uint64)
+    for old in range(0, len(slots), 2):
+        if slots[old]:
+            slot = _slot(slots[old], len(more) >> 1)
+            while more[2 * slot]:
+                slot = (slot + 1) & ((len(more) >> 1) - 1)
+            more[2 * slot], more[2 * slot + 1] = slots[old], slots[old + 1]
+    return more
+
+
+@njit(nogil=True, cache=True)
+def _word_end(data: Any, at: int, end: int, kinds: Any, letters: Any) -> Any:
+    """(where the word that begins at `at` ends, the bytes of the character there, 0 at the end of the text)."""
+    while at < end:
+        kind = kinds[data[at]]
+        if kind == LETTER:
+            at += 1
+        elif kind == BREAK:
+            return at, 1
+        else:
+            point, size = _character(data, at)
+            if not letters[point]:
+                return at, size
+            at += size
+    return at, 0
+
+
+@njit(nogil=True, cache=True)
 def _number_words(
-    data: Any, ends: Any, kinds: Any, letters: Any, count: int, slots: Any, hashes: Any, spelled: Any, starts: Any,
-    words: Any, word_ends: Any,
+    data: Any, ends: Any, kinds: Any, letters: Any, count: int, slots: Any, spelled: Any, starts: Any, words: Any,
+    word_ends: Any,
 ) -> Any:  # fmt: skip
-    """Number the words of some texts, which end at the bytes `ends` of data.
+    """Number the words of some texts, which end at the bytes `ends` of data; 8 bytes more are there to read.
 
     `words` takes their numbers and word_ends where each text's end; `count` words are known before. Returns how many
     are now, and the arrays of the hash table, which may be new and larger ones.
     """
     found, at = 0, 0
-    shift = np.uint64(64 - int(np.log2(len(slots))))
     for text in range(len(ends)):
-        end = ends[text]
-        while at < end:
-            first, spread, size = at, BASIS, 1
-            while at < end:
-                kind = kinds[data[at]]
-                if kind == BREAK:
-                    break
-                if kind == LEAD:
-                    point, size = _character(data, at)
-                    if not letters[point]:
-                        break
-                    for _ in range(size - 1):
-                        spread = (spread ^ np.uint64(data[at])) * PRIME
-                        at += 1
-                spread = (spread ^ np.uint64(data[at])) * PRIME
-                at += 1
-                size = 1
-            if at == first:  # a character that is no part of a word
-                at += size
+        while at < ends[text]:
+            first = at
+            end, size = _word_end(data, at, ends[text], kinds, letters)
+            at = end + size
+            if end == first:
                 continue
-            spread = (spread ^ (spread >> np.uint64(32))) * SPREAD
-            low = spread << np.uint64(32)
-            slot = np.int64(spread >> shift)
+            key = _key(data, first, end)
+            slot = _slot(key, len(slots) >> 1)
             word = -1
-            while slots[slot]:
-                if slots[slot] & ~np.uint64(0xFFFFFFFF) == low:
-                    other = np.int64(slots[slot] & np.uint64(0xFFFFFFFF)) - 1
-                    place = starts[other]
-                    if starts[other + 1] - place == at - first:
-                        i = first
-                        while i < at and spelled[place + i - first] == data[i]:
-                            i += 1
-                        if i == at:
-                            word = other
-                            break
-                slot = (slot + 1) & (len(slots) - 1)
+            while slots[2 * slot]:
+                if slots[2 * slot] == key:
+                    word = np.int64(slots[2 * slot + 1])
+                    if end - first <= 8 or _same(data, first, end, spelled, starts[word]):
+                        break
+                    word = -1
+                slot = (slot + 1) & ((len(slots) >> 1) - 1)
             if word < 0:
                 word = count
                 count += 1
-                slots[slot] = low | np.uint64(count)
-                place = starts[word]
-                if count >= len(hashes):
-                    hashes, starts = _larger(hashes, count), _larger(starts, count + 1)
-                if place + at - first > len(spelled):
-                    spelled = _larger(spelled, place + at - first)
-                hashes[word] = spread
-                starts[count] = place + at - first
-                spelled[place : starts[count]] = data[first:at]
-                if 2 * count > len(slots):
-                    slots = np.zeros(4 * len(slots), np.uint64)
-                    shift -= np.uint64(2)
-                    for other in range(count):
-                        slot = np.int64(hashes[other] >> shift)
-                        while slots[slot]:
-                            slot = (slot + 1) & (len(slots) - 1)
-                        slots[slot] = hashes[other] << np.uint64(32) | np.uint64(other + 1)
+                slots[2 * slot], slots[2 * slot + 1] = key, word
+                if count >= len(starts):
+                    starts = _larger(starts, count + 1)
+                starts[count] = starts[word] + end - first + 1
+                if starts[count] > len(spelled):
+                    spelled = _larger(spelled, starts[count])
+                spelled[starts[word] : starts[count] - 1] = data[first:end]
+                spelled[starts[count] - 1] = LINE_BREAK
+                if 4 * count > len(slots):
+                    slots = _more_slots(slots)
             words[found] = word
             found += 1
         word_ends[text] = found
-    return count, slots, hashes, spelled, starts
+    return count, slots, spelled, starts
 
 
 @njit(nogil=True, cache=True)
