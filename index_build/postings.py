@@ -61,7 +61,7 @@ class Spill:
         self._filled[part] = 0
 
     def partitions(self) -> Iterator[np.ndarray]:
-        """The rows of each part, uint32 [n, 3]; its file is deleted when the next is asked for."""
+        """The rows of each part, uint32 [n, 3]; a file is deleted when the next is asked for."""
         for part, (path, file) in enumerate(zip(self._paths, self._files, strict=True)):
             if file is None:
                 yield self._held[part, : self._filled[part]]
