@@ -68,7 +68,7 @@ class Spill:
                 continue
             self._flush(part)
             file.close()
-            yield np.memmap(path, "<u4", mode="r", shape=(path.stat().st_size // 12, 3))
+            yield np.memmap(path, "<u4", mode="r+", shape=(path.stat().st_size // 12, 3))
             path.unlink()
 
     def close(self) -> None:

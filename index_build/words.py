@@ -84,9 +84,9 @@ class TermCounter:
         letters = NO_LETTERS if all(map(str.isascii, texts)) else _letters()
         count, *self._table = _number_words(data, ends, BYTES, letters, known, *self._table, words, word_ends)
         self._learn(known, count)
-        terms, frequencies = np.empty(word_ends[-1] if len(texts) else 0, np.uint32), np.empty_like(words)
+        terms, frequencies = np.empty_like(words), np.empty_like(words)
         lengths, offsets = np.empty(len(texts), np.uint32), np.zeros(len(texts) + 1, np.int64)
-        if len(self._tally) < len(self.terms):
+        if len(self._tally) <= len(self.terms):
             self._tally = np.zeros(2 * len(self.terms), np.uint32)
         _count_terms(
             words, word_ends, self._term_of_word.values, self._tally, lengths, offsets, terms, frequencies
@@ -176,8 +176,8 @@ def _larger(array: Any, size: int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _more_slots(slots: Any) -> Any:
-    """The hash table with four times as many slots."""
-    more = np.zeros(4 * len(slots), np.uint64)
+    """The hash table with twice as many slots."""
+    more = np.zeros(2 * len(slots), np.uint64)
     for old in range(0, len(slots), 2):
         if slots[old]:
             slot = _slot(slots[old], len(more) >> 1)
@@ -188,20 +188,22 @@ def _more_slots(slots: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _word_end(data: Any, at: int, end: int, kinds: Any, letters: Any) -> Any:
-    """(where the word that begins at `at` ends, the bytes of the character there, 0 at the end of the text)."""
+def _cut(data: Any, at: int, end: int, kinds: Any, letters: Any, bounds: Any) -> int:
+    """Where the words of the text at .. end - 1 begin and end, in turns; returns how many words there are."""
+    # No branch depends on where words end, which a processor could not foretell.
+    found, inside = 0, 0
     while at < end:
-        kind = kinds[data[at]]
-        if kind == LETTER:
-            at += 1
-        elif kind == BREAK:
-            return at, 1
-        else:
+        bounds[found] = at
+        kind = np.int64(kinds[data[at]])
+        size = 1
+        if kind == LEAD:
             point, size = _character(data, at)
-            if not letters[point]:
-                return at, size
-            at += size
-    return at, 0
+            kind = np.int64(letters[point])
+        found += kind ^ inside
+        inside = kind
+        at += size
+    bounds[found] = end
+    return (found + inside) >> 1
 
 
 @njit(nogil=True, cache=True)
@@ -214,14 +216,13 @@ def _number_words(
     `words` takes their numbers and word_ends where each text's end; `count` words are known before. Returns how many
     are now, and the arrays of the hash table, which may be new and larger ones.
     """
-    found, at = 0, 0
+    found, text_start = 0, 0
+    bounds = np.empty(0, np.int64)
     for text in range(len(ends)):
-        while at < ends[text]:
-            first = at
-            end, size = _word_end(data, at, ends[text], kinds, letters)
-            at = end + size
-            if end == first:
-                continue
+        if len(bounds) < ends[text] - text_start + 2:
+            bounds = np.empty(2 * (ends[text] - text_start + 2), np.int64)
+        for i in range(_cut(data, text_start, ends[text], kinds, letters, bounds)):
+            first, end = bounds[2 * i], bounds[2 * i + 1]
             key = _key(data, first, end)
             slot = _slot(key, len(slots) >> 1)
             word = -1
@@ -248,6 +249,7 @@ def _number_words(
             words[found] = word
             found += 1
         word_ends[text] = found
+        text_start = ends[text]
     return count, slots, spelled, starts
 
 
@@ -255,21 +257,23 @@ def _number_words(
 def _count_terms(
     words: Any, word_ends: Any, term_of_word: Any, tally: Any, lengths: Any, offsets: Any, terms: Any, frequencies: Any
 ) -> None:
-    """Fill the last four arrays as `TermCounter.count` returns them; `tally` is all 0 before and after."""
+    """Fill the last four arrays as `TermCounter.count` returns them.
+
+    `tally` has a place for STOP and then one for every term; it is all 0 before and after.
+    """
     at, first = 0, 0
     for text in range(len(word_ends)):
-        lengths[text] = 0
         for i in range(first, word_ends[text]):
             term = term_of_word[words[i]]
-            if term == STOP:
-                continue
-            lengths[text] += 1
-            if tally[term] == 0:
-                terms[at] = term
-                at += 1
-            tally[term] += 1
+            place = np.int64(term) + 1
+            terms[at] = term
+            at += np.int64(tally[place] == 0) & np.int64(place > 0)
+            tally[place] += 1
+        lengths[text] = word_ends[text] - first - tally[0]
+        tally[0] = 0
         for i in range(offsets[text], at):
-            frequencies[i] = tally[terms[i]]
-            tally[terms[i]] = 0
+            place = np.int64(terms[i]) + 1
+            frequencies[i] = tally[place]
+            tally[place] = 0
         offsets[text + 1] = at
         first = word_ends[text]
