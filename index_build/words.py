@@ -101,11 +101,13 @@ class TermCounter:
         numbers, new = np.empty(count - known, np.int32), []
         words = spelled[starts[known] : starts[count] - 1].tobytes().decode().split("\n")
         for i, term in enumerate(map(self._analyzer.term, words)):
-            number = STOP if term is None else self.terms.get(term)
-            if number is None:
-                number = self.terms[term] = len(self.terms)
+            if term is None:
+                numbers[i] = STOP
+                continue
+            if term not in self.terms:
+                self.terms[term] = len(self.terms)
                 new.append(term)
-            numbers[i] = number
+            numbers[i] = self.terms[term]
         self._term_of_word.extend(numbers)
         self.hashes.extend(key_hashes(new))
 
@@ -139,7 +141,7 @@ def _character(data: Any, at: int) -> Any:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _slot(key: Any, slots: int) -> int:
+def _slot(key: Any, slots: int) -> Any:
     """Where the search for a key begins among the slots, whose number is a power of 2."""
     product = (key ^ (key >> HALF)) * SPREAD
     return np.int64(product >> HALF) & (slots - 1)
@@ -188,10 +190,10 @@ def _more_slots(slots: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _cut(data: Any, at: int, end: int, kinds: Any, letters: Any, bounds: Any) -> int:
+def _cut(data: Any, at: int, end: int, kinds: Any, letters: Any, bounds: Any) -> Any:
     """Where the words of the text at .. end - 1 begin and end, in turns; returns how many words there are."""
     # No branch depends on where words end, which a processor could not foretell.
-    found, inside = 0, 0
+    found = inside = np.int64(0)
     while at < end:
         bounds[found] = at
         kind = np.int64(kinds[data[at]])
@@ -225,16 +227,16 @@ def _number_words(
             first, end = bounds[2 * i], bounds[2 * i + 1]
             key = _key(data, first, end)
             slot = _slot(key, len(slots) >> 1)
-            word = -1
+            word = np.int64(-1)
             while slots[2 * slot]:
                 if slots[2 * slot] == key:
                     word = np.int64(slots[2 * slot + 1])
                     if end - first <= 8 or _same(data, first, end, spelled, starts[word]):
                         break
-                    word = -1
+                    word = np.int64(-1)
                 slot = (slot + 1) & ((len(slots) >> 1) - 1)
             if word < 0:
-                word = count
+                word = np.int64(count)
                 count += 1
                 slots[2 * slot], slots[2 * slot + 1] = key, word
                 if count >= len(starts):
@@ -261,7 +263,7 @@ def _count_terms(
 
     `tally` has a place for STOP and then one for every term; it is all 0 before and after.
     """
-    at, first = 0, 0
+    at, first = np.int64(0), 0
     for text in range(len(word_ends)):
         for i in range(first, word_ends[text]):
             term = term_of_word[words[i]]

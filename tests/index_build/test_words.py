@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,12 @@ def test_where_postings_are_held_changes_no_byte(tmp_path: Path, monkeypatch: py
     source = write_documents(tmp_path / "d.jsonl", [*DOCUMENTS, *corpus(300, name="e")])
     opened: list[str] = []
     path_open = Path.open
-    monkeypatch.setattr(Path, "open", lambda path, *a, **k: opened.append(path.name) or path_open(path, *a, **k))
+
+    def watched(path: Path, *arguments: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return path_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", watched)
     trees = []
     for name, buffer, size in (("held", postings.BUFFER, postings.SLICE), ("spilled", 16 * 7, 100)):
         monkeypatch.setattr(postings, "BUFFER", buffer)
