@@ -1,6 +1,7 @@
-"""Postings of one shard: collected chunk by chunk on the disk, then sorted by term and written as the posting file.
+"""Postings of one shard: collected chunk by chunk, then sorted by term and written as the posting file.
 
-Memory holds the vocabulary, one number per chunk and one slice of the postings, however large the shard is.
+Memory holds the vocabulary, a number and a code per chunk, the BUFFER and one SLICE of the postings, however large the
+shard is; what the BUFFER does not hold is collected on the disk.
 """
 
 from __future__ import annotations

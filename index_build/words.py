@@ -1,14 +1,13 @@
 """Texts to term frequencies, compiled: no Python object is made for a word that was seen before.
 
-A text is normalised and lower-cased in Python as `Analyzer.split` does. A kernel finds the words in its UTF-8 bytes and
-numbers them in a hash table that compares their bytes, so that no two words meet; another counts each text's terms. A
-word that was never seen comes back to Python, which asks the analyzer for its term once.
+A text is normalised and lower-cased by the analyzer. A kernel finds the words in its UTF-8 bytes and numbers them in a
+hash table that compares their bytes, so that no two words meet; another counts each text's terms. A word that was never
+seen comes back to Python, which asks the analyzer for its term once.
 """
 
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -67,18 +66,15 @@ class TermCounter:
         self._tally = np.zeros(1024, np.uint32)
         # The hash table: in turns the key of a word, 0 where there is none, and its number; then the bytes of all words
         # with a line break after each, and where they begin.
-        self._table = (np.zeros(1 << 13, np.uint64), np.empty(1 << 14, np.uint8), np.zeros(1 << 11, np.int64))
+        self._table: list[Any] = [np.zeros(1 << 13, np.uint64), np.empty(1 << 14, np.uint8), np.zeros(1 << 11, np.int64)]
 
     def count(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(lengths, offsets, terms, frequencies): text i has lengths[i] terms in all, and the different ones are
         terms[offsets[i]:offsets[i + 1]] with their frequencies beside them."""
-        lowered = [
-            (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower().encode("utf-8", "surrogatepass")
-            for text in texts
-        ]
-        ends = np.cumsum([len(data) for data in lowered], dtype=np.int64)
-        data = np.frombuffer(b"".join([*lowered, bytes(8)]), np.uint8)  # a word's last 8 bytes are read together
-        words = np.empty((len(data) + len(lowered)) // 2 + 1, np.uint32)
+        normal = [self._analyzer.normal(text).encode("utf-8", "surrogatepass") for text in texts]
+        ends = np.cumsum([len(data) for data in normal], dtype=np.int64)
+        data = np.frombuffer(b"".join([*normal, bytes(8)]), np.uint8)  # a word's last 8 bytes are read together
+        words = np.empty((len(data) + len(normal)) // 2 + 1, np.uint32)
         word_ends = np.empty(len(texts), np.int64)
         known = len(self._term_of_word)
         letters = NO_LETTERS if all(map(str.isascii, texts)) else _letters()
