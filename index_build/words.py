@@ -66,7 +66,11 @@ class TermCounter:
         self._tally = np.zeros(1024, np.uint32)
         # The hash table: in turns the key of a word, 0 where there is none, and its number; then the bytes of all words
         # with a line break after each, and where they begin.
-        self._table: list[Any] = [np.zeros(1 << 13, np.uint64), np.empty(1 << 14, np.uint8), np.zeros(1 << 11, np.int64)]
+        self._table: list[Any] = [
+            np.zeros(1 << 13, np.uint64),
+            np.empty(1 << 14, np.uint8),
+            np.zeros(1 << 11, np.int64),
+        ]
 
     def count(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(lengths, offsets, terms, frequencies): text i has lengths[i] terms in all, and the different ones are
