@@ -22,6 +22,9 @@ from retrieval.sparse.postings import (
 )
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm
 
+# Marks a value that goes to the exceptions. Values are smaller: frequencies in a chunk, and numbers of 16 bits.
+EXCEPTION = np.uint32(1 << 31)
+
 
 @njit(cache=True)
 def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> Any:
@@ -106,7 +109,7 @@ def _put_block(data: Any, at: int, kind: int, entries: int, chunks: Any, codes: 
 
 @njit(cache=True)
 def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count: int, data: Any, regions: Any) -> int:
-    """Write the regions of some terms into zeroed data; returns the bytes used.
+    """Write the regions of some terms into data; returns the bytes used.
 
     Term t has the postings offsets[t] .. offsets[t + 1] - 1 of chunks (ascending), codes (uint8) and places (uint8, or
     length 0). regions[t] becomes the word at which it begins, or -1 for a term without postings. `data` must hold
@@ -137,6 +140,7 @@ def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count
             size_of_blocks += 4 + block_bytes(kinds[blocks], entries[blocks], size, placed)
             blocks += 1
         if size_of_blocks >= short:
+            data[at : at + short + 3] = 0
             _put32(data, at, count)
             for i in range(count):
                 _put32(data, at + 4 + 4 * i, chunks[start + i])
@@ -145,6 +149,7 @@ def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count
                     _put_place(data, at + 4 + 5 * count, i, places[start + i])
             at += short
         else:
+            data[at : at + size_of_blocks + 3] = 0
             _put32(data, at, BLOCKS + blocks)
             _put32(data, at + 4, count)
             body = at + 8 + 4 * blocks
@@ -170,49 +175,69 @@ def max_region_bytes(postings: int, terms: int) -> int:
     return 6 * postings + 16 * terms
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
+def single_codes(lengths: Any, k1: float, b: float, mean_length: float, codes: Any) -> None:
+    """For every chunk the code of a term that it has once."""
+    for chunk in range(len(lengths)):
+        codes[chunk] = frequency_code(1, length_norm(lengths[chunk], k1, b, mean_length))
+
+
+@njit(nogil=True, cache=True)
 def frequency_codes(
-    terms: Any, chunks: Any, frequencies: Any, lengths: Any, k1: float, b: float, mean_length: float, codes: Any
-) -> Any:
-    """The codes of BM25 postings, and (keys, frequencies) of the exceptions in the postings' order."""
+    first: int, bounds: Any, chunks: Any, frequencies: Any, once: Any, lengths: Any, k1: float, b: float,
+    mean_length: float, codes: Any,
+) -> Any:  # fmt: skip
+    """The codes of BM25 postings, and (keys, frequencies) of the exceptions in the postings' order.
+
+    Term first + t has the postings bounds[t] .. bounds[t + 1] - 1; `once`: as `single_codes` fills it.
+    """
     far = 0
-    for turn in range(2):
-        if turn == 1:
-            keys = np.empty(far, np.int64)
-            values = np.empty(far, np.uint32)
-            far = 0
-        for i in range(len(chunks)):
-            norm = length_norm(lengths[chunks[i]], k1, b, mean_length)
-            frequency = frequencies[i]
-            code = frequency_code(frequency, norm)
-            codes[i] = code
-            # Where the norm is 0 every frequency has the weight 1.
-            if frequency > 1 and norm > 0 and frequency_code(frequency - 1, norm) == code:
-                if turn == 1:
-                    keys[far] = (np.int64(terms[i]) << 32) | np.int64(chunks[i])
-                    values[far] = frequency
-                far += 1
-    return keys, values
+    for i in range(len(chunks)):
+        chunk = chunks[i]
+        frequency = frequencies[i]
+        if frequency == 1:
+            codes[i] = once[chunk]
+            continue
+        norm = length_norm(lengths[chunk], k1, b, mean_length)
+        codes[i] = frequency_code(frequency, norm)
+        # Where the norm is 0 every frequency has the weight 1.
+        if norm > 0 and frequency_code(frequency - 1, norm) == codes[i]:
+            frequencies[i] = EXCEPTION | frequency
+            far += 1
+    return _exceptions(first, bounds, chunks, frequencies, far)
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def value_places(
-    terms: Any, chunks: Any, numbers: Any, codes_of_values: Any, first_of_codes: Any, codes: Any, places: Any
-) -> Any:
-    """Codes and places of learned sparse postings, and (keys, value numbers) of the exceptions in their order."""
+    first: int, bounds: Any, chunks: Any, numbers: Any, codes_of_values: Any, first_of_codes: Any, codes: Any,
+    places: Any,
+) -> Any:  # fmt: skip
+    """Codes and places of learned sparse postings, and (keys, value numbers) of the exceptions in their order.
+
+    Term first + t has the postings bounds[t] .. bounds[t + 1] - 1.
+    """
     far = 0
     for i in range(len(numbers)):
         code = codes_of_values[numbers[i]]
         codes[i] = code
         place = numbers[i] - first_of_codes[code]
         places[i] = min(place, FAR)
-        far += place >= FAR
-    keys = np.empty(far, np.int64)
-    values = np.empty(far, np.uint32)
-    far = 0
-    for i in range(len(numbers)):
-        if places[i] == FAR:
-            keys[far] = (np.int64(terms[i]) << 32) | np.int64(chunks[i])
-            values[far] = numbers[i]
+        if place >= FAR:
+            numbers[i] |= EXCEPTION
             far += 1
-    return keys, values
+    return _exceptions(first, bounds, chunks, numbers, far)
+
+
+@njit(nogil=True, cache=True)
+def _exceptions(first: int, bounds: Any, chunks: Any, values: Any, count: int) -> Any:
+    """(keys, values) of the `count` postings whose values are marked as EXCEPTION."""
+    keys = np.empty(count, np.int64)
+    exact = np.empty(count, np.uint32)
+    at = 0
+    for term in range(len(bounds) - 1):
+        for i in range(bounds[term], bounds[term + 1]):
+            if values[i] & EXCEPTION:
+                keys[at] = (np.int64(first + term) << 32) | np.int64(chunks[i])
+                exact[at] = values[i] ^ EXCEPTION
+                at += 1
+    return keys, exact

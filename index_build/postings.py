@@ -1,159 +1,157 @@
-"""Postings of one shard: collected chunk by chunk on the disk, then sorted by term and written as the posting file.
+"""Postings of one shard: collected chunk by chunk, then sorted by term and written as the posting file.
 
-Memory holds the vocabulary, one number per chunk and one slice of the postings, however large the shard is.
+Memory holds the vocabulary, a number and a code per chunk, the BUFFER and one SLICE of the postings, however large the
+shard is; what the BUFFER does not hold is collected on the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from index_build.encode import encode_lists, frequency_codes, max_region_bytes, value_places
+from index_build.encode import encode_lists, frequency_codes, max_region_bytes, single_codes, value_places
+from index_build.words import Growing, TermCounter
 from index_build.writing import FolderWriter
 from ratchet.numba_cache import njit
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.bits import OVERREAD
 from retrieval.sparse.quantisation import value_codes
-from retrieval.sparse.shards import NOT_THERE, key_hash
+from retrieval.sparse.shards import NOT_THERE
 
-# Postings that are sorted in memory at once: about 30 bytes each.
+# Postings that are sorted in memory at once: about 20 bytes each.
 SLICE = 1 << 23
 # Files that postings are collected in, by ranges of terms, so that sorting reads each posting twice, not once a slice.
 PARTITIONS = 16
-# Rows that are held before they go to the files.
-BUFFER = 1 << 20
-STOP = -1
+# Rows of 12 bytes that are held before they go to the files: where no file's share of them is full, none is written.
+BUFFER = 1 << 22
 
 
 class Spill:
-    """Rows of (term, chunk, value) in PARTITIONS temporary files of a folder; chunks come in ascending order."""
+    """Rows of (term, chunk, value) in PARTITIONS parts, each held until it is full and then in a temporary file of a
+    folder; chunks come in ascending order."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = [folder / f"spill-{i:02d}" for i in range(PARTITIONS)]
-        self._files = [path.open("wb") for path in self._paths]
-        self._held: list[tuple[np.ndarray, np.ndarray]] = []
-        self._rows = 0
+        self._files: list[BinaryIO | None] = [None] * PARTITIONS
+        self._held = np.empty((PARTITIONS, BUFFER // PARTITIONS, 3), "<u4")
+        self._filled = np.zeros(PARTITIONS, np.int64)
         self.rows = 0
 
-    def add(self, rows: np.ndarray, partitions: np.ndarray) -> None:
-        """rows: uint32 [n, 3]; partitions: uint8 [n], which file each goes to."""
-        self._held.append((rows, partitions))
-        self._rows += len(rows)
-        self.rows += len(rows)
-        if self._rows >= BUFFER:
-            self._flush()
+    def add(
+        self, first: int, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray, least: int, partitions: np.ndarray
+    ) -> None:
+        """Chunk first + i has terms[offsets[i]:offsets[i + 1]] and the values beside them, of which those below `least`
+        are left out; partitions: uint8 per term."""
+        row, at = 0, int(offsets[0])
+        while at < offsets[-1]:
+            row, at, dealt = _deal(
+                first, offsets, row, at, terms, values, least, partitions, self._held, self._filled
+            )  # fmt: skip
+            self.rows += dealt
+            for part in np.flatnonzero(self._filled == self._held.shape[1]).tolist():
+                self._flush(part)
 
-    def _flush(self) -> None:
-        if self._rows:
-            rows = np.concatenate([rows for rows, _ in self._held])
-            partitions = np.concatenate([partitions for _, partitions in self._held])
-            order = np.argsort(partitions, kind="stable")
-            ends = np.cumsum(np.bincount(partitions, minlength=PARTITIONS))
-            rows = rows[order]
-            for i, file in enumerate(self._files):
-                file.write(rows[ends[i - 1] if i else 0 : ends[i]].tobytes())
-        self._held, self._rows = [], 0
+    def _flush(self, part: int) -> None:
+        file = self._files[part]
+        if file is None:
+            file = self._files[part] = self._paths[part].open("wb")
+        file.write(self._held[part, : self._filled[part]].data)
+        self._filled[part] = 0
 
     def partitions(self) -> Iterator[np.ndarray]:
-        """The rows of each file, uint32 [n, 3]; the file is deleted when the next is asked for."""
-        self._flush()
-        for path, file in zip(self._paths, self._files, strict=True):
+        """The rows of each part, uint32 [n, 3]; a file is deleted when the next is asked for."""
+        for part, (path, file) in enumerate(zip(self._paths, self._files, strict=True)):
+            if file is None:
+                yield self._held[part, : self._filled[part]]
+                continue
+            self._flush(part)
             file.close()
-            size = path.stat().st_size // 12
-            yield np.memmap(path, "<u4", mode="r", shape=(size, 3)) if size else np.empty((0, 3), "<u4")
+            yield np.memmap(path, "<u4", mode="r+", shape=(path.stat().st_size // 12, 3))
             path.unlink()
 
     def close(self) -> None:
         for path, file in zip(self._paths, self._files, strict=True):
-            file.close()
+            if file is not None:
+                file.close()
             path.unlink(missing_ok=True)
 
 
-class _TermNumbers(dict[str, int]):
-    """Word to the number of its term, in order of first sight; STOP for a stop word. Each word is stemmed once."""
-
-    def __init__(self, words: Analyzer) -> None:
-        self._words = words
-        self.terms: dict[str, int] = {}
-        self.hashes: list[int] = []
-
-    def __missing__(self, word: str) -> int:
-        term = self._words.term(word)
-        number = STOP
-        if term is not None:
-            number = self.terms.setdefault(term, len(self.terms))
-            if number == len(self.hashes):
-                self.hashes.append(key_hash(term))
-        self[word] = number
-        return number
+@njit(nogil=True, cache=True)
+def _deal(
+    chunk: int, offsets: Any, row: int, at: int, terms: Any, values: Any, least: int, partitions: Any, held: Any,
+    filled: Any,
+) -> Any:  # fmt: skip
+    """Deal postings out to their parts, from posting `at` of row `row` on, until one is full; returns where it stopped
+    (row, posting) and how many were dealt."""
+    dealt = 0
+    room = held.shape[1]
+    while row < len(offsets) - 1:
+        while at < offsets[row + 1]:
+            value = values[at]
+            if value >= least:
+                term = terms[at]
+                part = partitions[term]
+                place = filled[part]
+                held[part, place, 0] = term
+                held[part, place, 1] = chunk + row
+                held[part, place, 2] = value
+                filled[part] = place + 1
+                dealt += 1
+                if place + 1 == room:
+                    return row, at + 1, dealt
+            at += 1
+        row += 1
+    return row, at, dealt
 
 
 class Bm25Postings:
     """Collects the terms of chunks in chunk order; `write` makes the shard's files of them."""
 
     def __init__(self, words: Analyzer, folder: Path, k1: float, b: float) -> None:
-        self._split = words.split
-        self._numbers = _TermNumbers(words)
+        self._counter = TermCounter(words)
         self._spill = Spill(folder)
         self._k1, self._b = k1, b
-        self._lengths: list[int] = []
-        self._partitions = np.empty(0, np.uint8)
+        self._lengths = Growing(np.uint32)
+        self._partitions = Growing(np.uint8)
 
     def add(self, texts: Sequence[str]) -> None:
         """Count the terms of the next chunks."""
-        numbers = self._numbers
-        terms: list[int] = []
-        lengths: list[int] = []
-        for text in texts:
-            before = len(terms)
-            terms += [number for word in self._split(text) if (number := numbers[word]) != STOP]
-            lengths.append(len(terms) - before)
-        self.add_counted(np.array(terms, np.uint64), np.array(lengths, np.int64))
-
-    def add_counted(self, terms: np.ndarray, lengths: np.ndarray) -> None:
-        chunks = np.repeat(np.arange(len(self._lengths), len(self._lengths) + len(lengths), dtype=np.uint64), lengths)
-        self._lengths += lengths.tolist()
-        keys, counts = np.unique(chunks << np.uint64(32) | terms, return_counts=True)
-        rows = np.empty((len(keys), 3), "<u4")
-        rows[:, 0] = keys & np.uint64(0xFFFFFFFF)
-        rows[:, 1] = keys >> np.uint64(32)
-        rows[:, 2] = counts
-        self._spill.add(rows, self._partitions_of(rows[:, 0]))
-
-    def _partitions_of(self, terms: np.ndarray) -> np.ndarray:
-        hashes = self._numbers.hashes
-        known = len(self._partitions)
-        if len(hashes) > known:
-            new = np.array(hashes[known:], np.uint64) >> np.uint64(60)
-            self._partitions = np.concatenate([self._partitions, new.astype(np.uint8)])
-        return self._partitions[terms]
+        lengths, offsets, terms, frequencies = self._counter.count(texts)
+        new = self._counter.hashes.values[len(self._partitions) :]
+        self._partitions.extend(new >> np.uint64(60))
+        self._spill.add(len(self._lengths), offsets, terms, frequencies, 1, self._partitions.values)
+        self._lengths.extend(lengths)
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
         """Write the posting file and what goes with it; returns the counts for the shard's manifest."""
         # Terms stand in the order of their hashes, which a search finds them by.
-        hashes = np.array(self._numbers.hashes, np.uint64)
+        hashes = self._counter.hashes.values
         order = np.argsort(hashes)
-        terms = list(self._numbers.terms)
+        terms = list(self._counter.terms)
         if len(hashes) > 1 and (hashes[order][1:] == hashes[order][:-1]).any():
             raise RuntimeError("two terms share a 64-bit hash; leave one of the documents that hold them out")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        lengths = np.array(self._lengths, np.uint32)
-        mean = float(lengths.sum(dtype=np.int64)) / max(len(lengths), 1) or 1.0
+        lengths = self._lengths.values
+        total = int(lengths.sum(dtype=np.int64))
+        mean = float(total) / max(len(lengths), 1) or 1.0
         files.array("term_hashes", "<u8").append(hashes[order])
         files.strings("terms").extend([terms[i] for i in order])
         files.array("lengths", "<u4").append(lengths)
+        once = np.empty(len(lengths), np.uint8)
+        single_codes(lengths, self._k1, self._b, mean, once)
 
         def code(
-            terms: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: np.ndarray
+            first: int, bounds: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: Any
         ) -> Any:
-            return frequency_codes(terms, chunks, values, lengths, self._k1, self._b, mean, codes)
+            return frequency_codes(
+                first, bounds, chunks, values, once, lengths, self._k1, self._b, mean, codes
+            )  # fmt: skip
 
         _write_lists(files, self._spill, rank, len(lengths), code, placed=False)
-        total = int(lengths.sum(dtype=np.int64))
         return {"terms": len(terms), "postings": self._spill.rows, "total_length": total, "top": 1.0}
 
     def close(self) -> None:
@@ -170,20 +168,20 @@ class SparsePostings:
         self._spill = Spill(folder)
         self._vocabulary = vocabulary
         self._weights = weights
+        self._least = int(np.searchsorted(weights, 0, side="right"))
         self._largest = 0
         self._chunks = 0
+        self._partitions = (np.arange(vocabulary, dtype=np.int64) * PARTITIONS // vocabulary).astype(np.uint8)
 
     def add(self, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray) -> None:
         """The next chunks' vectors: row i has terms[offsets[i]:offsets[i + 1]] and, beside them, value numbers."""
-        rows = np.empty((len(terms), 3), "<u4")
-        rows[:, 0] = terms
-        rows[:, 1] = np.repeat(np.arange(self._chunks, self._chunks + len(offsets) - 1), np.diff(offsets))
-        rows[:, 2] = values
-        rows = rows[self._weights[values] > 0]
+        if len(terms):
+            largest = int(values.max())
+            if int(terms.max()) >= self._vocabulary or largest >= len(self._weights):
+                raise IndexError("a vector has a term or a value number that there is none of")
+            self._spill.add(self._chunks, offsets, terms, values, self._least, self._partitions)
+            self._largest = max(self._largest, largest)
         self._chunks += len(offsets) - 1
-        if len(rows):
-            self._largest = max(self._largest, int(rows[:, 2].max()))
-            self._spill.add(rows, (rows[:, 0].astype(np.uint64) * PARTITIONS // self._vocabulary).astype(np.uint8))
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
         """Write the posting file and what goes with it; returns the counts for the shard's manifest."""
@@ -195,9 +193,9 @@ class SparsePostings:
         files.array("code_values", "<u4").append(first_of_codes)
 
         def code(
-            terms: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: np.ndarray
+            first: int, bounds: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: Any
         ) -> Any:
-            return value_places(terms, chunks, values, codes_of_values, first_of_codes, codes, places)
+            return value_places(first, bounds, chunks, values, codes_of_values, first_of_codes, codes, places)
 
         rank = np.arange(self._vocabulary)
         _write_lists(files, self._spill, rank, self._chunks, code, placed=True)
@@ -218,6 +216,7 @@ def _write_lists(
     """Sort the rows by the rank of their terms and write the regions, slice by slice."""
     data_file, regions_file = files.array("postings", "|u1"), files.array("regions", "<u4")
     keys_file, values_file = files.array("exception_keys", "<i8"), files.array("exception_values", "<u4")
+    data = np.empty(0, np.uint8)
     done = 0
     for i, rows in enumerate(spill.partitions()):
         frequencies = np.zeros(len(rank) - done, np.int64)
@@ -233,11 +232,11 @@ def _write_lists(
             chunks = np.empty(bounds[-1], np.uint32)
             values = np.empty(bounds[-1], np.uint32)
             _sort(rows, rank, done + first, done + last, bounds[:-1].copy(), chunks, values)
-            terms = np.repeat(np.arange(done + first, done + last, dtype=np.uint32), np.diff(bounds))
             codes = np.empty(len(chunks), np.uint8)
             places = np.empty(len(chunks) if placed else 0, np.uint8)
-            keys, exceptions = code(terms, chunks, values, codes, places)
-            data = np.zeros(max_region_bytes(len(chunks), last - first), np.uint8)
+            keys, exceptions = code(done + first, bounds, chunks, values, codes, places)
+            if len(data) < (needed := max_region_bytes(len(chunks), last - first)):
+                data = np.empty(needed, np.uint8)
             regions = np.empty(last - first, np.int64)
             used = encode_lists(bounds, chunks, codes, places, chunk_count, data, regions)
             before = data_file.bytes >> 2

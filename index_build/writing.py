@@ -65,7 +65,7 @@ class ArrayWriter:
         self.bytes = 0
 
     def append(self, values: np.ndarray | Sequence[int] | bytes) -> None:
-        data = values if isinstance(values, bytes) else np.ascontiguousarray(values, self._dtype).tobytes()
+        data = values if isinstance(values, bytes) else _bytes_of(np.ascontiguousarray(values, self._dtype))
         self._file.write(data)
         self._digest.update(data)
         self.bytes += len(data)
@@ -80,6 +80,11 @@ class ArrayWriter:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk was already reported by the write that met it
             self._file.close()
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of a contiguous array, where they are."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 class FolderWriter:

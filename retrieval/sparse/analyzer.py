@@ -44,11 +44,14 @@ class Analyzer:
         self._cached_term = lru_cache(maxsize=1 << 16)(self.term)
 
     @staticmethod
-    def split(text: str) -> list[str]:
+    def normal(text: str) -> str:
+        """The text of which the runs of WORD are its words."""
+        return (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
+
+    @classmethod
+    def split(cls, text: str) -> list[str]:
         """The words of a text, before stop words and stemming."""
-        if not text.isascii():
-            text = unicodedata.normalize("NFKC", text)
-        return WORD.findall(text.lower())
+        return WORD.findall(cls.normal(text))
 
     def term(self, word: str) -> str | None:
         """The index term of one word; None for a stop word."""

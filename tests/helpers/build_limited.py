@@ -71,7 +71,7 @@ def encoded(folder: Path, chunks: int, terms: int) -> None:
 
 def main() -> None:
     request = json.loads(sys.argv[1])
-    # Their defaults hold 40 and 250 MB, which only a far larger index is large beside.
+    # Their defaults hold 50 and 170 MB, which only a far larger index is large beside.
     postings.BUFFER, postings.SLICE = 1 << 17, 1 << 18
     with tempfile.TemporaryDirectory() as name:
         path = write_documents(Path(name) / "d.jsonl", [{"id": "a", "text": "harbour " * 9}])

@@ -1,0 +1,126 @@
+"""Counting terms while an index is built: the terms are the analyzer's, byte by byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index_build import postings, words
+from index_build.postings import Bm25Postings, SparsePostings
+from index_build.words import TermCounter
+from index_build.writing import FolderWriter
+from ratchet.config import IndexConfig
+from retrieval.encoders.vectors import WEIGHTS
+from retrieval.sparse.analyzer import Analyzer
+from retrieval.sparse.shards import key_hash
+from tests.helpers.building import DOCUMENTS, build, corpus, tree
+from tests.helpers.tiny_index import write_documents
+
+# Every width in UTF-8, case that depends on what is around it, letters that NFKC changes, marks, digits, and breaks.
+ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301ﬁ½²Ⅷ界ーｱ゙한\u1112\u1161क्षिا\u200d٣𝔘😀𐐀\ud800\udfff"
+TEXTS = st.one_of(st.text(), st.text(ODD), st.text("abC é1"))
+
+
+def counted(analyzer: Analyzer, *batches: list[str]) -> list[Counter[str]]:
+    """The terms of every text, batch after batch by one counter."""
+    counter, found = TermCounter(analyzer), []
+    for texts in batches:
+        lengths, offsets, terms, frequencies = counter.count(texts)
+        names = list(counter.terms)
+        assert counter.hashes.values.tolist() == [key_hash(name) for name in names]
+        for i, length in enumerate(lengths.tolist()):
+            span = slice(offsets[i], offsets[i + 1])
+            each = zip(terms[span].tolist(), frequencies[span].tolist(), strict=True)
+            found.append(Counter({names[term]: frequency for term, frequency in each}))
+            assert length == found[-1].total() and len(found[-1]) == span.stop - span.start
+    return found
+
+
+@settings(deadline=None)  # kernels are compiled in the first example
+@given(st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sampled_from(["english", "turkish", None]))
+def test_terms_are_the_analyzers(first: list[str], second: list[str], stemmer: str | None) -> None:
+    analyzer = Analyzer(stemmer, stemmer == "english")
+    assert counted(analyzer, first, second) == [Counter(analyzer.terms(text)) for text in (*first, *second)]
+
+
+def test_every_character_breaks_or_joins_as_it_does_for_the_analyzer() -> None:
+    points = [chr(point) for point in range(0x110000)]
+    assert words._letters().tolist() == [point.isalnum() for point in points]
+    some = [f"a{point}b" for point in (*points[:0x3000], *points[0xD7F0:0xE010], *points[0xFFF0:0x10040], points[-1])]
+    analyzer = Analyzer(None, False)
+    assert counted(analyzer, some) == [Counter(analyzer.terms(text)) for text in some]
+
+
+def test_words_of_every_length_and_more_than_the_first_table_holds() -> None:
+    chance = np.random.default_rng(0)
+    some = ["".join(chance.choice(list("xyä"), size)) for size in chance.integers(1, 40, 6000)]
+    some += [word[:cut] for word in some[:500] for cut in (7, 8, 9, 16, 17)]
+    texts = [" ".join(some[i : i + 50]) for i in range(0, len(some), 50)]
+    analyzer = Analyzer(None, False)
+    assert counted(analyzer, texts[:40], texts[40:]) == [Counter(analyzer.terms(text)) for text in texts]
+
+
+def test_two_words_with_one_hash_stay_two() -> None:
+    """Found by inverting the hash: the first half of another word, and what its second half has to be then."""
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
+    halves = np.random.default_rng(1).choice(letters, (1 << 17, 8)).view("<u8").ravel()
+    spread = (halves ^ (halves >> np.uint64(32))) * words.SPREAD
+    wanted = (spread ^ spread[0]).view(np.uint8).reshape(-1, 8)
+    pairs = {int(a ^ b): (a, b) for a in letters for b in letters}
+    number = next(i for i in range(1, len(wanted)) if all(int(byte) in pairs for byte in wanted[i]))
+    ends = [bytes(pairs[int(byte)][side] for byte in wanted[number]) for side in (0, 1)]
+    one, other = (halves[i].tobytes() + end for i, end in zip((0, number), ends, strict=True))
+    keys = [words._key(np.frombuffer(word + bytes(8), np.uint8), 0, 16) for word in (one, other)]
+    assert one != other and keys[0] == keys[1]
+    text = b" ".join([one, other, one]).decode()
+    assert counted(Analyzer(None, False), [text]) == [Counter({one.decode(): 2, other.decode(): 1})]
+
+
+def test_where_postings_are_held_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in memory, or in files with a part of them full at any moment, and sorted in one slice or many."""
+    source = write_documents(tmp_path / "d.jsonl", [*DOCUMENTS, *corpus(300, name="e")])
+    opened: list[str] = []
+    path_open = Path.open
+
+    def watched(path: Path, *arguments: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return path_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", watched)
+    trees = []
+    for name, buffer, size in (("held", postings.BUFFER, postings.SLICE), ("spilled", 16 * 7, 100)):
+        monkeypatch.setattr(postings, "BUFFER", buffer)
+        monkeypatch.setattr(postings, "SLICE", size)
+        opened.clear()
+        build(IndexConfig(path=str(tmp_path / name), documents=(str(source),), shard_documents=200))
+        trees.append(tree(tmp_path / name))
+        assert any(file.startswith("spill") for file in opened) == (name == "spilled")
+    assert trees[0] == trees[1]
+
+
+def test_a_vector_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    for term, value in ((7, 0x3F80), (3, len(WEIGHTS))):
+        vectors = SparsePostings(tmp_path, 7, WEIGHTS)
+        with pytest.raises(IndexError):
+            vectors.add(np.array([0, 1]), np.array([term], np.uint32), np.array([value], np.uint16))
+
+
+def test_nothing_to_index(tmp_path: Path) -> None:
+    for inner, name in (
+        (Bm25Postings(Analyzer("english", True), tmp_path, 1.2, 0.75), "words"),
+        (SparsePostings(tmp_path, 9, WEIGHTS), "vectors"),
+    ):
+        (tmp_path / name).mkdir()
+        files = FolderWriter(tmp_path / name)
+        if isinstance(inner, Bm25Postings):
+            inner.add(["the", "", "¿?"])
+        else:
+            inner.add(np.zeros(4, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
+        assert inner.write(files)["postings"] == 0
+        files.finish()
