@@ -5,6 +5,7 @@
     removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
+    approximate/00000     what an approximate search reads of a shard (sparse/forward.py), where one is configured
     recall.json           what an approximate search leaves out, and its measured recall (sparse/recall.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
@@ -32,6 +33,8 @@ from retrieval.sparse.shards import FORMAT, SHARD, FileEntry, ShardManifest, dam
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 VERIFIED = "verified.json"
+APPROXIMATE = "approximate"
+ROWS = "manifest.json"
 # Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
 
@@ -82,6 +85,16 @@ class ShardEntry(Record):
     digest: str
     documents: int
     chunks: int
+
+
+class RowsManifest(Record):
+    """What an approximate search reads of one shard: made of the shard, and made again where it is gone."""
+
+    shard: str
+    """Digest of the shard."""
+    longest: int
+    """Postings that a short list has at most."""
+    files: dict[str, FileEntry]
 
 
 class Manifest(Record):
@@ -162,11 +175,28 @@ def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
     return shards
 
 
+def rows_folder(folder: Path, shard: str) -> Path:
+    """Where an index folder has what an approximate search reads of the shard with this name."""
+    return folder / APPROXIMATE / shard
+
+
+def read_rows_manifest(folder: Path, digest: str) -> RowsManifest | None:
+    """Read what lies in such a folder; None where it is not whole, or was made of a shard with another digest."""
+    try:
+        manifest = RowsManifest.model_validate_json((folder / ROWS).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return manifest if manifest.shard == digest else None
+
+
 def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> Iterator[tuple[str, FileEntry]]:
     """(path below the index folder, entry) of every file that a checksum covers."""
     for entry, shard in zip(manifest.shards, shards, strict=True):
         for name, file in shard.files.items():
             yield f"{SHARDS}/{entry.name}/{name}", file
+        if (rows := read_rows_manifest(rows_folder(folder, entry.name), entry.digest)) is not None:
+            for name, file in rows.files.items():
+                yield f"{APPROXIMATE}/{entry.name}/{name}", file
     if manifest.removed is not None and manifest.removed_name is not None:
         yield manifest.removed_name, manifest.removed
 

@@ -177,7 +177,7 @@ class Engine:
         looked_at = k * pruning.candidates
         if pruning == EXACT or looked_at > MOST_LOOKED_AT * self._chunks:
             return self._select(batch, k, allowed, threads)
-        promising = self._select(batch.only(self._kept(batch, pruning)), looked_at, allowed, threads, rough=True)
+        promising = self._promising(queries, batch, pruning, looked_at, allowed, threads)
 
         def score(query: int) -> Ranking:
             return self._score(batch, query, promising[query].chunks, k)
@@ -190,6 +190,18 @@ class Engine:
             for q, ranking in zip(short, exact, strict=True):
                 found[q] = ranking
         return found
+
+    def _promising(
+        self,
+        queries: Sequence[SparseQuery],
+        batch: _Batch,
+        pruning: Pruning,
+        count: int,
+        allowed: Sequence[np.ndarray] | None,
+        threads: int,
+    ) -> list[Ranking]:
+        """So many chunks for every query that are to be scored exactly, in no order that matters."""
+        return self._select(batch.only(self._kept(batch, pruning)), count, allowed, threads, rough=True)
 
     def work(self, queries: Sequence[SparseQuery], k: int, pruning: Pruning = EXACT) -> float:
         """Estimate the work of a search, in postings that are added: it is counted, so it is the same everywhere."""
