@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from index_build.build import build_index, remove_documents
-from index_build.forward import build_rows
 from index_build.content import open_content_factory
+from index_build.forward import build_rows
 from index_build.inspection import encoder_truncation_line
 from index_build.plan import read_plan
 from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks

@@ -74,7 +74,9 @@ def open_folder(
     if not isinstance(ranker, SparseRanker):
         raise UserError(f"{folder}: search.recall: only our own bm25 and sparse indexes can be searched approximately")
     pruning = measured_recall(folder, manifest.digest, search, ranker.engine, ranker.read, store).pruning
-    digest = manifest.digest if pruning == EXACT else content_key(manifest.digest, pruning.mass, pruning.candidates)
+    digest = manifest.digest
+    if pruning != EXACT:
+        digest = content_key(digest, ranker.engine.first_phase, pruning.mass, pruning.candidates)
     return Index(store, SparseRanker(ranker.engine, ranker.read, pruning), digest)
 
 

@@ -138,6 +138,9 @@ class Postings:
 class Engine:
     """Searches the shards of a BM25 (`bm25` given) or learned sparse index; any number of threads may call it."""
 
+    first_phase = ""
+    """Key of the files that an approximate search reads first, where they are others than an exact search's."""
+
     def __init__(self, shards: Sequence[Shard], bm25: Bm25 | None, threads: int | None = None) -> None:
         """`threads`: at most so many for one call; default: one per core that this process may use."""
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]

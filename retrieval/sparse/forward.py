@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
+from ratchet.records import content_key
 from retrieval.index import Ranking
 from retrieval.layout import RowsManifest, read_rows_manifest, rows_folder
 from retrieval.sparse.engine import EXACT, Engine, Pruning, SparseQuery
@@ -40,6 +41,7 @@ class ShortLists(Shard):
     def __init__(self, folder: Path, manifest: RowsManifest, shard: Shard) -> None:
         self._rows = folder
         self._own = manifest.files
+        self.longest = manifest.longest
         super().__init__(shard.folder, shard.manifest, shard.first_chunk, shard.first_document)
         self.rows, self.row_ends = self.array("rows"), self.array("row_ends")
         if len(self.row_ends) != len(shard) + 1 or len(self.rows) != self.row_ends[-1]:
@@ -74,6 +76,7 @@ class RowEngine(Engine):
         self._vocabulary = max((shard.manifest.terms for shard in short), default=0)
         self._row_length = sum(len(shard.rows) for shard in short) / max(len(self), 1)
         self._slots: list[np.ndarray] = []
+        self.first_phase = content_key([shard.longest for shard in short])
 
     def _promising(
         self,
