@@ -19,6 +19,7 @@ from retrieval.sparse.engine import Postings
 from retrieval.sparse.forward import MOST_VOCABULARY, VALUE_BITS
 from retrieval.sparse.kernels import _add_window as add_window
 from retrieval.sparse.kernels import _open_list as open_list
+from retrieval.sparse.kernels import count_postings
 from retrieval.sparse.postings import (
     BITS,
     GAPS,
@@ -35,19 +36,19 @@ from retrieval.sparse.quantisation import FAR, STEPS
 from retrieval.sparse.selection import ABSENT, AT, ENTRIES, KIND, ROW, UPCOMING
 from retrieval.sparse.shards import NOT_THERE, Shard, read_shard_manifest
 
-# Postings that a short list has at most, however many chunks its shard has.
-LONGEST = 8192
+# Share of a chunk's terms, those that weigh most in it, that the short lists have.
+KEPT = 0.3
 # Postings of short lists that are written at once, about.
 SLICE = 1 << 22
 
 
-def build_rows(folder: Path, manifest: Manifest, longest: int = LONGEST) -> None:
+def build_rows(folder: Path, manifest: Manifest, kept: float = KEPT) -> None:
     """Make the files of those shards of a learned sparse index that have none, and delete those of other shards."""
     wanted = {entry.name: entry.digest for entry in manifest.shards}
     if (folder / APPROXIMATE).is_dir():
         for path in (folder / APPROXIMATE).iterdir():
             known = read_rows_manifest(path, wanted.get(path.name, ""))
-            if known is None or known.longest != longest:
+            if known is None or known.kept != kept:
                 shutil.rmtree(path, ignore_errors=True)
     missing = [name for name in wanted if not rows_folder(folder, name).exists()]
     shards = [Shard(path := folder / SHARDS / name, read_shard_manifest(path)) for name in missing]
@@ -56,11 +57,11 @@ def build_rows(folder: Path, manifest: Manifest, longest: int = LONGEST) -> None
     if missing:
         with Progress("making approximate search's files of chunks", sum(map(len, shards))) as progress:
             for shard in shards:
-                build_shard_rows(rows_folder(folder, shard.folder.name), shard, longest)
+                build_shard_rows(rows_folder(folder, shard.folder.name), shard, kept)
                 progress.advance(len(shard))
 
 
-def build_shard_rows(target: Path, shard: Shard, longest: int = LONGEST) -> None:
+def build_shard_rows(target: Path, shard: Shard, kept: float = KEPT) -> None:
     """Make the files of one shard at `target`, which appears whole or not at all."""
     try:
         target.parent.mkdir(exist_ok=True)
@@ -68,44 +69,50 @@ def build_shard_rows(target: Path, shard: Shard, longest: int = LONGEST) -> None
             files = FolderWriter(folder)
             try:
                 postings = Postings(shard, False)
-                _write_short_lists(files, postings, longest)
-                _write_rows(files, postings)
+                _write_short_lists(files, postings, _write_rows(files, postings, kept))
                 entries = files.finish()
             finally:
                 files.close()
-            known = RowsManifest(shard=shard.manifest.digest, longest=longest, files=entries)
+            known = RowsManifest(shard=shard.manifest.digest, kept=kept, files=entries)
             write_json(folder / ROWS, known.model_dump(mode="json"))
     except OSError as error:
         raise disk_error(target, error) from error
 
 
-def _write_short_lists(files: FolderWriter, postings: Postings, longest: int) -> None:
+def _write_short_lists(files: FolderWriter, postings: Postings, least: np.ndarray) -> None:
+    """least: uint8 per chunk, the smallest code that its postings have in the short lists."""
     data_file, regions_file = files.array("postings", "|u1"), files.array("regions", "<u4")
-    terms, chunk_count = len(postings.regions), len(postings.shard)
-    first = 0
-    while first < terms:
+    begins = np.where(postings.regions == NOT_THERE, -1, postings.regions.astype(np.int64))
+    ends = np.cumsum(_sizes(postings.words, begins))
+    first, done = 0, 0
+    while first < len(ends):
         # At least one term a slice, and no more than have room.
-        last = min(terms, first + max(1, SLICE // max(min(longest, chunk_count), 1)))
+        last = max(first + 1, int(np.searchsorted(ends, done + SLICE, side="right")))
+        room = int(ends[last - 1]) - done
         bounds = np.zeros(last - first + 1, np.int64)
-        chunks = np.empty((last - first) * min(longest, chunk_count), np.uint32)
-        codes, places = np.empty((2, len(chunks)), np.uint8)
-        _shorten(postings.files, postings.regions, first, last, chunk_count, longest, bounds, chunks, codes, places)
+        chunks = np.empty(room, np.uint32)
+        codes, places = np.empty((2, room), np.uint8)
+        _shorten(postings.files, begins, first, last, least, bounds, chunks, codes, places)
         data = np.zeros(max_region_bytes(bounds[-1], last - first), np.uint8)
         regions = np.empty(last - first, np.int64)
         held = slice(bounds[-1])
-        used = encode_lists(bounds, chunks[held], codes[held], places[held], chunk_count, data, regions)
+        used = encode_lists(bounds, chunks[held], codes[held], places[held], len(least), data, regions)
         regions_file.append(np.where(regions < 0, NOT_THERE, regions + (data_file.bytes >> 2)))
         data_file.append(data[:used])
-        first = last
+        first, done = last, int(ends[last - 1])
     if data_file.bytes:
         data_file.append(np.zeros(OVERREAD, np.uint8))
 
 
-def _write_rows(files: FolderWriter, postings: Postings) -> None:
-    """Turn the lists into rows, window by window, so that one window's rows are in memory at once."""
+def _write_rows(files: FolderWriter, postings: Postings, kept: float) -> np.ndarray:
+    """Turn the lists into rows, window by window, so that one window's rows are in memory at once.
+
+    Returns, uint8 per chunk, the smallest code of the `kept` of its postings that have the largest.
+    """
     rows_file, ends_file = files.array("rows", "<u4"), files.array("row_ends", "<i8")
     ends_file.append([0])
     chunk_count = len(postings.shard)
+    least = np.empty(chunk_count, np.uint8)
     lists = np.empty((len(postings.regions), ROW), np.int64)
     _open_lists(postings.files, postings.regions, lists, postings.windows)
     for window in range(postings.windows):
@@ -113,9 +120,12 @@ def _write_rows(files: FolderWriter, postings: Postings) -> None:
         ends = np.zeros(size + 1, np.int64)
         _count_terms(postings.files, lists, window, size, postings.windows, ends)
         rows = np.empty(ends[-1], np.uint32)
-        _fill_rows(postings.files, postings.tables, lists, window, size, ends[:-1].copy(), rows)
+        codes = np.empty(ends[-1], np.uint8)
+        _fill_rows(postings.files, postings.tables, lists, window, size, ends[:-1].copy(), rows, codes)
+        _find_least(ends, codes, kept, least[window << WINDOW_BITS :])
         ends_file.append(ends[1:] + (rows_file.bytes >> 2))
         rows_file.append(rows)
+    return least
 
 
 @njit(cache=True)
@@ -153,6 +163,14 @@ def _decode(files: Any, row: Any, first: int, size: int, chunks: Any, codes: Any
 
 
 @njit(cache=True)
+def _sizes(words: Any, begins: Any) -> Any:
+    sizes = np.zeros(len(begins), np.int64)
+    for i in range(len(begins)):
+        count_postings(words, begins[i : i + 1], sizes[i : i + 1])
+    return sizes
+
+
+@njit(cache=True)
 def _open_lists(files: Any, regions: Any, lists: Any, windows: int) -> None:
     for term in range(len(regions)):
         region = np.int64(regions[term])
@@ -161,46 +179,34 @@ def _open_lists(files: Any, regions: Any, lists: Any, windows: int) -> None:
 
 @njit(cache=True)
 def _shorten(
-    files: Any,
-    regions: Any,
-    first: int,
-    last: int,
-    chunk_count: int,
-    longest: int,
-    bounds: Any,
-    chunks: Any,
-    codes: Any,
-    places: Any,
+    files: Any, regions: Any, first: int, last: int, least: Any, bounds: Any, chunks: Any, codes: Any, places: Any
 ) -> None:
-    """The `longest` postings of the largest codes of terms first .. last - 1, the first of those that are equal."""
-    windows = (chunk_count + WINDOW - 1) >> WINDOW_BITS
+    """The postings of terms first .. last - 1 whose codes are not below their chunks' least."""
+    windows = (len(least) + WINDOW - 1) >> WINDOW_BITS
     row, bounding, nothing = np.empty(ROW, np.int64), np.zeros(WINDOW, np.uint16), np.zeros(STEPS + 1, np.uint16)
     here, code, place = np.empty(WINDOW, np.int64), np.empty(WINDOW, np.uint8), np.empty(WINDOW, np.uint8)
     at = 0
     for term in range(first, last):
-        region = np.int64(regions[term])
-        region = np.int64(-1) if region == NOT_THERE else region
-        least, ties = 0, 0
-        for turn in range(2):
-            seen = np.zeros(STEPS + 1, np.int64)
-            open_list(files, region, row, (np.int64(0), windows), True)
-            while row[UPCOMING] < windows:
-                window = row[UPCOMING]
-                begin = window << WINDOW_BITS
-                size = min(WINDOW, chunk_count - begin)
-                add_window(files, row, window, size, bounding, nothing, 0, windows, True)
-                for i in range(_decode(files, row, begin, size, here, code, place)):
-                    seen[code[i]] += 1
-                    if turn == 1 and (code[i] > least or (code[i] == least and seen[least] <= ties)):
-                        chunks[at], codes[at], places[at] = begin + here[i], code[i], place[i]
-                        at += 1
-            if turn == 0:
-                room, least = longest, STEPS
-                while least > 1 and seen[least] <= room:
-                    room -= seen[least]
-                    least -= 1
-                ties = room
+        open_list(files, regions[term], row, (np.int64(0), windows), True)
+        while row[UPCOMING] < windows:
+            window = row[UPCOMING]
+            begin = window << WINDOW_BITS
+            size = min(WINDOW, len(least) - begin)
+            add_window(files, row, window, size, bounding, nothing, 0, windows, True)
+            for i in range(_decode(files, row, begin, size, here, code, place)):
+                if code[i] >= least[begin + here[i]]:
+                    chunks[at], codes[at], places[at] = begin + here[i], code[i], place[i]
+                    at += 1
         bounds[term - first + 1] = at
+
+
+@njit(cache=True)
+def _find_least(ends: Any, codes: Any, kept: float, least: Any) -> None:
+    """For each row its largest code that at least `kept` of its codes reach."""
+    for i in range(len(ends) - 1):
+        ordered = np.sort(codes[ends[i] : ends[i + 1]])
+        if len(ordered) > 0:
+            least[i] = ordered[len(ordered) - max(1, int(np.ceil(kept * len(ordered))))]
 
 
 @njit(cache=True)
@@ -220,7 +226,7 @@ def _count_terms(files: Any, lists: Any, window: int, size: int, windows: int, e
 
 
 @njit(cache=True)
-def _fill_rows(files: Any, tables: Any, lists: Any, window: int, size: int, slots: Any, rows: Any) -> None:
+def _fill_rows(files: Any, tables: Any, lists: Any, window: int, size: int, slots: Any, rows: Any, codes: Any) -> None:
     _, _, code_values, keys, values = tables
     here, code, place = np.empty(WINDOW, np.int64), np.empty(WINDOW, np.uint8), np.empty(WINDOW, np.uint8)
     first = window << WINDOW_BITS
@@ -230,4 +236,5 @@ def _fill_rows(files: Any, tables: Any, lists: Any, window: int, size: int, slot
             if place[i] == FAR:
                 number = exception(keys, values, (term << 32) | (first + here[i]), 0)
             rows[slots[here[i]]] = (term << VALUE_BITS) | number
+            codes[slots[here[i]]] = code[i]
             slots[here[i]] += 1

@@ -92,8 +92,8 @@ class RowsManifest(Record):
 
     shard: str
     """Digest of the shard."""
-    longest: int
-    """Postings that a short list has at most."""
+    kept: float
+    """Share of each chunk's postings, those that weigh most in it, that the short lists have."""
     files: dict[str, FileEntry]
 
 
