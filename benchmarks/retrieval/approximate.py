@@ -27,7 +27,7 @@ from benchmarks.retrieval.baselines import empty_folder, folder_bytes
 from benchmarks.retrieval.corpus import Query, Rows, bm25_rows, columns_of, learned_rows, queries_for, value_table
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.timing import log, machine
-from index_build.forward import LONGEST, build_shard_rows
+from index_build.forward import KEPT, build_shard_rows
 from ratchet.command import run_command
 from retrieval.layout import read_rows_manifest
 from retrieval.sparse.engine import EXACT, Pruning, SparseQuery
@@ -184,7 +184,7 @@ class ShortCurve(Curve):
     """Our search by short lists and rows, which are made of the shard of `OurCurve` beside it."""
 
     name = "short"
-    parameters = f"{LONGEST} postings a list"
+    parameters = f"{KEPT:.0%} of each chunk's postings in the first phase"
 
     def build(self, rows: Rows, folder: Path) -> Callable[[], None]:
         shard = self._engine(folder).shard
