@@ -5,7 +5,7 @@
     removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
-    approximate/00000     what an approximate search reads of a shard (sparse/forward.py), where one is configured
+    rows/00000            the rows of a shard (sparse/forward.py), where an approximate search is configured
     recall.json           what an approximate search leaves out, and its measured recall (sparse/recall.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
@@ -33,8 +33,7 @@ from retrieval.sparse.shards import FORMAT, SHARD, FileEntry, ShardManifest, dam
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 VERIFIED = "verified.json"
-APPROXIMATE = "approximate"
-ROWS = "manifest.json"
+ROWS = "rows"
 # Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
 
@@ -88,12 +87,10 @@ class ShardEntry(Record):
 
 
 class RowsManifest(Record):
-    """What an approximate search reads of one shard: made of the shard, and made again where it is gone."""
+    """The rows of one shard: made of its posting lists, and made again where they are gone."""
 
     shard: str
     """Digest of the shard."""
-    kept: float
-    """Share of each chunk's postings, those that weigh most in it, that the short lists have."""
     files: dict[str, FileEntry]
 
 
@@ -176,14 +173,14 @@ def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
 
 
 def rows_folder(folder: Path, shard: str) -> Path:
-    """Where an index folder has what an approximate search reads of the shard with this name."""
-    return folder / APPROXIMATE / shard
+    """Where an index folder has the rows of the shard with this name."""
+    return folder / ROWS / shard
 
 
 def read_rows_manifest(folder: Path, digest: str) -> RowsManifest | None:
     """Read what lies in such a folder; None where it is not whole, or was made of a shard with another digest."""
     try:
-        manifest = RowsManifest.model_validate_json((folder / ROWS).read_bytes())
+        manifest = RowsManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
         return None
     return manifest if manifest.shard == digest else None
@@ -196,7 +193,7 @@ def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> I
             yield f"{SHARDS}/{entry.name}/{name}", file
         if (rows := read_rows_manifest(rows_folder(folder, entry.name), entry.digest)) is not None:
             for name, file in rows.files.items():
-                yield f"{APPROXIMATE}/{entry.name}/{name}", file
+                yield f"{ROWS}/{entry.name}/{name}", file
     if manifest.removed is not None and manifest.removed_name is not None:
         yield manifest.removed_name, manifest.removed
 

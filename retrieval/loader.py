@@ -18,7 +18,7 @@ from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import EXACT, Bm25, Engine
-from retrieval.sparse.forward import RowEngine, ShortLists, short_lists
+from retrieval.sparse.forward import RowEngine, Rows, open_rows
 from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.recall import measured_recall
 from retrieval.sparse.shards import Shard
@@ -67,16 +67,14 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    short = short_lists(folder, store.shards) if search.recall < 1 and manifest.settings.kind == "sparse" else None
-    ranker = _ranker(folder, manifest, store, encoder, milvus, threads, short)
+    rows = open_rows(folder, store.shards) if search.recall < 1 and manifest.settings.kind == "sparse" else None
+    ranker = _ranker(folder, manifest, store, encoder, milvus, threads, rows)
     if search.recall == 1:
         return Index(store, ranker, manifest.digest)
     if not isinstance(ranker, SparseRanker):
         raise UserError(f"{folder}: search.recall: only our own bm25 and sparse indexes can be searched approximately")
     pruning = measured_recall(folder, manifest.digest, search, ranker.engine, ranker.read, store).pruning
-    digest = manifest.digest
-    if pruning != EXACT:
-        digest = content_key(digest, ranker.engine.first_phase, pruning.mass, pruning.candidates)
+    digest = manifest.digest if pruning == EXACT else content_key(manifest.digest, pruning.mass, pruning.candidates)
     return Index(store, SparseRanker(ranker.engine, ranker.read, pruning), digest)
 
 
@@ -111,7 +109,7 @@ def _ranker(
     given: EncoderConfig | DenseConfig | None,
     milvus: str,
     threads: int | None,
-    short: Sequence[ShortLists] | None,
+    rows: Sequence[Rows] | None,
 ) -> Ranker:
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
@@ -132,7 +130,7 @@ def _ranker(
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
-    engine = Engine(store.shards, None, threads) if short is None else RowEngine(store.shards, short, threads)
+    engine = Engine(store.shards, None, threads) if rows is None else RowEngine(store.shards, rows, threads)
     return SparseRanker(engine, encoded_queries(_encoder_loader(folder, settings, encoder)))
 
 

@@ -27,11 +27,13 @@ from benchmarks.retrieval.baselines import empty_folder, folder_bytes
 from benchmarks.retrieval.corpus import Query, Rows, bm25_rows, columns_of, learned_rows, queries_for, value_table
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.timing import log, machine
-from index_build.forward import KEPT, build_shard_rows
+from index_build.forward import build_shard_rows
 from ratchet.command import run_command
 from retrieval.layout import read_rows_manifest
 from retrieval.sparse.engine import EXACT, Pruning, SparseQuery
-from retrieval.sparse.forward import RowEngine, ShortLists
+from retrieval.sparse.forward import RowEngine
+from retrieval.sparse.forward import Rows as ShardRows
+from retrieval.sparse.shards import Shard
 
 try:
     from seismic import SeismicIndexRawLV  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -39,8 +41,7 @@ except ModuleNotFoundError:
     SeismicIndexRawLV = None
 
 DEPTHS = (10, 100)
-PRUNINGS = [Pruning(mass, candidates) for mass in (0.8, 0.9) for candidates in (2, 4, 8)]
-SHORT_PRUNINGS = [Pruning(mass, candidates) for mass in (0.7, 0.8, 0.9, 1.0) for candidates in (2, 4, 8, 16, 32)]
+PRUNINGS = [Pruning(mass, candidates) for mass in (0.7, 0.8, 0.9) for candidates in (2, 4, 8)]
 VOCABULARY = 128_000
 # Of Seismic's guide: 3,000 to 6,000 postings a list; the published configurations search 3 to 12 lists.
 BUILDS = {
@@ -73,7 +74,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="these engines, separated by commas: ours, short, seismic 1 to 3 (default: all)")
+    parser.add_argument("--only", help="these engines, separated by commas: ours, rows, seismic 1 to 3 (default: all)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is built there, and use what is there")
     parser.add_argument("--out", type=Path, help="write everything as JSON too")
     options = parser.parse_args()
@@ -92,7 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="approximate-") as name:
         folder = options.keep or Path(name)
         settings, built = [], []
-        engines: list[Curve] = [OurCurve(), ShortCurve()]
+        engines: list[Curve] = [OurCurve(), RowsCurve()]
         if SeismicIndexRawLV is not None:
             engines += [SeismicCurve(f"seismic {number}", parameters) for number, parameters in BUILDS.items()]
         else:
@@ -180,33 +181,32 @@ class OurCurve(Curve):
         return [Setting(self.name, "exact", search(EXACT)), *pruned]
 
 
-class ShortCurve(Curve):
-    """Our search by short lists and rows, which are made of the shard of `OurCurve` beside it."""
+class RowsCurve(Curve):
+    """Our two phases with rows, which are made of the shard of `OurCurve` beside it."""
 
-    name = "short"
-    parameters = f"{KEPT:.0%} of each chunk's postings in the first phase"
+    name = "rows"
 
     def build(self, rows: Rows, folder: Path) -> Callable[[], None]:
-        shard = self._engine(folder).shard
+        shard = self._shard(folder)
         return lambda: build_shard_rows(folder / "rows", shard)
 
     def open(self, folder: Path) -> list[Setting]:
-        shard = self._engine(folder).shard
+        shard = self._shard(folder)
         manifest = read_rows_manifest(folder / "rows", shard.manifest.digest)
         assert manifest is not None
-        engine = RowEngine([shard], [ShortLists(folder / "rows", manifest, shard)], 1)
+        engine = RowEngine([shard], [ShardRows(folder / "rows", manifest, shard)], 1)
 
         def search(pruning: Pruning) -> Callable[[Query, int], np.ndarray]:
             return lambda query, k: (
                 engine.search([SparseQuery(query.terms, query.weights)], k, threads=1, pruning=pruning)[0].chunks
             )
 
-        return [Setting(self.name, f"mass {p.mass}, candidates {p.candidates}", search(p)) for p in SHORT_PRUNINGS]
+        return [Setting(self.name, f"mass {p.mass}, candidates {p.candidates}", search(p)) for p in PRUNINGS]
 
-    def _engine(self, folder: Path) -> Ours:
+    def _shard(self, folder: Path) -> Shard:
         engine = Ours()
         engine.open(folder.parent / OurCurve.name)
-        return engine
+        return engine.shard
 
 
 class SeismicCurve(Curve):

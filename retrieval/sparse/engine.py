@@ -138,9 +138,6 @@ class Postings:
 class Engine:
     """Searches the shards of a BM25 (`bm25` given) or learned sparse index; any number of threads may call it."""
 
-    first_phase = ""
-    """Key of the files that an approximate search reads first, where they are others than an exact search's."""
-
     def __init__(self, shards: Sequence[Shard], bm25: Bm25 | None, threads: int | None = None) -> None:
         """`threads`: at most so many for one call; default: one per core that this process may use."""
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]
@@ -180,7 +177,7 @@ class Engine:
         looked_at = k * pruning.candidates
         if pruning == EXACT or looked_at > MOST_LOOKED_AT * self._chunks:
             return self._select(batch, k, allowed, threads)
-        promising = self._promising(queries, batch, pruning, looked_at, allowed, threads)
+        promising = self._select(batch.only(self._kept(batch, pruning)), looked_at, allowed, threads, rough=True)
 
         def score(query: int) -> Ranking:
             return self._score(batch, query, promising[query].chunks, k)
@@ -194,18 +191,6 @@ class Engine:
                 found[q] = ranking
         return found
 
-    def _promising(
-        self,
-        queries: Sequence[SparseQuery],
-        batch: _Batch,
-        pruning: Pruning,
-        count: int,
-        allowed: Sequence[np.ndarray] | None,
-        threads: int,
-    ) -> list[Ranking]:
-        """So many chunks for every query that are to be scored exactly, in no order that matters."""
-        return self._select(batch.only(self._kept(batch, pruning)), count, allowed, threads, rough=True)
-
     def work(self, queries: Sequence[SparseQuery], k: int, pruning: Pruning = EXACT) -> float:
         """Estimate the work of a search, in postings that are added: it is counted, so it is the same everywhere."""
         batch = self._prepare(queries)
@@ -217,9 +202,13 @@ class Engine:
                 # Where that is less, an exact search walks over the lists once more instead.
                 rest = min(EXACTLY_SCORED * k * (high - low) * LOOKUP, lists[low:high].sum())
             else:
-                rest = pruning.candidates * k * (high - low) * COLD_LOOKUP
+                rest = pruning.candidates * k * self._score_work(high - low)
             total += lists[low:high][kept[low:high]].sum() + rest
         return float(total)
+
+    def _score_work(self, terms: int) -> float:
+        """The work of scoring one chunk exactly for a query of so many terms."""
+        return terms * COLD_LOOKUP
 
     def _list_work(self, batch: _Batch) -> np.ndarray:
         """float64 [terms of all queries]: the work of adding a term's lists; long ones are mostly added as vectors."""

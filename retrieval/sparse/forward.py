@@ -1,16 +1,13 @@
-"""Approximate search with files of its own: the postings that weigh most in each list, and every chunk's own terms.
+"""The forward index of an approximate search: every chunk's own terms, to score a few chunks exactly.
 
-A learned sparse index whose config asks for `search.recall` below 1 has, in approximate/SHARD beside its shards,
+A learned sparse index whose config asks for `search.recall` below 1 has, in rows/SHARD beside its shards,
 
-    manifest.json        which shard they were made of, and each file's dtype, size and sha256
-    postings, regions    the posting file again, but each list has its postings of the largest weights only
-    rows                 uint32: a chunk's terms, ascending, as term << 15 | value number, chunk after chunk
-    row_ends             int64, one more than chunks: where each chunk's row begins, and the end of the last
+    manifest.json    which shard they were made of, and each file's dtype, size and sha256
+    rows             uint32: a chunk's terms, ascending, as term << 15 | value number, chunk after chunk
+    row_ends         int64, one more than chunks: where each chunk's row begins, and the end of the last
 
-The first phase adds up the short lists, whose length does not grow with the corpus, as Seismic (Bruch et al. 2024,
-arXiv 2404.18812) cuts lists. The second reads the rows of the best chunks: one place in memory for each, where the
-posting lists take one for each term of the query. Rows hold exact weights, so scores are those of the exact search to
-the last bit.
+The second phase of a search reads one place in memory for each chunk there, where the posting lists take one for each
+term of the query. Rows hold exact weights, so both ways give the same scores to the last bit.
 """
 
 from __future__ import annotations
@@ -25,74 +22,54 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from ratchet.numba_cache import njit
-from ratchet.records import content_key
 from retrieval.index import Ranking
 from retrieval.layout import RowsManifest, read_rows_manifest, rows_folder
-from retrieval.sparse.engine import EXACT, Engine, Pruning, SparseQuery
-from retrieval.sparse.shards import Shard, damaged
+from retrieval.sparse.engine import Engine
+from retrieval.sparse.shards import FileEntry, Shard, damaged
 
 VALUE_BITS = 15
 # Rows have room for so many terms; the value numbers are bits of positive bfloat16s, which are fewer than 2^15.
 MOST_VOCABULARY = 1 << (32 - VALUE_BITS)
-# What reading an entry of a row takes, in postings that are added, and what finding the row takes.
-ROW_ENTRY, ROW_START = 1.0, 100
+# In postings that are added: what an entry of a row takes, and what selecting the chunk and finding its row takes.
+ROW_ENTRY, ROW_START = 1.0, 500
 # Entries of a row in a cache line, and chunks whose rows' places are fetched ahead.
 LINE, AHEAD = 16, 8
 
 
-class ShortLists(Shard):
-    """A shard with short lists in place of its own, and rows."""
+class Rows:
+    """The rows of one shard."""
 
     def __init__(self, folder: Path, manifest: RowsManifest, shard: Shard) -> None:
-        self._rows = folder
-        self._own = manifest.files
-        self.kept = manifest.kept
-        super().__init__(shard.folder, shard.manifest, shard.first_chunk, shard.first_document)
-        self.rows, self.row_ends = self.array("rows"), self.array("row_ends")
-        if len(self.row_ends) != len(shard) + 1 or len(self.rows) != self.row_ends[-1]:
+        self.rows, self.ends = (_mapped(folder / name, manifest.files[name]) for name in ("rows", "row_ends"))
+        if len(self.ends) != len(shard) + 1 or len(self.rows) != self.ends[-1]:
             raise damaged(folder, "its files do not fit together")
 
-    def array(self, name: str) -> Any:
-        entry = self._own.get(name)
-        if entry is None or not entry.bytes:
-            return super().array(name) if entry is None else np.empty(0, entry.dtype)
-        return np.asarray(np.memmap(self._rows / name, entry.dtype, mode="r"))
+
+def _mapped(path: Path, entry: FileEntry) -> Any:
+    return np.asarray(np.memmap(path, entry.dtype, mode="r")) if entry.bytes else np.empty(0, entry.dtype)
 
 
-def short_lists(folder: Path, shards: Sequence[Shard]) -> list[ShortLists] | None:
-    """The files of all shards of an index folder; None where one has none."""
+def open_rows(folder: Path, shards: Sequence[Shard]) -> list[Rows] | None:
+    """Open the rows of all shards of an index folder; None where a shard has none."""
     found = []
     for shard in shards:
         place = rows_folder(folder, shard.folder.name)
         manifest = read_rows_manifest(place, shard.manifest.digest)
         if manifest is None:
             return None
-        found.append(ShortLists(place, manifest, shard))
+        found.append(Rows(place, manifest, shard))
     return found
 
 
 class RowEngine(Engine):
-    """A learned sparse index whose approximate searches read short lists and rows; exact ones are those of `Engine`."""
+    """A learned sparse index whose approximate searches score chunks by their rows."""
 
-    def __init__(self, shards: Sequence[Shard], short: Sequence[ShortLists], threads: int | None = None) -> None:
+    def __init__(self, shards: Sequence[Shard], rows: Sequence[Rows], threads: int | None = None) -> None:
         super().__init__(shards, None, threads)
-        self._short = Engine(short, None, threads)
-        self._rows = short
-        self._vocabulary = max((shard.manifest.terms for shard in short), default=0)
-        self._row_length = sum(len(shard.rows) for shard in short) / max(len(self), 1)
+        self._rows = rows
+        self._vocabulary = max((shard.manifest.terms for shard in shards), default=0)
+        self._row_length = sum(len(each.rows) for each in rows) / max(len(self), 1)
         self._slots: list[np.ndarray] = []
-        self.first_phase = content_key([shard.kept for shard in short])
-
-    def _promising(
-        self,
-        queries: Sequence[SparseQuery],
-        batch: Any,
-        pruning: Pruning,
-        count: int,
-        allowed: Sequence[np.ndarray] | None,
-        threads: int,
-    ) -> list[Ranking]:
-        return self._short._promising(queries, self._short._prepare(queries), pruning, count, allowed, threads)
 
     def _score(self, batch: Any, query: int, chunks: np.ndarray, k: int) -> Ranking:
         chunks = np.sort(chunks)
@@ -102,33 +79,27 @@ class RowEngine(Engine):
             slots = self._slots.pop()
         except IndexError:
             slots = np.zeros(self._vocabulary, np.uint16)
-        for i, shard in enumerate(self._rows):
-            low, high = np.searchsorted(chunks, [shard.first_chunk, shard.first_chunk + len(shard)])
+        for i, (shard, own) in enumerate(zip(self._shards, self._rows, strict=True)):
+            begin = shard.shard.first_chunk
+            low, high = np.searchsorted(chunks, [begin, begin + len(shard.shard)])
             if low < high:
                 score_rows(
-                    shard.rows,
-                    shard.row_ends,
-                    self._shards[i].tables[1],
+                    own.rows,
+                    own.ends,
+                    shard.tables[1],
                     batch.terms[i, span],
                     batch.weights[span],
-                    chunks[low:high] - shard.first_chunk,
+                    chunks[low:high] - begin,
                     scores[low:high],
                     slots,
                 )
         self._slots.append(slots)
-        above = scores > 0
-        scores, chunks = scores[above], chunks[above]
+        scores, chunks = scores[scores > 0], chunks[scores > 0]
         order = np.lexsort((chunks, -scores))[:k]
         return Ranking(scores[order], chunks[order])
 
-    def work(self, queries: Sequence[SparseQuery], k: int, pruning: Pruning = EXACT) -> float:
-        """Estimate the work of a search, as `Engine.work` does."""
-        if pruning == EXACT:
-            return super().work(queries, k)
-        batch = self._short._prepare(queries)
-        lists = self._short._list_work(batch)[self._short._kept(batch, pruning)].sum()
-        rows = len(queries) * pruning.candidates * min(k, len(self))
-        return float(lists + rows * (ROW_START + ROW_ENTRY * self._row_length))
+    def _score_work(self, terms: int) -> float:
+        return ROW_START + ROW_ENTRY * self._row_length
 
 
 @intrinsic

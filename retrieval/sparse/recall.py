@@ -27,8 +27,8 @@ RECALL = "recall.json"
 # What is tried. Where less of a query's weight is added up, more chunks have to be looked at.
 PRUNINGS = tuple(
     Pruning(mass, candidates)
-    for mass in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    for candidates in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    for mass in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    for candidates in (2, 3, 4, 6, 8, 12, 16, 24, 32)
 )
 # A pruning that saves less than this share of the work is not worth a missed chunk.
 WORTH = 0.1
@@ -79,7 +79,7 @@ def measured_recall(
     Raises UserError where there are no two questions to measure with.
     """
     questions = None if wanted.questions is None else read_questions(Path(wanted.questions))
-    key = content_key(digest, engine.first_phase, wanted.recall, wanted.depth, questions)
+    key = content_key(digest, wanted.recall, wanted.depth, questions)
     path = folder / RECALL
     with contextlib.suppress(UserError):  # a damaged file is written again
         known = read_record(path, MeasuredRecall, "")

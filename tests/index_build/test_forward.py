@@ -1,4 +1,4 @@
-"""The files of approximate search in an index folder: made for every shard, checked, made again, and cleared away."""
+"""The rows of an index folder: made for every shard, checked, made again, and cleared away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from index_build.inspection import main as inspect
 from ratchet.config import IndexConfig, SearchConfig
 from ratchet.errors import UserError
 from retrieval.index import Index
-from retrieval.layout import APPROXIMATE
+from retrieval.layout import ROWS
 from retrieval.loader import open_index
 from retrieval.sparse.forward import RowEngine
 from retrieval.sparse.ranker import SparseRanker
@@ -48,27 +48,27 @@ def test_every_shard_has_them_once_and_a_search_that_may_miss_some_reads_them(
     build_rows(folder, manifest)
     assert reads_rows(config)
     assert not reads_rows(config.model_copy(update={"search": SearchConfig()}))
-    before = {path: path.stat().st_mtime_ns for path in (folder / APPROXIMATE).glob("*/*")}
+    before = {path: path.stat().st_mtime_ns for path in (folder / ROWS).glob("*/*")}
 
     config = with_sources(config, write_documents(tmp_path / "more.jsonl", DOCUMENTS[20:]))
     manifest = built(config)
     assert not reads_rows(config)  # the new shard has none yet
     build_rows(folder, manifest)
     assert reads_rows(config)
-    after = {path: path.stat().st_mtime_ns for path in (folder / APPROXIMATE).glob("*/*")}
+    after = {path: path.stat().st_mtime_ns for path in (folder / ROWS).glob("*/*")}
     assert before.items() < after.items()
 
-    (folder / APPROXIMATE / "00001").rename(folder / APPROXIMATE / "00007")
+    (folder / ROWS / "00001").rename(folder / ROWS / "00007")
     build_rows(folder, manifest)
     assert reads_rows(config)
-    assert sorted(path.name for path in (folder / APPROXIMATE).iterdir()) == ["00000", "00001", "00002"]
+    assert sorted(path.name for path in (folder / ROWS).iterdir()) == ["00000", "00001", "00002"]
 
 
 def test_damaged_ones_are_refused(config: IndexConfig, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(config.path)
     build_rows(folder, built(config))
     inspect([config.path, "--verify"])
-    path = folder / APPROXIMATE / "00001" / "rows"
+    path = folder / ROWS / "00001" / "rows"
     data = bytearray(path.read_bytes())
     data[5] ^= 1
     path.write_bytes(data)
@@ -81,5 +81,5 @@ def test_terms_that_have_no_room_in_a_row_leave_the_index_without_them(
 ) -> None:
     monkeypatch.setattr(forward, "MOST_VOCABULARY", 4)
     build_rows(Path(config.path), built(config))
-    assert not (Path(config.path) / APPROXIMATE).exists()
+    assert not (Path(config.path) / ROWS).exists()
     assert not reads_rows(config)

@@ -1,8 +1,8 @@
-"""Approximate search by short lists and rows, against brute force."""
+"""Approximate search that scores by rows, against the one that scores by posting lists."""
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,137 +10,86 @@ import pytest
 
 from index_build.forward import build_shard_rows
 from ratchet.errors import UserError
-from retrieval.encoders.vectors import WEIGHTS
 from retrieval.layout import read_rows_manifest
-from retrieval.sparse import engine as engine_module
-from retrieval.sparse.engine import EXACT, Pruning
-from retrieval.sparse.forward import VALUE_BITS, RowEngine, ShortLists
+from retrieval.sparse.engine import EXACT, Engine, Pruning
+from retrieval.sparse.forward import VALUE_BITS, RowEngine, Rows
 from retrieval.sparse.recall import choose_pruning, mean_recall
-from tests.helpers.postings_oracle import Corpus, asked
+from retrieval.sparse.shards import Shard
+from tests.helpers.postings_oracle import Corpus, Query, asked
 from tests.retrieval.sparse.test_recall import same, skewed
 
 K = 10
 CHUNKS = 70_000
 CUTS = (400, 2000)
-"""So that there are short lists, and blocks of all kinds, of two windows."""
-KEPT = 0.4
+"""So that there are short lists, blocks of all kinds, and two windows of one shard."""
 
 
-def opened(every: Corpus, folder: Path, threads: int = 2) -> RowEngine:
-    """An engine over a corpus, written as shards with their rows."""
-    shards = [postings.shard for postings in every.engine(folder, CUTS)._shards]
-    short = []
+@pytest.fixture(scope="module")
+def corpus() -> tuple[Corpus, list[Query]]:
+    return skewed(CHUNKS)
+
+
+@pytest.fixture(scope="module")
+def shards(corpus: tuple[Corpus, list[Query]], tmp_path_factory: pytest.TempPathFactory) -> list[Shard]:
+    engine = corpus[0].engine(tmp_path_factory.mktemp("rows"), CUTS)
+    shards = [postings.shard for postings in engine._shards]
     for shard in shards:
-        place = folder / "approximate" / shard.folder.name
-        build_shard_rows(place, shard, KEPT)
-        manifest = read_rows_manifest(place, shard.manifest.digest)
-        assert manifest is not None
-        short.append(ShortLists(place, manifest, shard))
-    return RowEngine(shards, short, threads)
+        build_shard_rows(rows_of(shard), shard)
+    return shards
 
 
-@pytest.fixture(scope="module")
-def corpus() -> tuple[Corpus, list[list[tuple[int, float]]]]:
-    every, queries = skewed(CHUNKS)
-    return every, [list(query) for query in queries]
+def rows_of(shard: Shard) -> Path:
+    return shard.folder.parent / "rows" / shard.folder.name
 
 
-@pytest.fixture(scope="module")
-def engine(corpus: tuple[Corpus, object], tmp_path_factory: pytest.TempPathFactory) -> RowEngine:
-    return opened(corpus[0], tmp_path_factory.mktemp("rows"))
+def opened(shard: Shard) -> Rows:
+    manifest = read_rows_manifest(rows_of(shard), shard.manifest.digest)
+    assert manifest is not None
+    return Rows(rows_of(shard), manifest, shard)
 
 
-def test_rows_hold_every_posting_in_term_order(corpus: tuple[Corpus, object], engine: RowEngine) -> None:
-    assert any(len(shard.array("exception_keys")) for shard in engine._rows)
-    chunks, terms, values = [], [], []
-    for shard in engine._rows:
-        chunks.append(np.repeat(np.arange(len(shard)), np.diff(shard.row_ends)) + shard.first_chunk)
-        terms.append(shard.rows >> VALUE_BITS)
-        values.append(shard.rows & ((1 << VALUE_BITS) - 1))
-    found = np.stack([np.concatenate(each).astype(np.int64) for each in (chunks, terms, values)])
+def test_rows_hold_every_posting_in_term_order(corpus: tuple[Corpus, list[Query]], shards: list[Shard]) -> None:
+    assert any(len(shard.array("exception_keys")) for shard in shards)
+    parts = []
+    for shard in shards:
+        own = opened(shard)
+        chunks = np.repeat(np.arange(len(shard)), np.diff(own.ends)) + shard.first_chunk
+        parts.append(np.stack([chunks, own.rows >> VALUE_BITS, own.rows & ((1 << VALUE_BITS) - 1)]))
     lists = corpus[0].lists
-    expected = np.concatenate([[c, np.full(len(c), term), v] for term, (c, v) in lists.items()], axis=1)
-    assert np.array_equal(found, expected[:, np.lexsort((expected[1], expected[0]))])
+    expected = np.concatenate([[c, np.full(len(c), term), values] for term, (c, values) in lists.items()], axis=1)
+    assert np.array_equal(np.concatenate(parts, axis=1), expected[:, np.lexsort((expected[1], expected[0]))])
 
 
-def test_short_lists_have_the_terms_that_weigh_most_in_each_chunk(
-    corpus: tuple[Corpus, object], engine: RowEngine
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rankings_are_those_of_posting_lists_to_the_last_bit(
+    corpus: tuple[Corpus, list[Query]], shards: list[Shard], threads: int
 ) -> None:
-    lists = corpus[0].lists
-    weights = np.zeros((CHUNKS, len(lists)))
-    for term, (chunks, values) in lists.items():
-        weights[chunks, term] = WEIGHTS[values]
-    lengths = (weights > 0).sum(axis=1)
-    wanted = np.ceil(KEPT * lengths).astype(int)
-    ordered = -np.sort(-weights, axis=1)
-    least = ordered[np.arange(CHUNKS), np.maximum(wanted - 1, 0)]
-    kept = 0
-    for term in lists:
-        (found,) = engine._short.search([asked([(term, 1.0)], None)], CHUNKS)
-        has = np.isin(np.arange(CHUNKS), found.chunks)
-        assert has[(weights[:, term] >= least) & (weights[:, term] > 0)].all()
-        # Codes of a byte tell weights apart that differ by more than a hundredth or so.
-        assert not has[weights[:, term] < 0.9 * least - 0.01].any()
-        kept += has.sum()
-    assert wanted.sum() <= kept < 1.2 * wanted.sum()
+    by_lists = Engine(shards, None, threads)
+    by_rows = RowEngine(shards, [opened(shard) for shard in shards], threads)
+    sparse = [asked([*query, (10_000, 1.0), (5, -0.5)], None) for query in corpus[1]]  # a term that is in no shard
+    few = (np.arange(CHUNKS) % 5000 == 0).astype(np.uint8)  # fewer match than are asked for
+    for allowed in (None, (np.arange(CHUNKS) % 3 == 0).astype(np.uint8), few):
+        parts = None if allowed is None else [allowed[low:high] for low, high in pairwise((0, *CUTS, CHUNKS))]
+        for pruning in (EXACT, Pruning(0.6, 2), Pruning(0.9, 16)):
+            expected = by_lists.search(sparse, 15, parts, pruning=pruning)
+            assert same(by_rows.search(sparse, 15, parts, pruning=pruning), expected)
+            assert same([by_rows.search([query], 15, parts, pruning=pruning)[0] for query in sparse[:3]], expected[:3])
 
 
-def test_what_is_found_has_exact_scores_and_the_recall_that_was_measured(
-    corpus: tuple[Corpus, list[list[tuple[int, float]]]], engine: RowEngine
-) -> None:
-    every, queries = corpus
-    sparse = [asked(query, None) for query in queries]
-    pruning, recall, work = choose_pruning(engine, sparse, 0.95, K)
-    assert pruning != EXACT and work < 0.7
-    found = engine.search(sparse, K, pruning=pruning)
-    truth = engine.search(sparse, K)
-    assert same(truth, [every.ranking(query, K) for query in queries])
-    assert recall == mean_recall(truth[1::2], found[1::2]) > 0.9
-    for query, ranking in zip(queries, found, strict=True):
-        scores = every.scores(query)
-        assert ranking.scores.tolist() == scores[ranking.chunks].tolist()
-        assert ranking.chunks.tolist() == ranking.chunks[np.lexsort((ranking.chunks, -ranking.scores))].tolist()
+def test_rows_make_more_candidates_worth_their_work(corpus: tuple[Corpus, list[Query]], shards: list[Shard]) -> None:
+    sparse = [asked(query, None) for query in corpus[1]]
+    by_rows = RowEngine(shards, [opened(shard) for shard in shards], 2)
+    pruning, recall, work = choose_pruning(by_rows, sparse, 0.9, K)
+    assert pruning != EXACT and work < 0.9
+    assert recall == mean_recall(by_rows.search(sparse[1::2], K), by_rows.search(sparse[1::2], K, pruning=pruning))
+    assert by_rows.work(sparse, K, pruning) < Engine(shards, None, 1).work(sparse, K, pruning)
 
 
-def test_results_depend_neither_on_threads_nor_on_other_queries(
-    corpus: tuple[Corpus, list[list[tuple[int, float]]]], engine: RowEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_module, "SPLIT_WORDS", 100)  # so that queries are split
-    sparse = [asked(query, None) for query in corpus[1][:6]]
-    few = Pruning(0.6, 2)
-    truth = engine.search(sparse, K, threads=1, pruning=few)
-    assert not same(truth, engine.search(sparse, K))  # something is left out
-    assert same(truth, engine.search(sparse, K, threads=2, pruning=few))
-    assert same(truth, [engine.search([query], K, threads=2, pruning=few)[0] for query in sparse])
-
-
-def test_chunks_that_must_be_left_out_are_and_few_matches_are_all_found(
-    corpus: tuple[Corpus, list[list[tuple[int, float]]]], engine: RowEngine
-) -> None:
-    every, queries = corpus
-    allowed = (np.arange(CHUNKS) % 3 == 0).astype(np.uint8)
-    bounds = [0, *CUTS, CHUNKS]
-
-    def search(k: int) -> list[object]:
-        parts = [allowed[low:high] for low, high in itertools.pairwise(bounds)]
-        return list(engine.search([asked(query, None) for query in queries], k, parts, pruning=Pruning(1.0, 8)))
-
-    found = search(K)
-    assert all(allowed[ranking.chunks].all() for ranking in found)
-    assert mean_recall([every.ranking(query, K, allowed) for query in queries], found) > 0.9
-    allowed[np.arange(CHUNKS) % 5000 != 0] = 0
-    assert [len(ranking) for ranking in search(15)] == [len(every.ranking(q, 15, allowed)) for q in queries]
-
-
-def test_files_that_do_not_fit_together_are_refused(corpus: tuple[Corpus, object], engine: RowEngine) -> None:
-    shard = engine._rows[0]
-    manifest = read_rows_manifest(shard._rows, shard.manifest.digest)
-    assert manifest is not None and read_rows_manifest(shard._rows, "another") is None
-    wrong = manifest.model_copy(update={"files": manifest.files | {"row_ends": manifest.files["regions"]}})
-    (shard._rows / "row_ends").rename(shard._rows / "kept")
-    (shard._rows / "row_ends").write_bytes(bytes(8))
-    try:
-        with pytest.raises(UserError, match="do not fit together"):
-            ShortLists(shard._rows, wrong.model_copy(update={"files": manifest.files}), engine._shards[0].shard)
-    finally:
-        (shard._rows / "kept").rename(shard._rows / "row_ends")
+def test_files_that_do_not_fit_together_are_refused(shards: list[Shard]) -> None:
+    assert read_rows_manifest(rows_of(shards[0]), shards[1].manifest.digest) is None
+    manifest = read_rows_manifest(rows_of(shards[0]), shards[0].manifest.digest)
+    assert manifest is not None
+    with pytest.raises(UserError, match="do not fit together"):
+        Rows(rows_of(shards[0]), manifest, shards[1])
+    with pytest.raises(UserError, match="do not fit together"):
+        Rows(rows_of(shards[1]), manifest, shards[0])
