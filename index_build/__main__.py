@@ -16,6 +16,7 @@ from pathlib import Path
 
 from index_build.build import build_index, remove_documents
 from index_build.content import open_content_factory
+from index_build.forward import build_rows
 from index_build.inspection import encoder_truncation_line
 from index_build.plan import read_plan
 from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
@@ -86,6 +87,8 @@ def _build(config: Config, given: argparse.Namespace) -> None:
         )
         _report(index, manifest, built, time.monotonic() - began)
         if manifest is not None and index.search.recall < 1:
+            if index.kind == "sparse":
+                build_rows(Path(index.path), manifest)
             open_index(index)  # which measures it
 
 

@@ -18,6 +18,7 @@ from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import EXACT, Bm25, Engine
+from retrieval.sparse.forward import RowEngine, Rows, open_rows
 from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.recall import measured_recall
 from retrieval.sparse.shards import Shard
@@ -66,7 +67,8 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    ranker = _ranker(folder, manifest, store, encoder, milvus, threads)
+    rows = open_rows(folder, store.shards) if search.recall < 1 and manifest.settings.kind == "sparse" else None
+    ranker = _ranker(folder, manifest, store, encoder, milvus, threads, rows)
     if search.recall == 1:
         return Index(store, ranker, manifest.digest)
     if not isinstance(ranker, SparseRanker):
@@ -107,6 +109,7 @@ def _ranker(
     given: EncoderConfig | DenseConfig | None,
     milvus: str,
     threads: int | None,
+    rows: Sequence[Rows] | None,
 ) -> Ranker:
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
@@ -127,9 +130,8 @@ def _ranker(
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
-    return SparseRanker(
-        Engine(store.shards, None, threads), encoded_queries(_encoder_loader(folder, settings, encoder))
-    )
+    engine = Engine(store.shards, None, threads) if rows is None else RowEngine(store.shards, rows, threads)
+    return SparseRanker(engine, encoded_queries(_encoder_loader(folder, settings, encoder)))
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:

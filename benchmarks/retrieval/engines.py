@@ -82,7 +82,8 @@ class Ours(Engine):
         if manifest.settings:
             k1, b, vocabulary = manifest.settings.split()
             bm25, self._hashes = Bm25(float(k1), float(b)), term_hashes(int(vocabulary))
-        self._engine = SparseEngine([Shard(folder, manifest)], bm25, MAX_THREADS)
+        self.shard = Shard(folder, manifest)
+        self._engine = SparseEngine([self.shard], bm25, MAX_THREADS)
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
         hashes = self._hashes

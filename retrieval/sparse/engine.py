@@ -193,9 +193,13 @@ class Engine:
                 # Where that is less, an exact search walks over the lists once more instead.
                 rest = min(EXACTLY_SCORED * k * (high - low) * LOOKUP, lists[low:high].sum())
             else:
-                rest = pruning.candidates * k * (high - low) * COLD_LOOKUP
+                rest = pruning.candidates * k * self._score_work(high - low)
             total += lists[low:high][kept[low:high]].sum() + rest
         return float(total)
+
+    def _score_work(self, terms: int) -> float:
+        """The work of scoring one chunk exactly for a query of so many terms."""
+        return terms * COLD_LOOKUP
 
     def _list_work(self, batch: _Batch) -> np.ndarray:
         """float64 [terms of all queries]: the work of adding a term's lists; long ones are mostly added as vectors."""
