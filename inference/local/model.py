@@ -79,7 +79,7 @@ def attention_kernel(group: int, dim: int, block: int) -> Callable[..., None]:
     do, so that threads can share the work. Query head h reads key head h // group. It releases the GIL.
     """
 
-    @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")  # type: ignore[untyped-decorator, unused-ignore]
+    @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)  # type: ignore[untyped-decorator, unused-ignore]
     def attend(
         query: Array,
         keys: Array,

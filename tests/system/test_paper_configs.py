@@ -32,7 +32,7 @@ from tests.helpers.experiment import write_lines
 from tests.helpers.pages import ROOT
 from tests.helpers.playing import act, query, review, say
 from tests.helpers.reward_cases import judge_reply, material
-from tests.helpers.shortened import MINILM, shortened_minilm
+from tests.helpers.small_models import MINILM, shortened_minilm
 from tests.helpers.tiny import save_tiny_tokenizer
 
 CONFIGS = sorted(

@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.helpers import claims
 from tests.helpers.experiment import preloaded, write_lines
 from tests.helpers.pages import ROOT
-from tests.helpers.shortened import shortened_minilm
+from tests.helpers.small_models import shortened_minilm
 from tests.helpers.tiny import save_tiny_tokenizer
 
 CLAIM = {"id": 1, "aspect": "a", "explanation": "e", "evidence": "v"}
