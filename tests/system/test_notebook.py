@@ -11,7 +11,6 @@ from nbclient import NotebookClient
 
 from tests.helpers.experiment import preloaded
 from tests.helpers.pages import ROOT
-from tests.helpers.small_models import terse_model
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
@@ -28,12 +27,9 @@ def test_the_notebook_is_stored_without_outputs() -> None:
 # Of ipykernel and jupyter_client on Python 3.11; a kernel is another process.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder with the checkout's configs and data, so that the checkout gets no run folder. The model is a
-    small one: test_real_model.py shows what the real one does with these configs."""
-    for name in ("configs", "demo"):
+    """In a folder with the checkout's configs, data and model, so that the checkout gets no run folder."""
+    for name in ("configs", "demo", "models"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "models").mkdir()
-    terse_model(MODEL, tmp_path / "models" / MODEL.name)
     for name, value in preloaded(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
