@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -49,18 +50,35 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server of tests/preloaded, which all processes that share the tests use; it has nothing loaded yet."""
+    """Start the server of tests/preloaded, which all processes that share the tests use and which has nothing loaded
+    yet, and what compiles the kernels for them."""
     if hasattr(config, "workerinput"):
         return
     folder = tempfile.mkdtemp(prefix="preloaded-")
     os.environ["RATCHET_PRELOADED"] = f"{folder}/socket"
     server = subprocess.Popen([sys.executable, str(SERVER), f"{folder}/socket"], stdin=subprocess.PIPE)
+    compiling = None
+    if config.getoption("numprocesses", None):
+        os.environ["RATCHET_KERNELS"] = str(Path(folder, "kernels"))
+        with Path(folder, "kernels").open("w") as lock:  # the process that compiles holds it to its end
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
+            compiling = subprocess.Popen(command, cwd=ROOT, stdin=lock, stderr=subprocess.DEVNULL)
 
     def end() -> None:
         server.communicate()
+        if compiling:
+            compiling.wait()
         rmtree(folder)
 
     config.add_cleanup(end)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Wait until the kernels are compiled."""
+    if hasattr(session.config, "workerinput"):
+        with Path(os.environ["RATCHET_KERNELS"]).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -121,13 +121,17 @@ def preloaded(**variables: str) -> dict[str, str]:
     return {**given, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
+def running(process: subprocess.Popen[Any]) -> int:
+    """The process in which a command runs that was started with the environment of `preloaded`, once it has begun."""
+    return int((Path(os.environ["RATCHET_PRELOADED"]).parent / str(process.pid)).read_text())
+
+
 def kill(process: subprocess.Popen[Any]) -> None:
     """SIGKILL a command that was started with the environment of `preloaded`, and its process group."""
     if process.poll() is not None:
         return
     try:
-        command = int((Path(os.environ["RATCHET_PRELOADED"]).parent / str(process.pid)).read_text())
-        os.killpg(command, signal.SIGKILL)
+        os.killpg(running(process), signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError):  # it has not begun, or has ended
         process.kill()
     process.wait()

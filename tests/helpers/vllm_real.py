@@ -64,11 +64,13 @@ def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> I
             assert process.stdout
             line = process.stdout.readline()  # comes when the server is ready
             assert line.startswith("export "), log.read_text()
-            yield ModelConfig.model_validate(model | {"url": line.strip().partition("=")[2]})
+            url = line.strip().partition("=")[2]
+            yield ModelConfig.model_validate(model | {"url": url})
         finally:
             process.terminate()
             process.communicate(timeout=60)
         assert process.returncode == 0, log.read_text()
+        assert not server_processes(int(url.rpartition(":")[2].partition("/")[0]))
     finally:
         os.environ.pop(KEY)
         if before is not None:

@@ -40,11 +40,11 @@ class Sampled:
     """Processes of the server that are still there."""
 
 
-def make_config(folder: Path, model: Path) -> Path:
+def make_config(folder: Path, model: Path, max_context: int = 1536) -> Path:
     """The demo's, with few questions and short answers, and its model served by vLLM."""
     values = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text())
     values["run"], values["index"]["path"] = str(folder / "run"), str(folder / "index")
-    values["models"]["agent"] = vllm_model(str(model), max_context=1536, lora_rank=8) | {"timeout": 400.0}
+    values["models"]["agent"] = vllm_model(str(model), max_context, lora_rank=8) | {"timeout": 400.0}
     values["questions"]["train"]["rows"] = [0, QUESTIONS]
     values["system"]["settings"]["max_calls"] = 3
     values["system"]["roles"]["default"]["max_tokens"] = 24
@@ -67,18 +67,28 @@ def make_adapter(folder: Path, model: Path) -> Path:
     return folder
 
 
-def sample_and_kill(config: Path, run: Path, adapter: Path, kills: Sequence[tuple[int, float]]) -> Sampled:
-    """Sample into the folder `run`; kill the server once there are so many trajectories, and so many seconds later."""
+def sample_and_kill(
+    config: Path, run: Path, adapter: Path, kills: Sequence[tuple[int, float]], server: tuple[str, Path] | None = None
+) -> Sampled:
+    """Sample into the folder `run`; kill the server once there are so many trajectories, and so many seconds later.
+
+    `server`: the address and the log of one that runs and that another command starts again. By default, the command
+    that serves the config's model runs the sampling.
+    """
     options = ["--config", str(config), "--set", f"run={run}"]
     sample = [sys.executable, "-m", "sampling", *options, "--adapter", str(adapter)]
+    serve = [sys.executable, "-m", "inference", "serve", *options, "--"]
     log, store = run / "servers" / "agent-1.log", RunFolder(run).round(1).trajectories
+    variables = environment()
+    if server:
+        serve, log, variables["RATCHET_URL_AGENT"] = [], server[1], server[0]
     before: frozenset[str] = frozenset()
     ports: list[int] = []
     with (run.parent / f"{run.name}.errors").open("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "inference", "serve", *options, "--", *sample],
+            [*serve, *sample],
             cwd=ROOT,
-            env=environment(),
+            env=variables,
             text=True,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -40,6 +40,7 @@ LIBRARIES = (
     "rich.table",
     "safetensors.torch",
     "scipy.stats",
+    "sentence_transformers",
     "torch.distributed.run",
     "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",

@@ -6,8 +6,8 @@ command runs from its first line to its last with its own arguments, folder, var
 all of the project's own modules. The process that was started waits, passes signals on, and ends as the command ends.
 When it is killed, the command is killed as well, with the rest of its process group.
 
-Not for tests that kill one process of several, look at the tree of processes, or measure memory: those start Python as
-it is.
+Each of the Python processes that a command starts has one that stands for it as well. Not for tests that measure
+memory: those start Python as it is.
 """
 
 from __future__ import annotations

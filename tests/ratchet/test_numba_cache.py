@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from inference.local.model import attention_kernel
 from ratchet.packages import ROOT as REPO
 
 KERNEL = """
@@ -54,3 +56,17 @@ def test_compiled_code_is_neither_read_from_nor_left_in_a_folder_of_others(tmp_p
         folder.chmod(0o777)
     assert run_kernel(tmp_path, *(["no temporary folder"] if spoilt == "no folder at all" else [])) == "42\n"
     assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_process() -> None:
+    def attend(group: int) -> tuple[int, np.ndarray]:
+        """How often a kernel that was made anew was in the cache, and what it computes of values that are all 1."""
+        kernel = attention_kernel.__wrapped__(group, 4, 2)
+        query, out = np.ones((1, group, 4), np.float32), np.zeros((1, group, 4), np.float32)
+        pages = np.ones((1, 1, 2, 4), np.float32)
+        kernel(query, pages, pages, np.zeros((1, 1), np.int64), np.full(1, 2), 0.5, out, 0, 1)  # type: ignore[call-arg]
+        return sum(kernel.stats.cache_hits.values()), out  # type: ignore[attr-defined]
+
+    attend(1)
+    assert attend(2)[1].min() == 1, "of as many heads as it was made for"
+    assert [attend(group)[0] for group in (1, 2)] == [1, 1]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.experiment import preloaded
+from tests.helpers.small_models import terse_model
 
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
 BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
@@ -37,7 +38,7 @@ def ratchet(folder: Path, *words: str, status: int = 0) -> str:
 @pytest.mark.slow
 def test_from_a_folder_and_a_table_to_a_report(smollm2: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / smollm2.name).symlink_to(smollm2)
+    terse_model(smollm2, tmp_path / "models" / smollm2.name)
     (tmp_path / "notes").mkdir()
     for town, builder in zip(TOWNS, BUILDERS, strict=True):
         text = f"# The harbour of {town}\n\nThe harbour of {town} was built by {builder} after the great storm.\n"

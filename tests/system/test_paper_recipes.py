@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.helpers import claims
 from tests.helpers.experiment import preloaded, write_lines
 from tests.helpers.pages import ROOT
+from tests.helpers.small_models import shortened_minilm
 from tests.helpers.tiny import save_tiny_tokenizer
 
 CLAIM = {"id": 1, "aspect": "a", "explanation": "e", "evidence": "v"}
@@ -92,6 +93,7 @@ def test_the_recipe_of_tool_mad_runs_as_it_is_written(tmp_path: Path) -> None:
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512)).save_pretrained(tmp_path / "model")
     save_tiny_tokenizer(tmp_path / "model")
+    shortened_minilm(tmp_path)
     write_lines(tmp_path / "script.jsonl", *SCRIPT)
     make_data(tmp_path / "data")
     (tmp_path / "configs/papers").mkdir(parents=True)

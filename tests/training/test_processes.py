@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
-from tests.helpers.experiment import preloaded
+from tests.helpers.experiment import preloaded, running
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.checkpoints import find_damage, seal
@@ -36,8 +35,6 @@ from training.trainer import RowTrainer, with_blank_row
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
 IN_BF16 = Path(__file__).parents[1] / "helpers" / "train_in_bf16.py"
-NOT_PRELOADED = os.environ | {"OMP_NUM_THREADS": "1"}
-"""Of a launch of which a test looks for the processes and kills one."""
 # 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
 SETTINGS: dict[str, Any] = {
     "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True
@@ -52,18 +49,24 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     return folder
 
 
-def launch(
-    processes: str, config: Path, *options: str, program: Path | str = "train.py", env: dict[str, str] | None = None
-) -> subprocess.Popen[str]:
+def launch(processes: str, config: Path, *options: str, program: Path | str = "train.py") -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes), *options]
-    return start([*command, str(program)], config, env)
+    return start([*command, str(program)], config)
 
 
-def start(command: list[str], config: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def workers_of(launcher: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The two processes that train: what happens to them happens to those that were forked for them."""
+    started = psutil.Process(running(launcher)).children()
+    workers = [child for child in started if "train.py" in " ".join(child.cmdline())]
+    assert len(workers) == 2
+    return workers
+
+
+def start(command: list[str], config: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--config", str(config)],
         cwd=REPO,
-        env=env or preloaded(OMP_NUM_THREADS="1"),
+        env=preloaded(OMP_NUM_THREADS="1"),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -120,13 +123,12 @@ def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_
     alone: RoundFolder, tmp_path: Path
 ) -> None:
     path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_fsdp.yaml", path, env=NOT_PRELOADED)
+    process = launch("cpu_fsdp.yaml", path)
     deadline = time.monotonic() + 180
     while not (folder.training / "checkpoint-4" / "complete.json").exists():
         assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
         time.sleep(0.002)
-    workers = [child for child in psutil.Process(process.pid).children() if "train.py" in " ".join(child.cmdline())]
-    assert len(workers) == 2
+    workers = workers_of(process)
     workers[0].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     status, said = finish(process)
@@ -146,13 +148,12 @@ def test_two_of_which_one_is_told_to_stop_save_together_and_go_on_to_the_same(
     alone: RoundFolder, tmp_path: Path
 ) -> None:
     path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_ddp.yaml", path, env=NOT_PRELOADED)
+    process = launch("cpu_ddp.yaml", path)
     deadline = time.monotonic() + 180
     while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
         assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
         time.sleep(0.002)
-    workers = [child for child in psutil.Process(process.pid).children() if "train.py" in " ".join(child.cmdline())]
-    workers[1].send_signal(signal.SIGUSR1)
+    workers_of(process)[1].send_signal(signal.SIGUSR1)
     status, said = finish(process)
     assert status == 1 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
     last = max(line["step"] for line in read_log(folder.training / "log.jsonl") if "loss" in line)

