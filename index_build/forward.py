@@ -15,10 +15,19 @@ from ratchet.progress import Progress
 from retrieval.layout import MANIFEST, ROWS, SHARDS, Manifest, RowsManifest, read_rows_manifest, rows_folder
 from retrieval.sparse.engine import Postings
 from retrieval.sparse.forward import MOST_VOCABULARY, VALUE_BITS
-from retrieval.sparse.kernels import _add_window as add_window
-from retrieval.sparse.kernels import _open_list as open_list
-from retrieval.sparse.postings import BITS, GAPS, SHORT, SKIP, SPARSE, WINDOW, WINDOW_BITS, bits_head, places_at
-from retrieval.sparse.postings import _exception as exception
+from retrieval.sparse.kernels import add_window, open_list
+from retrieval.sparse.postings import (
+    BITS,
+    GAPS,
+    SHORT,
+    SKIP,
+    SPARSE,
+    WINDOW,
+    WINDOW_BITS,
+    bits_head,
+    exception,
+    places_at,
+)
 from retrieval.sparse.quantisation import FAR, STEPS
 from retrieval.sparse.recall import RECALL
 from retrieval.sparse.selection import ABSENT, AT, ENTRIES, KIND, ROW, UPCOMING

@@ -93,7 +93,7 @@ def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps:
 
 
 @njit(nogil=True, cache=True)
-def _open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) -> None:
+def open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) -> None:
     """Set a row of the table of lists to the list's first block in the range of windows."""
     words = files[2]
     row[KIND], row[LEFT], row[UPCOMING] = ABSENT, 0, windows[1]
@@ -122,7 +122,7 @@ def _open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) ->
 
 
 @njit(nogil=True, cache=True)
-def _add_window(
+def add_window(
     files: Any, row: Any, window: int, size: int, bounds: Any, steps: Any, weight: int, end: int, placed: bool
 ) -> int:
     """Add what a list has in a window, all but a BITS block, and move its row on; returns how many postings it has."""
@@ -222,7 +222,7 @@ def search_shard(
         # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
         span = LARGEST_BOUND - 2 * n
         for i in range(n):
-            _open_list(files, query_regions[start + i], lists[i], windows, placed)
+            open_list(files, query_regions[start + i], lists[i], windows, placed)
             # Terms of negative weight only lower a score: a bound does without them.
             shares[i] = np.int64(np.ceil(max(weights[i], 0.0) * (span / total)))
             for c in range(1, STEPS + 1):
@@ -246,7 +246,7 @@ def search_shard(
                     best = heap_scores[q, 0]
                     coarse_steps(steps[:n], scale, best, screen[1], screen[2])
                 for i in range(n):
-                    postings += _add_window(
+                    postings += add_window(
                         files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], placed
                     )
                 found = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
@@ -279,7 +279,7 @@ def search_shard(
                 )
                 continue
             for i in range(n):
-                postings += _add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
+                postings += add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
             _add_bits_blocks(files, lists, size, bounds, shares)
             if len(allowed) > 0:
                 for i in range(size):
@@ -327,7 +327,7 @@ def score_chunks(
     nothing = np.zeros(STEPS + 1, np.uint16)
     windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
     for i in range(len(terms)):
-        _open_list(files, regions[i], lists[i], windows, placed)
+        open_list(files, regions[i], lists[i], windows, placed)
     at = 0
     while at < len(chunks):
         window = chunks[at] >> WINDOW_BITS
@@ -336,8 +336,8 @@ def score_chunks(
         for i in range(len(terms)):
             row = lists[i]
             while row[UPCOMING] < window:
-                _add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, 0, windows[1], placed)
-            _add_window(files, row, window, size, bounds, nothing, 0, windows[1], placed)
+                add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, 0, windows[1], placed)
+            add_window(files, row, window, size, bounds, nothing, 0, windows[1], placed)
         while at < len(chunks) and chunks[at] >> WINDOW_BITS == window:
             scores[at] = score_one(files, tables, bm25, lists, terms, weights, first, size, chunks[at] - first)
             at += 1

@@ -135,7 +135,7 @@ def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int,
 
 
 @njit(nogil=True, cache=True)
-def _exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
+def exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
     found = _lower_bound(keys, 0, len(keys), key)
     return int(values[found]) if found < len(keys) and keys[found] == key else otherwise
 
@@ -155,11 +155,11 @@ def posting_weight(
         data = files[0]
         step = (data[place + (entry >> 1)] >> (4 * (entry & 1))) & 15
         if step == FAR:
-            return float(weights[_exception(keys, values, (term << 32) | chunk, 0)])
+            return float(weights[exception(keys, values, (term << 32) | chunk, 0)])
         return float(weights[code_values[code] + step])
     k1, b, shard_mean, mean = bm25
     norm = length_norm(lengths[chunk], k1, b, shard_mean)
     frequency = smallest_frequency(code, norm)
     if frequency_code(frequency + 1, norm) == code:
-        frequency = _exception(keys, values, (term << 32) | chunk, frequency)
+        frequency = exception(keys, values, (term << 32) | chunk, frequency)
     return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inference.local.model import attention_kernel
+from inference.local.attention import attention_kernel
+from inference.local.cache import BLOCK
 from ratchet.packages import ROOT as REPO
 
 KERNEL = """
@@ -61,10 +62,10 @@ def test_compiled_code_is_neither_read_from_nor_left_in_a_folder_of_others(tmp_p
 def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_process() -> None:
     def attend(group: int) -> tuple[int, np.ndarray]:
         """How often a kernel that was made anew was in the cache, and what it computes of values that are all 1."""
-        kernel = attention_kernel.__wrapped__(group, 4, 2)
+        kernel = attention_kernel.__wrapped__(group, 4)
         query, out = np.ones((1, group, 4), np.float32), np.zeros((1, group, 4), np.float32)
-        pages = np.ones((1, 1, 2, 4), np.float32)
-        kernel(query, pages, pages, np.zeros((1, 1), np.int64), np.full(1, 2), 0.5, out, 0, 1)  # type: ignore[call-arg]
+        page, tiles = np.ones(4 * BLOCK, np.float32), np.array([[0, 1, 0, 1]])
+        kernel(query, page, page, 1, np.zeros((1, 1), np.int32), tiles, np.float32(0.5), out, 0, 1)
         return sum(kernel.stats.cache_hits.values()), out  # type: ignore[attr-defined]
 
     attend(1)

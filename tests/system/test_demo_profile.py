@@ -44,5 +44,6 @@ def test_each_stack_has_the_kind_of_its_innermost_work(stack: str, kind: str) ->
 
 def test_counts_become_thread_seconds() -> None:
     process = 'process 5:"python -c \nimport sys\n"'
-    text = f"{process};{HEAD};{LINEAR} 100\n{LAYER};paged_attention (inference/local/model.py:178) 25\n{HEAD};{LINEAR} 50\n"
+    attention = f"{LAYER};paged_attention (inference/local/model.py:178)"
+    text = f"{process};{HEAD};{LINEAR} 100\n{attention} 25\n{HEAD};{LINEAR} 50\n"
     assert seconds_by_kind(text, 50) == {"output head": 3.0, "attention": 0.5}
