@@ -136,6 +136,7 @@ def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int,
 
 @njit(nogil=True, cache=True)
 def exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
+    """The value of a key among keys, which ascend."""
     found = _lower_bound(keys, 0, len(keys), key)
     return int(values[found]) if found < len(keys) and keys[found] == key else otherwise
 
