@@ -25,18 +25,22 @@ LOCK := requirements.lock
 DEMO := dev,gguf
 ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel,liger
 
+# uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
+
 .PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama inspect slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(DEMO)]'
+	$(BIN)/pip install --quiet uv
+	$(INSTALL) --constraint $(LOCK) --editable '.[$(DEMO)]' || $(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(DEMO)]'
 	touch $@
 
 # The search server, the other search engines, MCP and notebooks, which the tests run for real and the demo does not need.
 $(VENV)/engines: $(VENV)/installed
-	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(ENGINES)]'
+	$(INSTALL) --constraint $(LOCK) --editable '.[$(ENGINES)]' || $(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[$(ENGINES)]'
 	touch $@
 
 # Keeps the versions that are in the file already where pyproject.toml still allows them; remove the file first to get the

@@ -359,7 +359,7 @@ def test_a_server_killed_in_the_middle_of_sampling(served: Served, smollm2: Path
     config, adapter = make_config(tmp_path, smollm2, WINDOW), Path(served.adapter)
     built = command("-m", "index_build", "--config", str(config))
     assert built.returncode == 0, built.stdout
-    assert served.model.url
+    assert isinstance(served.model.url, str)
     log, supervisor = served.folder / "served" / "servers" / "agent-1.log", served.folder / "serve.log"
     made = sample_and_kill(config, tmp_path / "run", adapter, [(2, 0.0)], (served.model.url, log))
     assert made.status == 0, made.said
