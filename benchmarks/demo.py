@@ -2,6 +2,7 @@
 
     pip install '.[benchmark]'
     python -m benchmarks.demo [--config configs/demo.yaml] [--run runs/demo_profile] [--set KEY=VALUE] [--rate 50]
+    python -m benchmarks.demo --other CHECKOUT          instead: the same run by another checkout, then by this one
 
 Every stage of the run that is not done runs under py-spy, which looks at the Python stacks of all its processes and
 threads and counts those that compute: each for the first of RULES that fits its stack. Threads that a library starts
@@ -19,11 +20,14 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.table import Table
 
 import selftrain
 from ratchet.command import run_command
@@ -74,7 +78,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/demo_profile"), help="default: %(default)s")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--rate", type=int, default=50, help="looks a second (default: %(default)s)")
+    parser.add_argument("--other", type=Path, metavar="CHECKOUT", help="time its stages and these, without a profiler")
     options = parser.parse_args(words)
+    if options.other:
+        compare(options.other.resolve(), options.config, options.run, options.overrides)
+        return
     folder = RunFolder(options.run).path / "profile"
     profiler = Profiler(folder, options.rate)
     selftrain.run_stage = profiler.run_stage
@@ -137,6 +145,45 @@ def seconds_by_kind(text: str, rate: int) -> Counter[str]:
     for stack, count in re.findall(r"(.*?) (\d+)\n", text, re.DOTALL):  # a process's command may have several lines
         found[kind_of(stack)] += int(count)
     return Counter({kind: count / rate for kind, count in found.items()})
+
+
+def compare(other: Path, config: str, run: Path, overrides: Sequence[str]) -> None:
+    """Run everything by the other checkout and by this one, one after the other, and print the ratios of the stages."""
+    said = []
+    for name, checkout in (("before", other), ("now", Path.cwd())):
+        words = [f"run={Path(f'{run}-{name}').resolve()}", *overrides]
+        command = [sys.executable, "selftrain.py", "--config", config, *(w for one in words for w in ("--set", one))]
+        print(f"== {name}: {checkout}", flush=True)
+        ended = subprocess.run(
+            command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, stdout=subprocess.PIPE, text=True
+        )
+        if ended.returncode:
+            raise UserError(f"{' '.join(command)} in {checkout} ended with status {ended.returncode}:\n{ended.stdout}")
+        said.append(ended.stdout)
+    print_table(compare_stages(*map(stage_seconds, said)))
+
+
+def stage_seconds(said: str) -> dict[str, int]:
+    """What each stage took, by the lines that selftrain.py prints when it begins one and at the end."""
+    found: dict[str, int] = {}
+    stage, before = "", 0
+    lines = r"^(?:== \d+/\d+ (.*?) \(|done in )(?:(\d+)m)?(\d+)s"
+    for title, minutes, seconds in re.findall(lines, said, re.MULTILINE):
+        now = 60 * int(minutes or 0) + int(seconds)
+        if stage:
+            found[stage] = now - before
+        stage, before = title, now
+    return {**found, "all": before}
+
+
+def compare_stages(before: dict[str, int], now: dict[str, int]) -> Table:
+    """Seconds of each stage that both have, and their ratio."""
+    table = new_table(f"seconds, {os.cpu_count() or 1} cores", ["stage"], ["before", "now", "now / before"])
+    for stage in now:
+        if stage in before:
+            ratio = f"{now[stage] / before[stage]:.2f}" if before[stage] else ""
+            table.add_row(stage, str(before[stage]), str(now[stage]), ratio)
+    return table
 
 
 def show(folder: Path, rate: int) -> None:

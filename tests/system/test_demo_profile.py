@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.demo import kind_of, seconds_by_kind
+from benchmarks.demo import kind_of, seconds_by_kind, stage_seconds
 
 ENGINE = "thread (7): engine;Scheduler._run (inference/local/scheduler.py:103)"
 FORWARD = f"{ENGINE};PackedModel.forward (inference/local/model.py:239)"
@@ -47,3 +47,9 @@ def test_counts_become_thread_seconds() -> None:
     attention = f"{LAYER};paged_attention (inference/local/model.py:178)"
     text = f"{process};{HEAD};{LINEAR} 100\n{attention} 25\n{HEAD};{LINEAR} 50\n"
     assert seconds_by_kind(text, 50) == {"output head": 3.0, "attention": 0.5}
+
+
+def test_a_stage_lasts_until_the_next_begins() -> None:
+    said = "== 1/3 index (0s so far)\nx\n\n== 2/3 score and select (5s so far)\n"
+    said += "== 3/3 report (1m02s so far)\ndone in 2m00s; it is"
+    assert stage_seconds(said) == {"index": 5, "score and select": 57, "report": 58, "all": 120}
