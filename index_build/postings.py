@@ -41,14 +41,20 @@ class Spill:
         self.rows = 0
 
     def add(
-        self, first: int, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray, least: int, partitions: np.ndarray
+        self,
+        first: int,
+        offsets: np.ndarray,
+        terms: np.ndarray,
+        values: np.ndarray,
+        min_value: int,
+        partitions: np.ndarray,
     ) -> None:
-        """Chunk first + i has terms[offsets[i]:offsets[i + 1]] and the values beside them, of which those below `least`
-        are left out; partitions: uint8 per term."""
+        """Chunk first + i has terms[offsets[i]:offsets[i + 1]] and the values beside them, of which those below
+        `min_value` are left out; partitions: uint8 per term."""
         row, at = 0, int(offsets[0])
         while at < offsets[-1]:
             row, at, dealt = _deal(
-                first, offsets, row, at, terms, values, least, partitions, self._held, self._filled
+                first, offsets, row, at, terms, values, min_value, partitions, self._held, self._filled
             )  # fmt: skip
             self.rows += dealt
             for part in np.flatnonzero(self._filled == self._held.shape[1]).tolist():
@@ -81,7 +87,7 @@ class Spill:
 
 @njit(nogil=True, cache=True)
 def _deal(
-    chunk: int, offsets: Any, row: int, at: int, terms: Any, values: Any, least: int, partitions: Any, held: Any,
+    chunk: int, offsets: Any, row: int, at: int, terms: Any, values: Any, min_value: int, partitions: Any, held: Any,
     filled: Any,
 ) -> Any:  # fmt: skip
     """Deal postings out to their parts, from posting `at` of row `row` on, until one is full; returns where it stopped
@@ -91,7 +97,7 @@ def _deal(
     while row < len(offsets) - 1:
         while at < offsets[row + 1]:
             value = values[at]
-            if value >= least:
+            if value >= min_value:
                 term = terms[at]
                 part = partitions[term]
                 place = filled[part]

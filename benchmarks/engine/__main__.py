@@ -35,7 +35,7 @@ from ratchet.config import ModelConfig
 COMMAND = (sys.executable, "-m", "benchmarks.engine")
 
 
-class Measured:
+class ContenderProcess:
     """The process of one contender."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ def compare(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
         processes = []
         for name in names:
-            processes.append(Measured(name, [*arguments, "--log", str(Path(folder, "vllm.log"))]))
+            processes.append(ContenderProcess(name, [*arguments, "--log", str(Path(folder, "vllm.log"))]))
             started.callback(processes[-1].close)
         for process in processes:
             process.line()  # it is ready

@@ -36,7 +36,9 @@ class Prefill(NamedTuple):
 def linear_shapes(model: str) -> list[tuple[int, int]]:
     """(in, out) of every linear layer but the output layer, in their order, from the model's configuration alone."""
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model, trust_remote_code=False))
+        empty = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(model, trust_remote_code=False), trust_remote_code=False
+        )
     head = empty.get_output_embeddings()
     layers = [one for one in empty.modules() if isinstance(one, torch.nn.Linear) and one is not head]
     return [(one.in_features, one.out_features) for one in layers]

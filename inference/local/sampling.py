@@ -109,9 +109,9 @@ class Matcher:
         self._expected = expected
         self._text = ""
 
-    def look_ahead(self, most: int, every_logit: bool) -> tuple[list[int], list[Choice]]:
-        """Tokens of the text that the grammar leaves no choice about, up to `most`, and the choices before, between and
-        after them, of which the first is the next one.
+    def look_ahead(self, max_ahead: int, every_logit: bool) -> tuple[list[int], list[Choice]]:
+        """Tokens of the text that the grammar leaves no choice about, up to `max_ahead`, and the choices before,
+        between and after them, of which the first is the next one.
 
         A model may cut the text into other tokens, so these are only likely. `every_logit`: the logits of tokens that
         are not allowed are needed as well. EngineError if the grammar has ended.
@@ -119,7 +119,7 @@ class Matcher:
         likely: list[int] = []
         choices = [self._choice(every_logit)]
         self._text = self._matcher.find_jump_forward_string()
-        for token in self._expected.tokens(self._text)[:most]:
+        for token in self._expected.tokens(self._text)[:max_ahead]:
             if not self._matcher.accept_token(token):
                 break
             likely.append(token)

@@ -131,12 +131,12 @@ class CodeScorer:
         if k > MAX_K:
             return self._host.candidates(vectors, k, exact)
         queries = QueryCodes.of(vectors)
-        least = np.full(len(queries.biases), np.inf, np.float32)
-        least[: len(vectors)] = -np.inf
+        min_bound = np.full(len(queries.biases), np.inf, np.float32)
+        min_bound[: len(vectors)] = -np.inf
         work = self._firsts[-1] * 4 * self._groups * (1 + len(vectors) // 8)
         pieces = max(1, min(self._threads, work // SPLIT_BYTES))
         bounds = [self._firsts[-1] * piece // pieces for piece in range(pieces + 1)]
-        searches = [_Search(queries, least, k, exact) for _ in range(pieces)]
+        searches = [_Search(queries, min_bound, k, exact) for _ in range(pieces)]
 
         def run(search: _Search, first: int, end: int) -> None:
             for (codes, floats), start, stop in zip(self._codes, self._firsts, self._firsts[1:], strict=False):
@@ -146,8 +146,8 @@ class CodeScorer:
         if pieces == 1:
             run(searches[0], *bounds)
         else:
-            # What is not needed any more is told from one to the others by `least` alone: it only ever rises, and where
-            # two writes meet and the lower one stays, more candidates are left than had to be.
+            # What is not needed any more is told from one to the others by `min_bound` alone: it only ever rises, and
+            # where two writes meet and the lower one stays, more candidates are left than had to be.
             list(self._pool.map(run, searches, *zip(*pairwise(bounds), strict=True)))
         return [np.concatenate([search.left(query) for search in searches]) for query in range(len(vectors))]
 
@@ -160,9 +160,9 @@ def _block_start(row: int, rows: int) -> int:
 class _Search:
     """The candidates for a group of queries among some rows."""
 
-    def __init__(self, queries: QueryCodes, least: np.ndarray, k: int, exact: Sequence[Exact]) -> None:
-        """`least`: for each query, the lowest that an upper bound may be; shared by all searches of these queries."""
-        self._queries, self._least, self._k, self._exact = queries, least, k, exact
+    def __init__(self, queries: QueryCodes, min_bound: np.ndarray, k: int, exact: Sequence[Exact]) -> None:
+        """`min_bound`: for each query, the lowest that an upper bound may be. All searches of a group share it."""
+        self._queries, self._min_bound, self._k, self._exact = queries, min_bound, k, exact
         size = (len(exact), 4 * k + MAX_SPARE_CANDIDATES + 2 * BLOCK_ROWS)
         self._chunks, self._upper = np.empty(size, np.int64), np.empty(size, np.float32)
         self._counts = np.zeros(len(exact), np.int64)
@@ -174,7 +174,7 @@ class _Search:
         while row < end:
             row, full = scan(
                 codes, floats, groups, start, row, end, queries.codes, queries.biases, queries.factors,
-                self._least, self._lower, self._chunks, self._upper, self._counts,
+                self._min_bound, self._lower, self._chunks, self._upper, self._counts,
             )  # fmt: skip
             if full >= 0:
                 self._keep_exact_best(full)
@@ -188,8 +188,8 @@ class _Search:
         self._chunks[query, : len(best)], self._upper[query, : len(best)] = chunks, -below(-scores)
         self._counts[query] = len(best)
         self._lower[query] = np.sort(below(scores))  # ascending numbers are a heap
-        self._least[query] = max(self._least[query], self._lower[query, 0])
+        self._min_bound[query] = max(self._min_bound[query], self._lower[query, 0])
 
     def left(self, query: int) -> np.ndarray:
-        prune(self._chunks[query], self._upper[query], self._counts, query, self._least[query])
+        prune(self._chunks[query], self._upper[query], self._counts, query, self._min_bound[query])
         return self._chunks[query, : self._counts[query]]

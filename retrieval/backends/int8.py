@@ -85,7 +85,7 @@ def _make_tile(queries: int) -> Callable[..., Any]:
     @intrinsic
     def tile(
         typing: Any, codes: Any, block: Any, groups: Any, query_codes: Any, first: Any, biases: Any, factors: Any,
-        least: Any, scores: Any, masks: Any,
+        min_bound: Any, scores: Any, masks: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             def start(place: int, at: Any) -> Any:
@@ -128,7 +128,7 @@ def _make_tile(queries: int) -> Callable[..., Any]:
             return any_mask
 
         whole = types.int64
-        return types.int64(codes, whole, whole, query_codes, whole, biases, factors, least, scores, masks), generate
+        return types.int64(codes, whole, whole, query_codes, whole, biases, factors, min_bound, scores, masks), generate
 
     return tile
 
@@ -147,12 +147,12 @@ def _lowest_bit(typing: Any, word: Any) -> Any:
 @njit(nogil=True, cache=True)
 def scan(
     codes: Any, floats: Any, groups: int, first: int, row: int, end: int, query_codes: Any, biases: Any, factors: Any,
-    least: Any, lower: Any, chunks: Any, upper: Any, counts: Any,
+    min_bound: Any, lower: Any, chunks: Any, upper: Any, counts: Any,
 ) -> Any:  # fmt: skip
     """Offer rows row .. end - 1 to every query; returns (the row it came to, a query whose candidates are too many).
 
     `codes` are a shard's, which begins at chunk `first`, and `floats` the same bytes; `row` is a multiple of 64.
-    `query_codes` are as `codes.QueryCodes` has them, with biases and factors. For each query: `least`, below which
+    `query_codes` are as `codes.QueryCodes` has them, with biases and factors. For each query: `min_bound`, below which
     bounds are out, `lower`, a heap of the k best lower bounds, and its candidates with their upper bounds and count.
     """
     capacity = chunks.shape[1]
@@ -164,17 +164,19 @@ def scan(
     while row < end:
         for q in range(queries):
             if counts[q] + BLOCK_ROWS > capacity:
-                prune(chunks[q], upper[q], counts, q, least[q])
+                prune(chunks[q], upper[q], counts, q, min_bound[q])
                 if counts[q] > capacity // 2:
                     return row, q
         block = row // BLOCK_ROWS
         there = end - row
         for tile in range(0, queries, TILE):
             if queries == 1:
-                found = _tile_1(codes, 4 * words * block, groups, query_codes, 0, biases, factors, least, scores, parts)
+                found = _tile_1(
+                    codes, 4 * words * block, groups, query_codes, 0, biases, factors, min_bound, scores, parts
+                )
             else:
                 found = _tile_many(
-                    codes, 4 * words * block, groups, query_codes, tile, biases, factors, least, scores, parts
+                    codes, 4 * words * block, groups, query_codes, tile, biases, factors, min_bound, scores, parts
                 )
             if found == 0:
                 continue
@@ -185,23 +187,23 @@ def scan(
                     mask &= mask - np.uint64(1)
                     score = scores[(q - tile) * BLOCK_ROWS + lane]
                     error = floats[words * block + BLOCK_ROWS + lane] * factors[q, 1] + factors[q, 2]
-                    if lane < there and score + error >= least[q]:
+                    if lane < there and score + error >= min_bound[q]:
                         chunks[q, counts[q]] = first + row + lane
                         upper[q, counts[q]] = score + error
                         counts[q] += 1
                         if score - error > lower[q, 0]:
                             _replace_least(lower[q], score - error)
-                            least[q] = max(least[q], lower[q, 0])
+                            min_bound[q] = max(min_bound[q], lower[q, 0])
         row += BLOCK_ROWS
     return row, -1
 
 
 @njit(nogil=True, cache=True)
-def prune(chunks: Any, upper: Any, counts: Any, query: int, least: float) -> None:
+def prune(chunks: Any, upper: Any, counts: Any, query: int, min_bound: float) -> None:
     """Drop the candidates of a query that are out by now."""
     kept = 0
     for i in range(counts[query]):
-        if upper[i] >= least:
+        if upper[i] >= min_bound:
             chunks[kept], upper[kept] = chunks[i], upper[i]
             kept += 1
     counts[query] = kept
