@@ -81,7 +81,7 @@ class FakeProcess:
 def test_without_vllm_it_is_left_out_and_this_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benchmark, "Measured", FakeProcess)
+    monkeypatch.setattr(benchmark, "ContenderProcess", FakeProcess)
     benchmark.main(["--vllm", "no/python", "--requests", "8,24", "--dtype", "float32"])
     said = capsys.readouterr()
     assert "vLLM is left out: there is no no/python (make vllm)" in said.err
