@@ -119,7 +119,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Under two minutes on two cores, to be run while writing code: no model, no servers, nothing that takes more than five seconds.
+# Four minutes on two cores where the kernels were changed, to be run while writing code: no model, no servers, nothing that takes more than five seconds.
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system
