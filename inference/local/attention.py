@@ -18,6 +18,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from inference.local.cache import BLOCK, BlockPool
+from inference.local.linear import share_work
 from inference.local.vectors import FAST_MATH, SUMS, Array, exp, page_mix, page_scores
 from ratchet.numba_cache import njit
 
@@ -38,13 +39,6 @@ class Packed:
     chunks: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
     """On a GPU: (first token, end token, blocks, attended length, mask or None when nothing is cached)."""
     threads: ThreadPoolExecutor
-
-    def run(self, work: Callable[[int, int], None]) -> None:
-        """Do `work(first tile, end tile)` for all tiles, on all threads."""
-        others = [self.threads.submit(work, *cut) for cut in zip(self.cuts[1:], self.cuts[2:], strict=False)]
-        work(self.cuts[0], self.cuts[1])
-        for other in others:
-            other.result()
 
 
 def tile_tokens(group: int) -> int:
@@ -136,7 +130,7 @@ def attend_tiles(query: Array, layer: int, scale: float, out: Array, packed: Pac
     def work(first: int, last: int) -> None:
         kernel(query, *flat, kv_heads, packed.tables, packed.tiles, np.float32(scale), out, first, last)
 
-    packed.run(work)
+    share_work(packed.threads, packed.cuts, work)
 
 
 def paged_attention(

@@ -8,7 +8,8 @@ multiplies and adds in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -75,6 +76,15 @@ def some_tokens(hidden: Array, weights: Array, tokens: Array, out: Array) -> Non
         out[v] = total
 
 
+def share_work(threads: ThreadPoolExecutor, cuts: Sequence[int], work: Callable[[int, int], None]) -> None:
+    """Do `work(first, end)` for the ranges between two cuts each: the first here, the others on `threads`."""
+    here, *ranges = pairwise(cuts)
+    others = [threads.submit(work, *one) for one in ranges]
+    work(*here)
+    for other in others:
+        other.result()
+
+
 class ReducedLinear(torch.nn.Linear):
     """A linear layer whose product alone is computed in the weight's number format."""
 
@@ -105,11 +115,7 @@ class Head(torch.nn.Linear):
         rows = np.array([row for row, tokens in enumerate(self.allowed) if tokens is None], np.int64)
         if len(rows):
             cuts = [len(weights) * part // self.parts for part in range(self.parts + 1)]
-            ranges = list(pairwise(cuts))
-            others = [self.threads.submit(whole_rows, hidden, rows, weights, logits, *one) for one in ranges[1:]]
-            whole_rows(hidden, rows, weights, logits, *ranges[0])
-            for other in others:
-                other.result()
+            share_work(self.threads, cuts, functools.partial(whole_rows, hidden, rows, weights, logits))
         out = torch.from_numpy(logits)[None]
         return out if self.bias is None else out + self.bias.float()
 

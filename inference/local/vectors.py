@@ -118,7 +118,7 @@ def page_scores(
         array = context.make_array(signature.args[3])(context, builder, values[3])
         width = builder.extract_value(array.shape, 1)
         kind = ir.VectorType(F32, lanes)
-        totals = [cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * lanes)) for _ in range(count)]
+        totals = [cgutils.alloca_once(builder, kind) for _ in range(count)]
         for total in totals:
             builder.store(ir.Constant(kind, [0.0] * lanes), total)
         with cgutils.for_range(builder, ir.Constant(I64, size)) as loop:
