@@ -23,9 +23,10 @@ def cache_folder() -> Path | None:
     """The folder for compiled kernels, in the user's cache or, where that cannot be written, in the temporary folder.
     None where neither can be."""
     digest = hashlib.sha256()
-    for folder in ("retrieval", "index_build", "inference/local"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for place in ("retrieval", "index_build", "inference/local", "ratchet/llvm.py"):
+        path = ROOT / place
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(source.read_bytes())
     name = f"numba-{digest.hexdigest()[:16]}"
     for find in (_home, _temporary):
         try:

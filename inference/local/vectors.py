@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
 
+from ratchet.llvm import element, load, splat, store
+
 Array = np.ndarray[Any, Any]
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 """LLVM's fast-math flags without the two that assume that no number is NaN or infinite."""
@@ -71,29 +73,8 @@ def exp(typing: Any, x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-def _address(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
-
-
 def _after(builder: Any, place: Any, offset: Any) -> Any:
     return builder.gep(place, [offset if isinstance(offset, ir.Value) else ir.Constant(I64, offset)])
-
-
-def _load(builder: Any, place: Any, lanes: int) -> Any:
-    value = builder.load(builder.bitcast(place, ir.VectorType(F32, lanes).as_pointer()))
-    value.align = 4
-    return value
-
-
-def _store(builder: Any, vector: Any, place: Any) -> None:
-    builder.store(vector, builder.bitcast(place, vector.type.as_pointer())).align = 4
-
-
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
-    kind = ir.VectorType(F32, lanes)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
-    places = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), places)
 
 
 def _add_product(builder: Any, total: Any, a: Any, b: Any) -> None:
@@ -113,8 +94,8 @@ def page_scores(
     count, size, lanes = rows.literal_value, dim.literal_value, block.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        q = _address(context, builder, signature.args[0], values[0], ir.Constant(I64, 0))
-        page = _address(context, builder, signature.args[1], values[1], values[2])
+        q = element(context, builder, signature.args[0], values[0], ir.Constant(I64, 0))
+        page = element(context, builder, signature.args[1], values[1], values[2])
         array = context.make_array(signature.args[3])(context, builder, values[3])
         width = builder.extract_value(array.shape, 1)
         kind = ir.VectorType(F32, lanes)
@@ -122,13 +103,13 @@ def page_scores(
         for total in totals:
             builder.store(ir.Constant(kind, [0.0] * lanes), total)
         with cgutils.for_range(builder, ir.Constant(I64, size)) as loop:
-            key = _load(builder, _after(builder, page, builder.mul(loop.index, ir.Constant(I64, lanes))), lanes)
+            key = load(builder, _after(builder, page, builder.mul(loop.index, ir.Constant(I64, lanes))), kind)
             for row, total in enumerate(totals):
                 place = _after(builder, q, builder.add(loop.index, ir.Constant(I64, row * size)))
-                _add_product(builder, total, _splat(builder, builder.load(place), lanes), key)
+                _add_product(builder, total, splat(builder, builder.load(place), lanes), key)
         for row, total in enumerate(totals):
             offset = builder.add(builder.mul(width, ir.Constant(I64, row)), values[4])
-            _store(builder, builder.load(total), _after(builder, array.data, offset))
+            store(builder, builder.load(total), _after(builder, array.data, offset))
         return context.get_dummy_value()
 
     whole = types.int64
@@ -146,34 +127,30 @@ def page_mix(
     """
     count, size = rows.literal_value, dim.literal_value
     lanes = next(lanes for lanes in (LANES, 8, 4, 2, 1) if size % lanes == 0)
-    parts = size // lanes
+    parts, kind = size // lanes, ir.VectorType(F32, lanes)
     together = max(1, min(count, SUMS // parts))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         width = builder.extract_value(array.shape, 1)
-        page = _address(context, builder, signature.args[2], arguments[2], arguments[3])
-        out = _address(context, builder, signature.args[5], arguments[5], ir.Constant(I64, 0))
+        page = element(context, builder, signature.args[2], arguments[2], arguments[3])
+        out = element(context, builder, signature.args[5], arguments[5], ir.Constant(I64, 0))
         for first in range(0, count, together):
             group = range(first, min(first + together, count))
-            totals = {
-                (row, part): cgutils.alloca_once(builder, ir.VectorType(F32, lanes))
-                for row in group
-                for part in range(parts)
-            }
+            totals = {(row, part): cgutils.alloca_once(builder, kind) for row in group for part in range(parts)}
             for (row, part), total in totals.items():
-                builder.store(_load(builder, _after(builder, out, row * size + part * lanes), lanes), total)
+                builder.store(load(builder, _after(builder, out, row * size + part * lanes), kind), total)
             with cgutils.for_range(builder, arguments[4]) as loop:
                 start = _after(builder, page, builder.mul(loop.index, ir.Constant(I64, size)))
-                parts_of = [_load(builder, _after(builder, start, part * lanes), lanes) for part in range(parts)]
+                parts_of = [load(builder, _after(builder, start, part * lanes), kind) for part in range(parts)]
                 for row in group:
                     offset = builder.add(builder.mul(width, ir.Constant(I64, row)), arguments[1])
                     place = _after(builder, array.data, builder.add(offset, loop.index))
-                    weight = _splat(builder, builder.load(place), lanes)
+                    weight = splat(builder, builder.load(place), lanes)
                     for part in range(parts):
                         _add_product(builder, totals[row, part], weight, parts_of[part])
             for (row, part), total in totals.items():
-                _store(builder, builder.load(total), _after(builder, out, row * size + part * lanes))
+                store(builder, builder.load(total), _after(builder, out, row * size + part * lanes))
         return context.get_dummy_value()
 
     whole = types.int64

@@ -21,6 +21,7 @@ from llvmlite import ir
 from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
 
+from ratchet.llvm import load, splat, store
 from ratchet.numba_cache import njit
 
 BLOCK_ROWS = 64
@@ -43,25 +44,14 @@ I8, I16, I32, I64, F32 = *(ir.IntType(bits) for bits in (8, 16, 32, 64)), ir.Flo
 SUMS, CODES, FLOATS = ir.VectorType(I32, SUM_LANES), ir.VectorType(I8, 4 * LANES), ir.VectorType(F32, LANES)
 
 
-def _load(builder: Any, start: Any, at: Any, kind: Any) -> Any:
+def _at(builder: Any, start: Any, at: Any, kind: Any) -> Any:
     """A value or vector from the element `at` after `start`."""
-    value = builder.load(builder.bitcast(builder.gep(start, [at]), kind.as_pointer()))
-    value.align = 1
-    return value
-
-
-def _store(builder: Any, value: Any, start: Any, at: Any) -> None:
-    builder.store(value, builder.bitcast(builder.gep(start, [at]), value.type.as_pointer())).align = 1
+    return load(builder, builder.gep(start, [at]), kind)
 
 
 def _shuffle(builder: Any, value: Any, places: list[int]) -> Any:
     order = ir.Constant(ir.VectorType(I32, len(places)), places)
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
-
-
-def _splat(builder: Any, value: Any) -> Any:
-    kind = ir.VectorType(value.type, LANES)
-    return _shuffle(builder, builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0)), [0] * LANES)
 
 
 def _pair_sums(builder: Any, value: Any) -> Any:
@@ -72,11 +62,11 @@ def _pair_sums(builder: Any, value: Any) -> Any:
 def _add_products(builder: Any, sums: Any, codes: Any, query: Any, at: Any) -> Any:
     """Add to the sums of 16 rows their products with the query's four codes from the element `at` on."""
     if VNNI:
-        values = [sums, builder.bitcast(codes, sums.type), _splat(builder, _load(builder, query, at, I32))]
+        values = [sums, builder.bitcast(codes, sums.type), splat(builder, _at(builder, query, at, I32), LANES)]
         kind = ir.FunctionType(sums.type, [sums.type] * 3)
         called = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
         return builder.call(called, values)
-    four = _shuffle(builder, _load(builder, query, at, ir.VectorType(I16, 4)), [0, 1, 2, 3] * LANES)
+    four = _shuffle(builder, _at(builder, query, at, ir.VectorType(I16, 4)), [0, 1, 2, 3] * LANES)
     wide = ir.VectorType(I32, 4 * LANES)
     return builder.add(sums, _pair_sums(builder, builder.mul(builder.zext(codes, wide), builder.sext(four, wide))))
 
@@ -101,7 +91,7 @@ def _make_tile(queries: int) -> Callable[..., Any]:
             ]
             with cgutils.for_range(builder, groups) as loop:
                 at = builder.add(builder.mul(loop.index, I64(GROUP)), I64(HEAD))
-                parts = [_load(builder, block, builder.add(at, I64(4 * LANES * p)), CODES) for p in range(PARTS)]
+                parts = [_at(builder, block, builder.add(at, I64(4 * LANES * p)), CODES) for p in range(PARTS)]
                 for q in range(queries):
                     place = builder.add(builder.mul(loop.index, I64(4 * queries)), I64(4 * q))
                     for p in range(PARTS):
@@ -110,20 +100,20 @@ def _make_tile(queries: int) -> Callable[..., Any]:
             any_mask = I64(0)
             for q in range(queries):
                 query = builder.add(first, I64(q))
-                bias = _splat(builder, _load(builder, start(5, query), zero, I32))
+                bias = splat(builder, _at(builder, start(5, query), zero, I32), LANES)
                 row = start(6, builder.mul(query, I64(3)))
-                scale, length, rest = (_splat(builder, _load(builder, row, I64(i), F32)) for i in range(3))
-                limit = _splat(builder, _load(builder, start(7, query), zero, F32))
+                scale, length, rest = (splat(builder, _at(builder, row, I64(i), F32), LANES) for i in range(3))
+                limit = splat(builder, _at(builder, start(7, query), zero, F32), LANES)
                 for p in range(PARTS):
                     total = builder.load(sums[q][p])
                     total = builder.sub(total if VNNI else _pair_sums(builder, total), bias)
-                    scales = _load(builder, block, I64(4 * LANES * p), FLOATS)
-                    errors = _load(builder, block, I64(4 * (BLOCK_ROWS + LANES * p)), FLOATS)
+                    scales = _at(builder, block, I64(4 * LANES * p), FLOATS)
+                    errors = _at(builder, block, I64(4 * (BLOCK_ROWS + LANES * p)), FLOATS)
                     score = builder.fmul(builder.fmul(builder.sitofp(total, FLOATS), scales), scale)
                     error = builder.fadd(builder.fmul(errors, length), rest)
                     mask = builder.bitcast(builder.fcmp_ordered(">=", builder.fadd(score, error), limit), I16)
-                    _store(builder, score, start(8, I64(q * BLOCK_ROWS + LANES * p)), zero)
-                    _store(builder, mask, start(9, I64(PARTS * q + p)), zero)
+                    store(builder, score, start(8, I64(q * BLOCK_ROWS + LANES * p)))
+                    store(builder, mask, start(9, I64(PARTS * q + p)))
                     any_mask = builder.or_(any_mask, builder.zext(mask, I64))
             return any_mask
 

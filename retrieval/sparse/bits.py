@@ -21,6 +21,7 @@ from llvmlite import ir
 from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
 
+from ratchet.llvm import element, load, splat
 from ratchet.numba_cache import njit
 
 # Chunks whose bounds stay in a core's first-level cache while all blocks of a window are added to them.
@@ -60,18 +61,6 @@ def _lanes(builder: Any, value: Any, first: int, count: int) -> Any:
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), places)
 
 
-def _splat(builder: Any, value: Any, count: int) -> Any:
-    kind = _vector(value.type, count)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(_vector(I32, count), [0] * count))
-
-
-def _load(builder: Any, place: Any, kind: Any) -> Any:
-    value = builder.load(builder.bitcast(place, kind.as_pointer()))
-    value.align = 1
-    return value
-
-
 def _call(builder: Any, name: str, result: Any, *values: Any) -> Any:
     kind = ir.FunctionType(result, [value.type for value in values])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
@@ -87,17 +76,12 @@ def _fetch(builder: Any, place: Any) -> None:
     _call(builder, "llvm.prefetch.p0", ir.VoidType(), place, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """The address of an array's element `at`."""
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
-
-
 def _add(builder: Any, place: Any, codes: Any, weight: Any, name: str, mask: Any) -> None:
     """Add code * code * weight >> 16, and 1 where there is a code, to the bounds at `place`: uint16 vectors."""
     count = codes.type.count
     codes = builder.zext(codes, _vector(I16, count))
-    bounds = _load(builder, place, codes.type)
-    product = _call(builder, name, codes.type, builder.mul(codes, codes), _splat(builder, weight, count))
+    bounds = load(builder, place, codes.type)
+    product = _call(builder, name, codes.type, builder.mul(codes, codes), splat(builder, weight, count))
     more = builder.add(bounds, product)
     ones = ir.Constant(codes.type, [1] * count)
     if mask is None:
@@ -112,10 +96,10 @@ def _add_64(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, codes: Any,
     """Add the codes of 64 chunks, from data[codes] on, to bounds[at : at + 64]; bit i of `mask`: chunk i has one."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = _data(context, builder, signature.args[0], values[0], values[1])
-        source = _data(context, builder, signature.args[3], values[3], values[4])
+        place = element(context, builder, signature.args[0], values[0], values[1])
+        source = element(context, builder, signature.args[3], values[3], values[4])
         kind, halves = _vector(I8, 64), [ir.Constant(I64, 32 * half) for half in range(2)]
-        loaded = _load(builder, source, kind)
+        loaded = load(builder, source, kind)
         loaded = _opaque(builder, loaded)
         mask = builder.bitcast(values[2], _vector(ir.IntType(1), 64))
         spread = _call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, loaded, ir.Constant(kind, None), mask)
@@ -144,13 +128,13 @@ def _add_16(
         for bits, source in ((values[2], values[5]), (values[3], values[6])):
             eight, sixteen = _vector(I8, 8), _vector(I8, 16)
             wide = ir.Constant(_vector(I32, 16), list(range(16)))
-            loaded = _load(builder, _data(context, builder, signature.args[4], values[4], source), eight)
+            loaded = load(builder, element(context, builder, signature.args[4], values[4], source), eight)
             row = builder.mul(bits, ir.Constant(I64, 8))
-            order = _load(builder, _data(context, builder, signature.args[8], values[8], row), eight)
+            order = load(builder, element(context, builder, signature.args[8], values[8], row), eight)
             pair = [builder.shuffle_vector(v, ir.Constant(eight, None), wide) for v in (loaded, order)]
             spread.append(_lanes(builder, _call(builder, "llvm.x86.ssse3.pshuf.b.128", sixteen, *pair), 0, 8))
         both = builder.shuffle_vector(*spread, ir.Constant(_vector(I32, 16), list(range(16))))
-        place = _data(context, builder, signature.args[0], values[0], values[1])
+        place = element(context, builder, signature.args[0], values[0], values[1])
         _add(builder, place, both, values[7], "llvm.x86.avx2.pmulhu.w", None)
         return context.get_dummy_value()
 
@@ -173,22 +157,24 @@ def _screen(groups: int) -> Any:
             kinds = signature.args
             kind, zero = _vector(I8, 64), ir.Constant(_vector(I8, 64), None)
             bits, halves = _vector(ir.IntType(1), 64), _vector(I16, 32)
-            place = _data(context, builder, kinds[0], values[0], values[1])
+            place = element(context, builder, kinds[0], values[0], values[1])
             places = [builder.gep(place, [ir.Constant(I64, 64 * group)]) for group in range(groups)]
-            sums = [cgutils.alloca_once_value(builder, _load(builder, one, kind)) for one in places]
-            source = _data(context, builder, kinds[2], values[2], ir.Constant(I64, 0))
+            sums = [cgutils.alloca_once_value(builder, load(builder, one, kind)) for one in places]
+            source = element(context, builder, kinds[2], values[2], ir.Constant(I64, 0))
             with cgutils.for_range(builder, values[5]) as loop:
-                table = _data(context, builder, kinds[6], values[6], builder.mul(loop.index, ir.Constant(I64, CLASSES)))
-                table = _load(builder, table, kind)
-                mask_at = builder.load(_data(context, builder, kinds[3], values[3], loop.index))
+                table = element(
+                    context, builder, kinds[6], values[6], builder.mul(loop.index, ir.Constant(I64, CLASSES))
+                )
+                table = load(builder, table, kind)
+                mask_at = builder.load(element(context, builder, kinds[3], values[3], loop.index))
                 mask_at = builder.add(mask_at, builder.lshr(values[1], ir.Constant(I64, 3)))
-                moving = _data(context, builder, kinds[4], values[4], loop.index)
+                moving = element(context, builder, kinds[4], values[4], loop.index)
                 code_at = builder.load(moving)
                 for ahead in (mask_at, code_at):
                     _fetch(builder, builder.gep(source, [builder.add(ahead, ir.Constant(I64, AHEAD))]))
                 for group in range(groups):
-                    mask = _load(builder, builder.gep(source, [builder.add(mask_at, ir.Constant(I64, 8 * group))]), I64)
-                    loaded = _opaque(builder, _load(builder, builder.gep(source, [code_at]), kind))
+                    mask = load(builder, builder.gep(source, [builder.add(mask_at, ir.Constant(I64, 8 * group))]), I64)
+                    loaded = _opaque(builder, load(builder, builder.gep(source, [code_at]), kind))
                     classes = builder.lshr(builder.bitcast(loaded, halves), ir.Constant(halves, [2] * 32))
                     classes = builder.bitcast(classes, kind)
                     compact = _call(builder, "llvm.x86.avx512.permvar.qi.512", kind, table, classes)
@@ -224,7 +210,7 @@ def increase(typing: Any, bounds: Any, at: Any, more: Any) -> Any:
     """bounds[at] += more; where it is a byte, up to SATURATED at most."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = _data(context, builder, signature.args[0], values[0], values[1])
+        place = element(context, builder, signature.args[0], values[0], values[1])
         before = builder.load(place)
         if before.type == I8:
             builder.store(_call(builder, "llvm.uadd.sat.i8", I8, before, values[2]), place)
@@ -240,7 +226,7 @@ def load_64(typing: Any, data: Any, at: Any) -> Any:
     """The 8 bytes from data[at] on as a uint64, the first one lowest."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return _load(builder, _data(context, builder, signature.args[0], *values), I64)
+        return load(builder, element(context, builder, signature.args[0], *values), I64)
 
     return types.uint64(data, types.int64), generate
 
@@ -250,7 +236,7 @@ def fetch(typing: Any, data: Any, at: Any) -> Any:
     """Ask for the line of memory that holds data[at], which will be read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _fetch(builder, _data(context, builder, signature.args[0], *values))
+        _fetch(builder, element(context, builder, signature.args[0], *values))
         return context.get_dummy_value()
 
     return types.void(data, types.int64), generate

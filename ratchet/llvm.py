@@ -1,0 +1,34 @@
+"""Pieces of LLVM code that the intrinsics of several kernels are written with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+I32 = ir.IntType(32)
+
+
+def splat(builder: Any, value: Any, count: int) -> Any:
+    """A vector of `count` times the same value."""
+    kind = ir.VectorType(value.type, count)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
+    places = ir.Constant(ir.VectorType(I32, count), [0] * count)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), places)
+
+
+def load(builder: Any, place: Any, kind: Any) -> Any:
+    """A number or vector from an address that need not be aligned."""
+    value = builder.load(builder.bitcast(place, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def store(builder: Any, value: Any, place: Any) -> None:
+    """Write a number or vector to an address that need not be aligned."""
+    builder.store(value, builder.bitcast(place, value.type.as_pointer())).align = 1
+
+
+def element(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """The address of an array's element `at`; `kind` is the array's type in Numba."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
