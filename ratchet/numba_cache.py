@@ -18,15 +18,17 @@ import numba
 
 from ratchet.packages import ROOT
 
+LLVM = Path(__file__).with_name("llvm.py")
+"""Beside this file in a checkout and in the wheel, where the packages that hold kernels lie below `ratchet`."""
+
 
 def cache_folder() -> Path | None:
     """The folder for compiled kernels, in the user's cache or, where that cannot be written, in the temporary folder.
     None where neither can be."""
     digest = hashlib.sha256()
-    for place in ("retrieval", "index_build", "inference/local", "ratchet/llvm.py"):
-        path = ROOT / place
-        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(source.read_bytes())
+    folders = (ROOT / place for place in ("retrieval", "index_build", "inference/local"))
+    for source in (*(path for folder in folders for path in sorted(folder.rglob("*.py"))), LLVM):
+        digest.update(source.read_bytes())
     name = f"numba-{digest.hexdigest()[:16]}"
     for find in (_home, _temporary):
         try:
