@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
 INSPECT = ROOT / ".venv-inspect" / "bin" / "python"
-SERVER = Path(__file__).parent / "preloaded" / "server.py"
+PRELOADED = Path(__file__).parent / "preloaded"
 
 
 def missing_for(mark: str) -> str:
@@ -50,28 +51,42 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server of tests/preloaded, which all processes that share the tests use and which has nothing loaded
-    yet, and what compiles the kernels for them."""
+    """Start the servers of tests/preloaded, which all processes that share the tests use and are forked from, and what
+    compiles the kernels for them."""
     if hasattr(config, "workerinput"):
+        del os.environ["PYTHONPATH"]  # which had this process forked; the commands that a test starts get it by name
+        return
+    if config.option.collectonly:
         return
     folder = tempfile.mkdtemp(prefix="preloaded-")
-    os.environ["RATCHET_PRELOADED"] = f"{folder}/socket"
-    server = subprocess.Popen([sys.executable, str(SERVER), f"{folder}/socket"], stdin=subprocess.PIPE)
-    compiling = None
-    if config.getoption("numprocesses", None):
+    os.environ["RATCHET_PRELOADED"] = f"{folder}/commands"
+    started = [start_server(os.environ["RATCHET_PRELOADED"])]
+    if processes := config.getoption("numprocesses", None):
+        tests = f"{folder}/tests"
+        started.append(start_server(tests, *(f"--ignore={path}" for path in config.option.ignore or ()), *config.args))
+        python = f"env PYTHONPATH={PRELOADED} RATCHET_PRELOADED_TESTS={tests} {sys.executable}"
+        config.option.tx = [f"popen//python={python}"] * processes
         os.environ["RATCHET_KERNELS"] = str(Path(folder, "kernels"))
         with Path(folder, "kernels").open("w") as lock:  # the process that compiles holds it to its end
             fcntl.flock(lock, fcntl.LOCK_EX)
             command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
-            compiling = subprocess.Popen(command, cwd=ROOT, stdin=lock, stderr=subprocess.DEVNULL)
+            started.append(subprocess.Popen(command, cwd=ROOT, stdin=lock, stderr=subprocess.DEVNULL))
 
     def end() -> None:
-        server.communicate()
-        if compiling:
-            compiling.wait()
+        for each in started:
+            each.communicate()
         rmtree(folder)
 
     config.add_cleanup(end)
+
+
+def start_server(address: str, *tests: str) -> subprocess.Popen[bytes]:
+    """Start a server of tests/preloaded behind a socket that listens from now on."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        command = [sys.executable, str(PRELOADED / "server.py"), str(listener.fileno()), *tests]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

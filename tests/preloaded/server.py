@@ -1,9 +1,11 @@
 """Forks a process with the heavy libraries loaded for each command that sitecustomize.py hands over.
 
-    python tests/preloaded/server.py SOCKET
+    python tests/preloaded/server.py FILE [TESTS...]
 
-It loads them at the first command, and ends with its standard input. Beside the socket, a file named after the process
-that stands for a command holds the command's process.
+FILE is the number of an open Unix socket that listens. The libraries are loaded at the first command, and the server
+ends with its standard input. Beside the socket, a file named after the process that stands for a command holds the
+command's process. With arguments of pytest, the server imports the tests that these name in place of the libraries: for
+the processes that share the tests, each of which would import all of them again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -20,7 +23,7 @@ import socket
 import struct
 import sys
 import threading
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -59,11 +62,8 @@ SENDER = struct.Struct("3i")
 """struct ucred of unix(7): process, user, group."""
 
 
-def serve(address: str) -> None:
+def serve(listener: socket.socket) -> None:
     """Run commands until standard input ends, and then kill those that run."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen(64)
     selector.register(listener, selectors.EVENT_READ, partial(accept, listener))
     selector.register(sys.stdin, selectors.EVENT_READ, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it Ctrl-C as well
@@ -129,9 +129,17 @@ def stop() -> None:
 
 @cache
 def load() -> None:
-    """Import the libraries."""
-    for name in LIBRARIES:
-        importlib.import_module(name)
+    """Import the libraries, or the tests with all that they import."""
+    if tests := sys.argv[2:]:
+        import pytest
+
+        # A file that cannot be imported is not kept, and each process finds the same error in it.
+        with redirect_stdout(io.StringIO()):
+            pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *tests])
+        gc.collect()
+    else:
+        for name in LIBRARIES:
+            importlib.import_module(name)
     gc.freeze()  # a collection in a forked process would copy every page
 
 
@@ -170,7 +178,11 @@ def become(request: dict[str, Any], files: list[int]) -> None:
 
 def run(words: list[str]) -> None:
     """What `python WORDS` does."""
-    if words[0] == "-m":
+    if words[0] == "-c":
+        sys.argv[:] = words[:1]
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        exec(words[1], vars(main))
+    elif words[0] == "-m":
         sys.argv[:] = words[1:]
         sys.path.insert(0, str(Path.cwd()))
         sys.modules["__main__"] = ModuleType("__main__")
@@ -182,4 +194,4 @@ def run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -21,6 +21,10 @@ from pathlib import Path
 
 ADDRESS = "RATCHET_PRELOADED"
 """The environment variable with the server's socket; without it, Python starts as it does everywhere."""
+WORKERS = "RATCHET_PRELOADED_TESTS"
+"""The same of the server that has the tests loaded, for the processes that share them."""
+EXECNET = ["-c", "import sys;exec(eval(sys.stdin.readline()))"]
+"""How pytest-xdist starts these processes."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -32,11 +36,11 @@ def is_command(words: list[str]) -> bool:
     return words[0].endswith(".py") and Path(words[0]).resolve().parent in (ROOT, ROOT / "tests" / "helpers")
 
 
-def hand_over(words: list[str]) -> None:
+def hand_over(words: list[str], address: str) -> None:
     """Let the server run the command, and end as it ends; return where the server declines."""
     request = {"words": words, "folder": str(Path.cwd()), "path": sys.path, "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(os.environ[ADDRESS])
+        server.connect(address)
         socket.send_fds(server, [b"\n"], [0, 1, 2])
         server.sendall(json.dumps(request).encode() + b"\n")
         answers = server.makefile()
@@ -55,5 +59,7 @@ def hand_over(words: list[str]) -> None:
 
 
 command = [word for word in sys.orig_argv[1:] if word != "-u"]
-if ADDRESS in os.environ and command and is_command(command):
-    hand_over(command)
+if WORKERS in os.environ and command == EXECNET:
+    hand_over(command, os.environ[WORKERS])
+elif ADDRESS in os.environ and command and is_command(command):
+    hand_over(command, os.environ[ADDRESS])
