@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
     work = np.arange(1, 101)
     cuts = even_cuts(work, 3)
     assert cuts[0] == 0 and cuts[-1] == 100
-    assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in zip(cuts, cuts[1:], strict=False))
+    assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in itertools.pairwise(cuts))
     assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
 
 
