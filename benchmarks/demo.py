@@ -51,7 +51,7 @@ RULES: tuple[tuple[str, str], ...] = (
         r"ForCausalLM\.forward [^;]*;([^;]*nn/modules/module\.py[^;]*;)*Linear\.forward|cross_entropy",
     ),
     ("linear layers", r"Linear\.forward|Product\.__call__"),
-    ("norms, activations, rotary", r"modeling_\w+\.py|Decoder\.__call__"),
+    ("norms, activations, rotary", r"modeling_\w+\.py|Decoder\."),
     ("choosing tokens", r"Scheduler\._sample_next"),
     ("engine, between steps", r"inference/local/"),
     ("search", r"retrieval/|index_build/"),

@@ -31,6 +31,8 @@ class Prefill(NamedTuple):
     """Seconds of the matrix products of all linear layers alone, without the output layer's."""
     operations: float
     """Multiplications and additions of these products."""
+    attention: float
+    """Those of attention's two products, of a token with itself and the tokens before it."""
 
 
 def linear_shapes(model: str) -> list[tuple[int, int]]:
@@ -42,6 +44,13 @@ def linear_shapes(model: str) -> list[tuple[int, int]]:
     head = empty.get_output_embeddings()
     layers = [one for one in empty.modules() if isinstance(one, torch.nn.Linear) and one is not head]
     return [(one.in_features, one.out_features) for one in layers]
+
+
+def attention_operations(model: str, prompt: int) -> float:
+    """Multiplications and additions of a prompt's queries with keys and of weights with values, in all layers."""
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 4.0 * config.num_hidden_layers * config.num_attention_heads * dim * prompt * (prompt + 1) / 2
 
 
 class Products:
@@ -81,7 +90,8 @@ def measure_prefill(model: str, dtype: str, repeats: int) -> list[Prefill]:
                 times.append((spent, sum(products.seconds() for _ in range(length // PREFILL_TOKENS))))
             seconds, alone = (median(column) for column in zip(*times[1:], strict=True))  # the first compiles kernels
             operations = products.operations * (length // PREFILL_TOKENS)
-            found.append(Prefill(threads, length, seconds, alone, operations))
+            attention = attention_operations(model, length)
+            found.append(Prefill(threads, length, seconds, alone, operations, attention))
         runner.run(engine.close())
     return found
 

@@ -52,7 +52,9 @@ def cached_line(best: Best) -> str:
 
 
 def prefill_table(found: Sequence[Prefill]) -> str:
+    """The last column counts attention's products in the limit, at the rate that the linear layers' products have."""
     header = ["threads", "prompt tokens", "tokens/s", "products alone, tokens/s", "GFLOP/s", "share of the limit"]
+    header.append("with attention's products")
     rows = [
         [
             str(one.threads),
@@ -61,6 +63,7 @@ def prefill_table(found: Sequence[Prefill]) -> str:
             f"{one.prompt / one.products:.0f}",
             f"{one.operations / one.products / 1e9:.0f}",
             f"{one.products / one.seconds:.0%}",
+            f"{one.products * (1 + one.attention / one.operations) / one.seconds:.0%}",
         ]
         for one in found
     ]

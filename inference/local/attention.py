@@ -19,7 +19,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.linear import share_work
-from inference.local.vectors import FAST_MATH, SUMS, Array, exp, page_mix, page_scores
+from inference.local.prompt import prompt_kernel
+from inference.local.vectors import FAST_MATH, SUMS, Array, exp, in_format_of, page_mix, page_scores
 from ratchet.numba_cache import njit
 
 
@@ -36,6 +37,13 @@ class Packed:
     """int64 [tiles, 4], on a CPU: first token, how many, chunk, positions that the first token attends to."""
     cuts: list[int]
     """Bounds of ranges of tiles of nearly equal work, one for each thread."""
+    prompt_tiles: Array
+    """int64 [tiles, 5], on a CPU: those of long chunks that `prompt_kernel` computes, as it takes them."""
+    prompt_cuts: list[int]
+    """As `cuts`."""
+    ranges: list[int]
+    """Bounds of ranges of tokens, on a CPU: one for each thread that has what is between the attention of two layers to
+    itself, the products included; one range for all where the threads share each product."""
     chunks: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
     """On a GPU: (first token, end token, blocks, attended length, mask or None when nothing is cached)."""
     threads: ThreadPoolExecutor
@@ -115,22 +123,26 @@ def attention_kernel(group: int, dim: int) -> Callable[..., None]:
                         page_mix(scores, j * block, values, at, used, mixed, many, dim)
                 for r in range(rows):
                     for d in range(dim):
-                        out[token + r // group, h * group + r % group, d] = mixed[r, d]
+                        out[token + r // group, h * group + r % group, d] = in_format_of(out, mixed[r, d])
 
     return attend  # type: ignore[no-any-return, unused-ignore]
 
 
 def attend_tiles(query: Array, layer: int, scale: float, out: Array, packed: Packed) -> None:
-    """Attention of all tokens of a step on a CPU: query, out float32 [tokens, heads, dim]."""
+    """Attention of all tokens of a step on a CPU: query float32 [tokens, heads, dim], out the same or in bfloat16."""
     keys, values = packed.pool.keys[layer], packed.pool.values[layer]
     kv_heads, dim = keys.shape[1:3]
-    kernel = attention_kernel(query.shape[1] // kv_heads, dim)
+    group = query.shape[1] // kv_heads
     flat = keys.view(-1).numpy(), values.view(-1).numpy()
+    kinds = (attention_kernel, packed.tiles, packed.cuts), (prompt_kernel, packed.prompt_tiles, packed.prompt_cuts)
 
-    def work(first: int, last: int) -> None:
-        kernel(query, *flat, kv_heads, packed.tables, packed.tiles, np.float32(scale), out, first, last)
+    def work(part: int, end: int) -> None:
+        for kernel, tiles, cuts in kinds:
+            if cuts[part] < cuts[end]:
+                arguments = packed.tables, tiles, np.float32(scale), out, cuts[part], cuts[end]
+                kernel(group, dim)(query, *flat, kv_heads, *arguments)
 
-    share_work(packed.threads, packed.cuts, work)
+    share_work(packed.threads, range(len(packed.cuts)), work)
 
 
 def paged_attention(
@@ -152,7 +164,7 @@ def paged_attention(
     keys[packed.write_blocks, :, :, packed.write_places] = key[0].transpose(0, 1).to(keys.dtype)
     values[packed.write_blocks, :, packed.write_places] = value[0].transpose(0, 1).to(values.dtype)
     out = torch.empty((tokens, heads, dim), dtype=keys.dtype, device=query.device)
-    if len(packed.tiles):
+    if query.device.type == "cpu":
         attend_tiles(query[0].transpose(0, 1).float().contiguous().numpy(), layer, scale, out.numpy(), packed)
     for first, end, blocks, length, mask in packed.chunks:
         q = query[:, :, first:end]

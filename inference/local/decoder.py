@@ -9,15 +9,19 @@ transformers'; models of other kinds run in transformers' own code.
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
 from inference.local.attention import Packed, attend_tiles
-from inference.local.lora import LoraBank
-from inference.local.vectors import FAST_MATH, Array, as_float, exp
+from inference.local.linear import share_work
+from inference.local.lora import Group, LoraBank
+from inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
 from ratchet.numba_cache import njit
 
 TOKENS = 32
@@ -31,7 +35,7 @@ def add_and_normalise(
 ) -> None:  # pragma: no cover - compiled
     """hidden += more, unless that is empty; out = hidden / sqrt(mean(hidden^2) + epsilon) * weight, by row.
 
-    hidden, out float32 [tokens, size], weight float32 [size]; more float32 or the bits of bfloat16.
+    hidden float32 [tokens, size], weight float32 [size]; more, out float32 or the bits of bfloat16.
     """
     size = hidden.shape[1]
     for t in range(hidden.shape[0]):
@@ -43,7 +47,7 @@ def add_and_normalise(
             total += hidden[t, i] * hidden[t, i]
         share = np.float32(1.0 / np.sqrt(total / size + epsilon))
         for i in range(size):
-            out[t, i] = hidden[t, i] * share * weight[i]
+            out[t, i] = in_format_of(out, hidden[t, i] * share * weight[i])
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -79,12 +83,13 @@ def rotate_and_store(
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
 def gate(joined: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """out = silu(the first half of joined) * its second half, by row; out float32 [tokens, size]."""
+    """out = silu(the first half of joined) * its second half, by row; out [tokens, size], as joined, float32 or the
+    bits of bfloat16."""
     size = out.shape[1]
     for t in range(out.shape[0]):
         for i in range(size):
             x = as_float(joined[t, i])
-            out[t, i] = x / (np.float32(1.0) + exp(-x)) * as_float(joined[t, size + i])
+            out[t, i] = in_format_of(out, x / (np.float32(1.0) + exp(-x)) * as_float(joined[t, size + i]))
 
 
 def _numbers(tensor: torch.Tensor) -> Array:
@@ -112,14 +117,38 @@ class Product:
         for one in layers:
             one.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
 
-    def __call__(self, x: torch.Tensor, adapters: LoraBank) -> torch.Tensor:
-        """x float32 [tokens, inputs] -> [tokens, outputs], in the weights' format or, with an adapter, in float32."""
+    def __call__(self, x: torch.Tensor, adapters: LoraBank, groups: Sequence[Group]) -> torch.Tensor:
+        """x [tokens, inputs] -> [tokens, outputs], in the weights' format or, with an adapter, in float32.
+
+        x is float32 or, without an adapter, in the weights' format. `groups`: the tokens' adapters.
+        """
         rounded = x.to(self._dtype)
         if self._is_packed:
             out = torch.ops.mkldnn._linear_pointwise(rounded, self._weight, self._bias, "none", [], "")
         else:
             out = torch.nn.functional.linear(rounded, self._weight, self._bias)
-        return adapters.add(self._names, self._shape[1], x, out) if adapters.groups else out
+        return adapters.add(self._names, self._shape[1], x, out, groups) if groups else out
+
+
+@dataclass
+class Step:
+    """One pass of a step's tokens through the layers."""
+
+    packed: Packed
+    adapters: LoraBank
+    groups: dict[int, list[Group]]
+    """By the first token of each range: the adapters of its tokens."""
+    cos: Array
+    sin: Array
+    stream: Array
+    """float32 [tokens, size]: the residual stream."""
+    x: torch.Tensor
+    """[tokens, size]: the input of a product, in the weights' format where no adapter needs more."""
+    query: Array
+    mixed: torch.Tensor
+    """[tokens, heads * dim], in the format of `x`: what attention gives."""
+    more: dict[int, Array]
+    """By the first token of each range: what is added to the residual stream next."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +175,7 @@ class Decoder:
         self._epsilon = np.float32(base.norm.variance_epsilon)
         self._scale = base.layers[0].self_attn.scaling
         self._norm = base.norm.weight.detach().float().numpy()
+        self._rounds = base.layers[0].mlp.down_proj.weight.dtype == torch.bfloat16
         self._layers = []
         for number, one in enumerate(base.layers):
 
@@ -169,30 +199,69 @@ class Decoder:
         """Whether a model is one whose layers this runs."""
         return type(model).__name__ in KNOWN and model.config.hidden_act == "silu"
 
+    @torch.inference_mode()
     def __call__(
         self, ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, packed: Packed, adapters: LoraBank
     ) -> torch.Tensor:
-        """ids, positions [1, tokens] -> float32 [1, len(rows), size], what goes into the output layer at `rows`."""
+        """ids, positions [1, tokens] -> float32 [1, len(rows), size], what goes into the output layer at `rows`.
+
+        Between two barriers, before and after attention, each of `packed.ranges` of tokens is a thread's own, the
+        products included.
+        """
         hidden = self._embed(ids)[0].float()
         cos, sin = (one[0].contiguous().numpy() for one in self._rotary(hidden, positions))
         tokens, size = hidden.shape
-        stream, dim = hidden.numpy(), packed.pool.keys.shape[3]
-        x = torch.empty_like(hidden)
-        query, mixed = torch.empty((2, tokens, self._heads, dim))
-        blocks, places = packed.write_blocks.numpy(), packed.write_places.numpy()
-        more: Array = np.empty((0, size), np.float32)
-        for number, layer in enumerate(self._layers):
-            add_and_normalise(stream, more, layer.before_attention, self._epsilon, x.numpy())
-            joined = _numbers(layer.joined(x, adapters))
-            keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
-            rotate_and_store(joined, cos, sin, query.numpy(), keys, values, blocks, places)
-            attend_tiles(query.numpy(), number, self._scale, mixed.numpy(), packed)
-            more = _numbers(layer.output(mixed.view(tokens, -1), adapters))
-            add_and_normalise(stream, more, layer.before_gate, self._epsilon, x.numpy())
-            gates = _numbers(layer.gate_and_up(x, adapters))
-            gated = torch.empty((tokens, gates.shape[1] // 2))
-            gate(gates, gated.numpy())
-            more = _numbers(layer.down(gated, adapters))
+        dim = packed.pool.keys.shape[3]
+        # An adapter reads what goes into a layer before it is rounded.
+        kind = torch.bfloat16 if self._rounds and not adapters.groups else torch.float32
+        step = Step(
+            packed=packed,
+            adapters=adapters,
+            groups={first: adapters.groups_within(first, end) for first, end in pairwise(packed.ranges)},
+            cos=cos,
+            sin=sin,
+            stream=hidden.numpy(),
+            x=torch.empty((tokens, size), dtype=kind),
+            query=np.empty((tokens, self._heads, dim), np.float32),
+            mixed=torch.empty((tokens, self._heads * dim), dtype=kind),
+            more={first: np.empty((0, size), np.float32) for first in packed.ranges[:-1]},
+        )
+        mixed = _numbers(step.mixed).reshape(tokens, self._heads, dim)
+        share_work(packed.threads, packed.ranges, functools.partial(self._run_range, step, 0))
+        for number in range(len(self._layers)):
+            attend_tiles(step.query, number, self._scale, mixed, packed)
+            share_work(packed.threads, packed.ranges, functools.partial(self._run_range, step, number + 1))
+        more = np.concatenate([step.more[first] for first in packed.ranges[:-1]])
         last = torch.empty((len(rows), size))
-        add_and_normalise(stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
+        add_and_normalise(step.stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
         return last[None]
+
+    @torch.inference_mode()
+    def _run_range(self, step: Step, number: int, first: int, end: int) -> None:
+        """What is between the attention of two layers, for a range of tokens: the end of a layer and the beginning of
+        layer `number`."""
+        if number > 0:
+            self._leave(step, self._layers[number - 1], first, end)
+        if number < len(self._layers):
+            self._enter(step, number, first, end)
+
+    def _enter(self, step: Step, number: int, first: int, end: int) -> None:
+        """Up to the rotated queries, and the keys and values in their pages."""
+        layer, packed, x = self._layers[number], step.packed, step.x[first:end]
+        add_and_normalise(step.stream[first:end], step.more[first], layer.before_attention, self._epsilon, _numbers(x))
+        joined = _numbers(layer.joined(x, step.adapters, step.groups[first]))
+        keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
+        blocks, places = packed.write_blocks[first:end].numpy(), packed.write_places[first:end].numpy()
+        query, cos, sin = step.query[first:end], step.cos[first:end], step.sin[first:end]
+        rotate_and_store(joined, cos, sin, query, keys, values, blocks, places)
+
+    def _leave(self, step: Step, layer: Layer, first: int, end: int) -> None:
+        """From the attention's results to what the layer adds to the residual stream."""
+        adapters, groups, x = step.adapters, step.groups[first], step.x[first:end]
+        stream = step.stream[first:end]
+        more = _numbers(layer.output(step.mixed[first:end], adapters, groups))
+        add_and_normalise(stream, more, layer.before_gate, self._epsilon, _numbers(x))
+        gates = _numbers(layer.gate_and_up(x, adapters, groups))
+        gated = torch.empty((end - first, gates.shape[1] // 2), dtype=step.x.dtype)
+        gate(gates, _numbers(gated))
+        step.more[first] = _numbers(layer.down(gated, adapters, groups))

@@ -68,14 +68,31 @@ class LoraBank:
             self._weights[module_name][self._count] = (down.t().contiguous(), up.t().contiguous())
         return self._count
 
+    def groups_within(self, first: int, end: int) -> list[Group]:
+        """The adapters of a step's tokens first <= t < end, with rows counted from `first`."""
+        found = []
+        for group in self.groups:
+            rows = group.rows
+            if rows is not None:
+                rows = rows[(rows >= first) & (rows < end)] - first
+            if rows is None or len(rows):
+                found.append(Group(group.adapter, rows))
+        return found
+
     def add(
-        self, names: tuple[str, ...], outputs: Sequence[int], x: torch.Tensor, output: torch.Tensor
+        self,
+        names: tuple[str, ...],
+        outputs: Sequence[int],
+        x: torch.Tensor,
+        output: torch.Tensor,
+        groups: Sequence[Group],
     ) -> torch.Tensor:
         """What several layers with the input x [tokens, inputs] give, side by side, and what the adapters add to it.
 
-        `outputs` are their numbers of outputs. The result is in the format of activations where an adapter adds to it.
+        `outputs` are their numbers of outputs, `groups` the adapters of these tokens. The result is in the format of
+        activations where an adapter adds to it.
         """
-        for group in self.groups:
+        for group in groups:
             if (names, group.adapter) not in self._joined:
                 self._joined[names, group.adapter] = self._join(names, outputs, group.adapter)
             pair = self._joined[names, group.adapter]

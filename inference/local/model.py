@@ -25,6 +25,7 @@ from inference.local.cache import BLOCK, BlockPool
 from inference.local.decoder import Decoder
 from inference.local.linear import Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
+from inference.local.prompt import MIN_TOKENS, ROWS, suits
 from inference.local.vectors import Array
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
@@ -47,6 +48,17 @@ class Chunk:
 
 MOST_WORKERS = 4
 """Batches side by side on a CPU by default. More than that make each too narrow to use the memory's bandwidth well."""
+
+
+MIN_APART = 64
+"""Tokens for each thread of a worker from which on a thread computes the products of its own tokens, all weights being
+read by each, in place of a part of each product."""
+
+
+def even_cuts(work: Array, parts: int) -> list[int]:
+    """Bounds of `parts` ranges of tiles that have nearly the same sum of `work`."""
+    shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, parts) / parts)
+    return [0, *(int(share) for share in shares), len(work)]
 
 
 @functools.cache
@@ -100,6 +112,7 @@ class PackedModel:
         """Of one worker."""
         blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
         self._cache = (layers, kv_heads, head_dim, blocks, self._dtype, self.device)
+        self._rounds_prompts = self.device.type == "cpu" and suits(dtype, head_dim)
         self._group = shape.num_attention_heads // kv_heads
         if self.device.type == "cpu":
             attention_kernel(self._group, head_dim)  # once, before there are threads
@@ -115,7 +128,8 @@ class PackedModel:
 
     def _open(self) -> None:
         self.pool = BlockPool(*self._cache)
-        self._threads = ThreadPoolExecutor(max(1, self.threads - 1), "attention")
+        # One torch thread in each: a step whose threads compute products of their own runs in these alone.
+        self._threads = ThreadPoolExecutor(self.threads, "engine", torch.set_num_threads, (1,))
         self._head = self.model.get_output_embeddings()
         self.lora = LoraBank(self.model, self._head, self._dtype)
         if isinstance(self._head, Head):
@@ -141,7 +155,10 @@ class PackedModel:
         self.lora.groups = self._groups(chunks, ends)
         self._head.allowed = [allowed for chunk in chunks for allowed in chunk.allowed]
         if self._decoder is not None:
-            return self._head(self._decoder(ids, positions, rows, packed, self.lora))[0]
+            arguments = ids, positions, rows, packed, self.lora
+            if len(packed.ranges) > 2:
+                return self._head(self._threads.submit(self._decoder, *arguments).result())[0]
+            return self._head(self._decoder(*arguments))[0]
         logits = self.model(
             input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=rows, packed=packed
         ).logits
@@ -166,6 +183,7 @@ class PackedModel:
         pages = [chunk.blocks[: (chunk.past + len(chunk.ids) + BLOCK - 1) // BLOCK] for chunk in chunks]
         tables = np.zeros((len(chunks), max(map(len, pages))), np.int32)
         tiles: list[tuple[int, int, int, int]] = []
+        prompt_tiles: list[tuple[int, int, int, int, int]] = []
         long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]] = []
         together = tile_tokens(self._group)
         at = 0
@@ -175,7 +193,9 @@ class PackedModel:
                 blocks.append(chunk.blocks[position // BLOCK])
                 places.append(position % BLOCK)
             tables[number, : len(used)] = used
-            if self.device.type == "cpu":
+            if self._rounds_prompts and n >= MIN_TOKENS:
+                prompt_tiles += [(at, n, number, chunk.past, row) for row in range(0, n * self._group, ROWS)]
+            elif self.device.type == "cpu":
                 whole = n - n % together
                 tiles += [(at + i, together, number, chunk.past + i + 1) for i in range(0, whole, together)]
                 tiles += [(at + i, 1, number, chunk.past + i + 1) for i in range(whole, n)]
@@ -185,16 +205,19 @@ class PackedModel:
                     mask = torch.ones((n, end), dtype=torch.bool, device=self.device).tril(chunk.past)
                 long.append((at, at + n, torch.tensor(used, device=self.device), end, mask))
             at += n
-        table = np.array(tiles, np.int64).reshape(-1, 4)
-        work = table[:, 1] * table[:, 3]
-        shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, self.threads) / self.threads)
+        short, prompts = np.array(tiles, np.int64).reshape(-1, 4), np.array(prompt_tiles, np.int64).reshape(-1, 5)
+        apart = self._decoder is not None and self.threads > 1 and at >= self.threads * MIN_APART
+        parts = self.threads if apart else 1
         return Packed(
             pool=self.pool,
             write_blocks=torch.tensor(blocks, device=self.device),
             write_places=torch.tensor(places, device=self.device),
             tables=tables,
-            tiles=table,
-            cuts=[0, *(int(s) for s in shares), len(table)],
+            tiles=short,
+            cuts=even_cuts(short[:, 1] * short[:, 3], self.threads),
+            prompt_tiles=prompts,
+            prompt_cuts=even_cuts(prompts[:, 3] + prompts[:, 4] // self._group + 1, self.threads),
+            ranges=[at * part // parts for part in range(parts + 1)],
             chunks=long,
             threads=self._threads,
         )

@@ -41,6 +41,36 @@ def as_float(typing: Any, weight: Any) -> Any:
     return types.float32(weight), generate
 
 
+def _bfloat16_bits(builder: Any, number: Any) -> Any:
+    """The bfloat16 that is nearest to a float32, the even one of two; of NaN, a NaN."""
+    bits = builder.bitcast(number, I32)
+    last = builder.and_(builder.lshr(bits, ir.Constant(I32, 16)), ir.Constant(I32, 1))
+    rounded = builder.add(bits, builder.add(last, ir.Constant(I32, 0x7FFF)))
+    is_nan = builder.fcmp_unordered("uno", number, number)
+    rounded = builder.select(is_nan, ir.Constant(I32, 0x7FC00000), rounded)
+    return builder.trunc(builder.lshr(rounded, ir.Constant(I32, 16)), ir.IntType(16))
+
+
+@intrinsic
+def as_bfloat16(typing: Any, number: Any) -> Any:
+    """The 16 bits of the bfloat16 that is nearest to a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return _bfloat16_bits(builder, values[0])
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
+def in_format_of(typing: Any, array: Any, number: Any) -> Any:
+    """A float32 as an array's element: as it is, or as the bits of bfloat16 in an array of uint16."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return values[1] if array.dtype == types.float32 else _bfloat16_bits(builder, values[1])
+
+    return array.dtype(array, types.float32), generate
+
+
 @intrinsic
 def exp(typing: Any, x: Any) -> Any:
     """e**x in float32, to 2e-7 of its value for -87 <= x <= 88, and of the nearest of these for other x.

@@ -10,7 +10,7 @@ import torch
 
 import benchmarks.engine.__main__ as benchmark
 from benchmarks.engine.contenders import ENGINE, GENERATE, VLLM, Turn, question_prompts
-from benchmarks.engine.prefill import Prefill, Products, linear_shapes
+from benchmarks.engine.prefill import Prefill, Products, attention_operations, linear_shapes
 from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import tiny_model
@@ -46,9 +46,10 @@ def test_a_table_has_new_tokens_a_second_and_the_ratios_of_the_engine() -> None:
 
 
 def test_prefill_is_a_share_of_its_matrix_products_rate() -> None:
-    table = prefill_table([Prefill(threads=2, prompt=512, seconds=2.0, products=0.5, operations=1e11)])
+    found = Prefill(threads=2, prompt=512, seconds=2.0, products=0.5, operations=1e11, attention=2e10)
+    table = prefill_table([found])
     assert [cell.strip() for cell in table.splitlines()[-1].split("|")[1:-1]] == [
-        *("2", "512", "256", "1024", "200", "25%")
+        *("2", "512", "256", "1024", "200", "25%", "30%")
     ]  # fmt: skip
 
 
@@ -61,6 +62,9 @@ def test_the_limit_has_every_linear_layer_but_the_output_layer(tmp_path: Path) -
     weights = [one.weight for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)]
     assert sorted((size, out) for out, size in (weight.shape for weight in weights[:-1])) == sorted(shapes)
     assert Products(shapes, 3, torch.float32).operations == 6 * sum(weight.numel() for weight in weights[:-1])
+    config = model.config
+    each = 4 * config.num_hidden_layers * config.hidden_size
+    assert attention_operations(str(path), 3) == each * (1 + 2 + 3)
 
 
 class FakeProcess:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -24,10 +22,8 @@ from transformers import (
 
 from inference.chat import Dialogue
 from inference.engine import Completion, EngineError, SamplingParams
-from inference.local import scheduler
 from inference.local.engine import LocalEngine
 from inference.local.model import Chunk, PackedModel, cpu_threads
-from inference.local.sampling import Choice, Matcher
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -267,31 +263,6 @@ def test_a_begun_answer_goes_on_with_the_log_probabilities_of_plain_transformers
     assert both(again.ids).ids[:3] == said.ids[3:]  # greedy: it says what it would have said anyway
 
 
-def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "agent": {"enum": ["searcher", "finisher"]},
-            "relevance": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
-        },
-        "required": ["agent", "relevance"],
-        "additionalProperties": False,
-    }
-
-    def sampled(**more: Any) -> list[Completion]:
-        each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=schema, **more) for i in range(6)]
-        return run(*(engine.generate([5], params) for params in each))
-
-    got = sampled()
-    # Only with log-probabilities are the logits of tokens computed that the schema does not allow.
-    assert [one.ids for one in got] == [one.ids for one in sampled(logprobs=True)]
-    for completion in got:
-        assert completion.finish_reason == "stop"
-        assert completion.ids[-1] == engine.format.end_of_turn
-        value = json.loads(completion.text)
-        assert value["agent"] in {"searcher", "finisher"} and len(value["relevance"]) <= 2
-
-
 def test_limits_end_a_request_and_say_which(llama: Path) -> None:
     # Without the end-of-turn token nothing but a limit can stop this model.
     engine = open_engine(llama, max_context=80)
@@ -383,41 +354,6 @@ def test_logits_that_are_not_finite_fail_their_request_alone(tmp_path: Path) -> 
     assert str(failed[0]).startswith("the model's logits are not finite")
     assert run(engine.generate(good, greedy(20)))[0].ids == wanted.ids, "the engine goes on"
     asyncio.run(engine.close())
-
-
-@pytest.mark.parametrize("logprobs", [False, True])
-def test_tokens_taken_ahead_change_nothing_but_the_steps(
-    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, logprobs: bool
-) -> None:
-    """A random model rarely writes a schema's text in the tokens that were expected, so all kinds of mismatch occur."""
-    properties = {"agent": {"enum": ["searcher", "finisher"]}, "reason": {"type": "string", "maxLength": 3}}
-    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-    each = [SamplingParams(0.4, 0.99, max_tokens=9 + 8 * i, seed=i, schema=schema, logprobs=logprobs) for i in range(8)]
-
-    def sampled() -> tuple[list[Completion], int]:
-        before = engine.stats.steps
-        got = [run(engine.generate(prompt, params))[0] for params in each for prompt in prompts(engine)[:2]]
-        return got, engine.stats.steps - before
-
-    ahead, steps = sampled()
-    monkeypatch.setattr(scheduler, "MOST_AHEAD", 0)
-    alone, more = sampled()
-    assert [one.ids for one in ahead] == [one.ids for one in alone]
-    assert [one.finish_reason for one in ahead] == [one.finish_reason for one in alone]
-    for one, other in zip(ahead, alone, strict=True):
-        assert one.logprobs == (pytest.approx(other.logprobs, abs=1e-4) if logprobs else None)
-    assert steps < more
-
-
-def test_a_grammar_without_a_next_token_fails_its_request_alone(
-    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nothing = np.zeros(512 // 32, np.int32)
-    with monkeypatch.context() as patch:
-        patch.setattr(Matcher, "look_ahead", lambda self, most, every_logit: ([], [Choice(nothing)]))
-        with pytest.raises(EngineError, match="the grammar allows no token"):
-            run(engine.generate(prompts(engine)[0], greedy(20, schema=OBJECT)))
-    assert run(engine.generate(prompts(engine)[0], greedy(5)))[0].ids
 
 
 @pytest.mark.parametrize("odd", [-1, 512, 2**40])

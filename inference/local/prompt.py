@@ -1,0 +1,294 @@
+"""Attention of prompts in bfloat16: many query tokens of one sequence over its paged keys and values.
+
+The factors of both products are rounded to bfloat16 and multiplied by the processor's instruction for pairs of them,
+which is twice as fast as products of float32; sums, and the softmax between the products, are float32. Keys and values
+of a sequence are rounded once for all tiles of query rows of a key head, and keys that come after all tokens of a tile
+are skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba.core import cgutils, codegen, types
+from numba.extending import intrinsic
+
+from inference.local.cache import BLOCK
+from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, as_bfloat16, in_format_of
+from ratchet.llvm import element, load, splat, store
+from ratchet.numba_cache import njit
+
+FAST = {"+avx512f", "+avx512bw", "+avx512bf16"} <= set(codegen.get_host_cpu_features().split(","))
+"""Whether this CPU has the instruction."""
+LANES = 16
+ROWS = 12
+"""Query rows of a tile."""
+KEYS = 2 * LANES
+"""Keys whose scores are computed together: ROWS * 2 sums stay in registers."""
+MIN_TOKENS = 32
+"""Tokens of a chunk from which on it is computed here: of fewer, rounding the sequence's keys and values takes longer
+than it saves."""
+
+FLOATS, PAIRS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
+
+
+def suits(dtype: torch.dtype, dim: int) -> bool:
+    """Whether prompts of a model with weights in `dtype` and heads of size `dim` are computed here, on a CPU."""
+    return FAST and dtype == torch.bfloat16 and dim % KEYS == 0
+
+
+class _BFloat16(ir.types.Type):  # type: ignore[misc, unused-ignore]
+    """LLVM's type, which llvmlite does not have."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+HALVES = ir.VectorType(_BFloat16(), 2 * LANES)
+
+
+def _call(builder: Any, name: str, kind: Any, *values: Any) -> Any:
+    called = ir.FunctionType(kind, [one.type for one in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, called, name), values)
+
+
+def _add_pairs(builder: Any, total: Any, a: Any, b: Any) -> Any:
+    """total + a0 * b0 + a1 * b1 in each lane, where a and b are pairs of bfloat16."""
+    both = (builder.bitcast(one, HALVES) for one in (a, b))
+    return _call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, total, *both)
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, what: Any) -> Any:
+    return builder.bitcast(element(context, builder, kind, array, at), what.as_pointer())
+
+
+def _at(builder: Any, place: Any, offset: Any) -> Any:
+    return builder.gep(place, [offset if isinstance(offset, ir.Value) else ir.Constant(I64, offset)])
+
+
+def _multiply(
+    builder: Any, left: Any, width: Any, right: Any, right_width: Any, steps: Any, rows: int, columns: int
+) -> list[list[Any]]:
+    """The sums over i < steps of left[r * width + i] * right[i * right_width + column], both pairs of bfloat16.
+
+    Of `rows` rows and `columns` vectors of columns.
+    """
+    totals = [[cgutils.alloca_once(builder, FLOATS) for _ in range(columns)] for _ in range(rows)]
+    for row in totals:
+        for total in row:
+            builder.store(ir.Constant(FLOATS, [0.0] * LANES), total)
+    with cgutils.for_range(builder, steps) as loop:
+        start = _at(builder, right, builder.mul(loop.index, right_width))
+        columns_of = [load(builder, _at(builder, start, LANES * column), PAIRS) for column in range(columns)]
+        for number, row in enumerate(totals):
+            place = _at(builder, left, builder.add(builder.mul(width, ir.Constant(I64, number)), loop.index))
+            factor = splat(builder, builder.load(place), LANES)
+            for total, column in zip(row, columns_of, strict=True):
+                builder.store(_add_pairs(builder, builder.load(total), factor, column), total)
+    return [[builder.load(total) for total in row] for row in totals]
+
+
+@intrinsic(prefer_literal=True)
+def key_scores(typing: Any, query: Any, keys: Any, at: Any, scores: Any, column: Any, dim: Any) -> Any:
+    """scores[r, column : column + KEYS] = query[r] @ keys, r < ROWS.
+
+    query uint16 [ROWS, dim]: bfloat16; keys, from `at` on, uint32 [dim / 2, KEYS]: pairs of it; scores float32. dim is
+    a constant.
+    """
+    size = dim.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        q = _pointer(context, builder, signature.args[0], values[0], ir.Constant(I64, 0), I32)
+        k = element(context, builder, signature.args[1], values[1], values[2])
+        array = context.make_array(signature.args[3])(context, builder, values[3])
+        width = builder.extract_value(array.shape, 1)
+        half = ir.Constant(I64, size // 2)
+        for row, totals in enumerate(_multiply(builder, q, half, k, ir.Constant(I64, KEYS), half, ROWS, 2)):
+            start = builder.add(builder.mul(width, ir.Constant(I64, row)), values[4])
+            for part, total in enumerate(totals):
+                offset = builder.add(start, ir.Constant(I64, part * LANES))
+                store(builder, total, _at(builder, array.data, offset))
+        return context.get_dummy_value()
+
+    return types.void(query, keys, types.int64, scores, types.int64, dim), generate
+
+
+@intrinsic
+def value_mix(typing: Any, weights: Any, values: Any, at: Any, pairs: Any, width: Any, mixed: Any, column: Any) -> Any:
+    """mixed[r, column : column + 2 * LANES] = weights[r, : 2 * pairs] @ values, r < ROWS.
+
+    weights uint16 [ROWS, any]: bfloat16; values, from `at` on, uint32 [pairs, width]: pairs of it, of which the first
+    2 * LANES of each row are read; mixed float32 [ROWS, any].
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        w = _pointer(context, builder, signature.args[0], arguments[0], ir.Constant(I64, 0), I32)
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        half = builder.lshr(builder.extract_value(array.shape, 1), ir.Constant(I64, 1))
+        v = element(context, builder, signature.args[1], arguments[1], arguments[2])
+        out = context.make_array(signature.args[5])(context, builder, arguments[5])
+        out_width = builder.extract_value(out.shape, 1)
+        for row, totals in enumerate(_multiply(builder, w, half, v, arguments[4], arguments[3], ROWS, 2)):
+            start = builder.add(builder.mul(out_width, ir.Constant(I64, row)), arguments[6])
+            for part, total in enumerate(totals):
+                offset = builder.add(start, ir.Constant(I64, part * LANES))
+                store(builder, total, _at(builder, out.data, offset))
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(weights, values, whole, whole, whole, mixed, whole), generate
+
+
+def _power_of_two(builder: Any, x: Any) -> Any:
+    """2**x for vectors of x <= 0, to 5e-5 of its value, which is far less than rounding it to bfloat16 adds."""
+
+    def constant(number: float) -> Any:
+        return ir.Constant(FLOATS, [float(np.float32(number))] * LANES)
+
+    lowest = constant(-127.0)  # where the exponent's bits are zero, and so is the result
+    x = builder.select(builder.fcmp_ordered("<", x, lowest), lowest, x)
+    n = _call(builder, "llvm.nearbyint.v16f32", FLOATS, x)
+    f = builder.fsub(x, n)
+    total = constant(np.log(2) ** 4 / 24)
+    for factor in (np.log(2) ** 3 / 6, np.log(2) ** 2 / 2, np.log(2), 1.0):
+        total = builder.fadd(builder.fmul(total, f, CONTRACT), constant(factor), CONTRACT)
+    whole = builder.add(builder.fptosi(n, PAIRS), ir.Constant(PAIRS, [127] * LANES))
+    return builder.fmul(total, builder.bitcast(builder.shl(whole, ir.Constant(PAIRS, [23] * LANES)), FLOATS))
+
+
+@intrinsic
+def softmax_row(typing: Any, scores: Any, at: Any, count: Any, scale: Any, weights: Any, to: Any) -> Any:
+    """weights = 2**(scale * (scores - their maximum)) in bfloat16, of `count` numbers; returns the sum of the weights.
+
+    scores float32 from `at` on, weights uint16 from `to` on; count is a multiple of KEYS. The sum is that of the
+    rounded weights, so that these divided by it add up to one.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start = element(context, builder, signature.args[0], values[0], values[1])
+        to = element(context, builder, signature.args[4], values[4], values[5])
+        steps = builder.lshr(values[2], ir.Constant(I64, 5))
+        zero, bottom = (ir.Constant(FLOATS, [number] * LANES) for number in (0.0, float("-inf")))
+        tops, total = [cgutils.alloca_once(builder, FLOATS) for _ in range(2)], cgutils.alloca_once(builder, FLOATS)
+        for top in tops:
+            builder.store(bottom, top)
+        builder.store(zero, total)
+
+        def both(index: Any) -> list[Any]:
+            place = _at(builder, start, builder.mul(index, ir.Constant(I64, KEYS)))
+            return [load(builder, _at(builder, place, part * LANES), FLOATS) for part in range(2)]
+
+        with cgutils.for_range(builder, steps) as loop:
+            for top, part in zip(tops, both(loop.index), strict=True):
+                known = builder.load(top)
+                builder.store(builder.select(builder.fcmp_ordered(">", part, known), part, known), top)
+        one, other = (builder.load(top) for top in tops)
+        highest = builder.select(builder.fcmp_ordered(">", one, other), one, other)
+        most = _call(builder, "llvm.vector.reduce.fmax.v16f32", F32, highest)
+        scale = splat(builder, values[3], LANES)
+        less = splat(builder, builder.fneg(builder.fmul(most, values[3])), LANES)
+        ones = ir.Constant(PAIRS, [0x3F803F80] * LANES)
+        with cgutils.for_range(builder, steps) as loop:
+            powers = []
+            for part in both(loop.index):
+                x = builder.fadd(builder.fmul(part, scale, CONTRACT), less, CONTRACT)
+                powers.append(_power_of_two(builder, x))
+            rounded = _call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, *reversed(powers))
+            rounded = builder.bitcast(rounded, PAIRS)
+            builder.store(_add_pairs(builder, builder.load(total), rounded, ones), total)
+            store(builder, rounded, _at(builder, to, builder.mul(loop.index, ir.Constant(I64, KEYS))))
+        kind = ir.FunctionType(F32, [F32, FLOATS])
+        add = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
+        return builder.call(add, [ir.Constant(F32, 0.0), builder.load(total)], fastmath=("reassoc",))
+
+    whole = types.int64
+    return types.float32(scores, whole, whole, types.float32, weights, whole), generate
+
+
+@functools.cache
+def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
+    """Compile attention of tiles of prompts for one model's shape; group: query heads per key head; dim: head size.
+
+    The kernel takes query, out [tokens, heads, dim]; keys, values and kv_heads as `attention_kernel`; tables as in
+    `Packed`; tiles int64 [tiles, 5]: the first token of the chunk, its number of tokens, the chunk, the tokens before
+    the chunk, and the tile's first row, where row r is query head r % group of a key head and token r // group;
+    scale; and the range of tiles to do. It releases the GIL.
+    """
+    block, rows_of_tile, together, lanes = BLOCK, ROWS, KEYS, 2 * LANES
+
+    @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+    def attend(
+        query: Array,
+        keys: Array,
+        values: Array,
+        kv_heads: int,
+        tables: Array,
+        tiles: Array,
+        scale: float,
+        out: Array,
+        first: int,
+        last: int,
+    ) -> None:  # pragma: no cover - compiled
+        width = (tables.shape[1] * block + together - 1) // together * together
+        rounded_keys = np.empty(width // 2 * dim, np.uint32)
+        rounded_values = np.empty(width // 2 * dim, np.uint32)
+        scores = np.empty((rows_of_tile, width), np.float32)
+        weights = np.empty((rows_of_tile, width), np.uint16)
+        q = np.zeros((rows_of_tile, dim), np.uint16)
+        mixed = np.empty((rows_of_tile, dim), np.float32)
+        totals = np.empty(rows_of_tile, np.float32)
+        power = np.float32(scale * 1.4426950408889634)
+        for h in range(kv_heads):
+            known, ready = -1, 0
+            for i in range(first, last):
+                token, count, chunk, past, row = tiles[i, 0], tiles[i, 1], tiles[i, 2], tiles[i, 3], tiles[i, 4]
+                rows = min(rows_of_tile, count * group - row)
+                end = past + (row + rows - 1) // group + 1
+                if chunk != known:
+                    known, ready = chunk, 0
+                while ready * block < end:
+                    at = (np.int64(tables[chunk, ready]) * kv_heads + h) * (dim * block)
+                    start = ready * block
+                    to = start // together * (dim // 2 * together) + start % together
+                    for d in range(dim // 2):
+                        for j in range(block):
+                            low = np.uint32(as_bfloat16(keys[at + 2 * d * block + j]))
+                            high = np.uint32(as_bfloat16(keys[at + (2 * d + 1) * block + j]))
+                            rounded_keys[to + d * together + j] = low | high << np.uint32(16)
+                    used = past + count - start  # what stands in the page after these was written by others, or never
+                    for j in range(block // 2):
+                        to = (start // 2 + j) * dim
+                        for d in range(dim):
+                            low = np.uint32(as_bfloat16(values[at + 2 * j * dim + d]))
+                            high = np.uint32(as_bfloat16(values[at + (2 * j + 1) * dim + d]))
+                            rounded_values[to + d] = low | high << np.uint32(16)
+                        if used < 2 * j + 2:
+                            mask = np.uint32(0xFFFF if used == 2 * j + 1 else 0)
+                            for d in range(dim):
+                                rounded_values[to + d] &= mask
+                    ready += 1
+                for r in range(rows):
+                    at = (row + r) // group
+                    for d in range(dim):
+                        q[r, d] = as_bfloat16(query[token + at, h * group + (row + r) % group, d])
+                blocks = (end + together - 1) // together
+                for j in range(blocks):
+                    key_scores(q, rounded_keys, j * (dim // 2 * together), scores, j * together, dim)
+                for r in range(rows):
+                    n = past + (row + r) // group + 1
+                    scores[r, n : blocks * together] = -np.inf
+                    totals[r] = softmax_row(scores, r * width, blocks * together, power, weights, r * width)
+                for d in range(0, dim, lanes):
+                    value_mix(weights, rounded_values, d, (end + 1) // 2, dim, mixed, d)
+                for r in range(rows):
+                    share = np.float32(1.0) / totals[r]
+                    at = (row + r) // group
+                    for d in range(dim):
+                        out[token + at, h * group + (row + r) % group, d] = in_format_of(out, mixed[r, d] * share)
+
+    return attend  # type: ignore[no-any-return, unused-ignore]

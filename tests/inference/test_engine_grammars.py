@@ -1,0 +1,84 @@
+"""Actions under a grammar in the in-process engine, with what the grammar forces taken ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inference.engine import Completion, EngineError, SamplingParams
+from inference.local import scheduler
+from inference.local.engine import LocalEngine
+from inference.local.sampling import Choice, Matcher
+from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
+    engine = open_engine(make_model(tmp_path_factory.mktemp("llama")))
+    yield engine
+    asyncio.run(engine.close())
+
+
+def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "agent": {"enum": ["searcher", "finisher"]},
+            "relevance": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        },
+        "required": ["agent", "relevance"],
+        "additionalProperties": False,
+    }
+
+    def sampled(**more: Any) -> list[Completion]:
+        each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=schema, **more) for i in range(6)]
+        return run(*(engine.generate([5], params) for params in each))
+
+    got = sampled()
+    # Only with log-probabilities are the logits of tokens computed that the schema does not allow.
+    assert [one.ids for one in got] == [one.ids for one in sampled(logprobs=True)]
+    for completion in got:
+        assert completion.finish_reason == "stop"
+        assert completion.ids[-1] == engine.format.end_of_turn
+        value = json.loads(completion.text)
+        assert value["agent"] in {"searcher", "finisher"} and len(value["relevance"]) <= 2
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
+def test_tokens_taken_ahead_change_nothing_but_the_steps(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, logprobs: bool
+) -> None:
+    """A random model rarely writes a schema's text in the tokens that were expected, so all kinds of mismatch occur."""
+    properties = {"agent": {"enum": ["searcher", "finisher"]}, "reason": {"type": "string", "maxLength": 3}}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    each = [SamplingParams(0.4, 0.99, max_tokens=9 + 8 * i, seed=i, schema=schema, logprobs=logprobs) for i in range(8)]
+
+    def sampled() -> tuple[list[Completion], int]:
+        before = engine.stats.steps
+        got = [run(engine.generate(prompt, params))[0] for params in each for prompt in prompts(engine)[:2]]
+        return got, engine.stats.steps - before
+
+    ahead, steps = sampled()
+    monkeypatch.setattr(scheduler, "MOST_AHEAD", 0)
+    alone, more = sampled()
+    assert [one.ids for one in ahead] == [one.ids for one in alone]
+    assert [one.finish_reason for one in ahead] == [one.finish_reason for one in alone]
+    for one, other in zip(ahead, alone, strict=True):
+        assert one.logprobs == (pytest.approx(other.logprobs, abs=1e-4) if logprobs else None)
+    assert steps < more
+
+
+def test_a_grammar_without_a_next_token_fails_its_request_alone(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = np.zeros(512 // 32, np.int32)
+    with monkeypatch.context() as patch:
+        patch.setattr(Matcher, "look_ahead", lambda self, most, every_logit: ([], [Choice(nothing)]))
+        with pytest.raises(EngineError, match="the grammar allows no token"):
+            run(engine.generate(prompts(engine)[0], greedy(20, schema=OBJECT)))
+    assert run(engine.generate(prompts(engine)[0], greedy(5)))[0].ids

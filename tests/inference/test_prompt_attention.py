@@ -1,0 +1,183 @@
+"""Attention of prompts in bfloat16, and steps whose threads compute products of their own."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from inference.local import model as model_module
+from inference.local.cache import BLOCK
+from inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
+from inference.local.prompt import FAST, MIN_TOKENS, ROWS, prompt_kernel, suits
+from ratchet.config import ModelConfig
+from tests.helpers.tiny import save_tiny_tokenizer
+
+needs_instruction = pytest.mark.skipif(not FAST, reason="this CPU has no AVX-512 instructions for bfloat16")
+PAGES = 60
+
+
+def rounded(numbers: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16().double()
+
+
+def dense(query: np.ndarray, keys: np.ndarray, values: np.ndarray, past: int, scale: float) -> torch.Tensor:
+    """query [tokens, heads, dim]; keys [pages, kv_heads, dim, BLOCK], values [pages, kv_heads, BLOCK, dim], in order.
+
+    Of what is rounded to bfloat16, with nothing else rounded.
+    """
+    tokens, heads, dim = query.shape
+    kv_heads, length = keys.shape[1], past + tokens
+    k = rounded(keys.transpose(1, 0, 3, 2)).reshape(kv_heads, -1, dim)[:, :length]
+    v = rounded(values.transpose(1, 0, 2, 3)).reshape(kv_heads, -1, dim)[:, :length]
+    k, v = (one.repeat_interleave(heads // kv_heads, 0) for one in (k, v))
+    scores = rounded(query).transpose(0, 1) @ k.transpose(1, 2) * scale
+    hidden = torch.ones(tokens, length, dtype=torch.bool).triu(past + 1)
+    return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(0, 1)
+
+
+@needs_instruction
+@pytest.mark.parametrize(("group", "kv_heads"), [(1, 3), (3, 2), (7, 1), (16, 1)])
+@pytest.mark.parametrize("dim", [32, 64, 96])
+def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: int, kv_heads: int, dim: int) -> None:
+    """A ragged batch, in ranges that begin and end within a prompt, as on several threads."""
+    generator = np.random.default_rng(0)
+    keys = generator.standard_normal((PAGES, kv_heads, dim, BLOCK), np.float32)
+    values = generator.standard_normal((PAGES, kv_heads, BLOCK, dim), np.float32)
+    chunks = [(1, 0), (1, 15), (16, 0), (31, 5), (33, 16), (45, 150), (77, 0)]
+    tables = np.zeros((len(chunks), 20), np.int32)
+    free = iter(generator.permutation(PAGES))
+    tokens = sum(count for count, _ in chunks)
+    query = 2 * generator.standard_normal((tokens, group * kv_heads, dim), np.float32)
+    tiles, wanted, at = [], [], 0
+    for number, (count, past) in enumerate(chunks):
+        used = [next(free) for _ in range(-(-(past + count) // BLOCK))]
+        tables[number, : len(used)] = used
+        # Places past a sequence's end were written by somebody else, or never: whatever is there must not leak in.
+        if rest := (past + count) % BLOCK:
+            keys[used[-1], :, :, rest:] = values[used[-1], :, rest:] = np.nan
+        wanted.append(dense(query[at : at + count], keys[used], values[used], past, 0.3))
+        tiles += [(at, count, number, past, row) for row in range(0, count * group, ROWS)]
+        at += count
+    table = np.array(tiles, np.int64)
+    exact = torch.cat(wanted)
+    for out in (np.full_like(query, np.nan), np.zeros(query.shape, np.uint16)):
+        for first, last in ((0, 3), (3, len(table) // 2), (len(table) // 2, len(table))):
+            prompt_kernel(group, dim)(
+                query, keys.ravel(), values.ravel(), kv_heads, tables, table, np.float32(0.3), out, first, last
+            )
+        got = torch.from_numpy(out)
+        got = got if got.dtype == torch.float32 else got.view(torch.bfloat16)
+        # Weights in bfloat16 have an error of 2**-9 at most, and those of many keys cancel out.
+        torch.testing.assert_close(got.double(), exact, atol=0.008, rtol=0.008)
+        assert (got.double() - exact).norm() < 0.003 * exact.norm()
+
+
+@needs_instruction
+@pytest.mark.parametrize("size", [1e-30, 1e4])
+def test_scores_that_are_all_alike_or_far_apart_give_weights_that_add_up_to_one(size: float) -> None:
+    generator = np.random.default_rng(0)
+    query = size * generator.standard_normal((40, 1, 32), np.float32)
+    keys = generator.standard_normal((3, 1, 32, BLOCK), np.float32)
+    values, out = np.ones((3, 1, BLOCK, 32), np.float32), np.zeros_like(query)
+    tiles = np.array([(0, 40, 0, 0, row) for row in range(0, 40, ROWS)])
+    tables = np.arange(3, dtype=np.int32)[None]
+    prompt_kernel(1, 32)(query, keys.ravel(), values.ravel(), 1, tables, tiles, np.float32(1.0), out, 0, len(tiles))
+    np.testing.assert_allclose(out, 1.0, rtol=1e-6)
+
+
+def test_only_models_in_bfloat16_with_heads_of_whole_vectors_are_computed_so() -> None:
+    assert not suits(torch.float32, 64) and not suits(torch.float16, 64) and not suits(torch.bfloat16, 80)
+    assert suits(torch.bfloat16, 64) == FAST
+
+
+def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
+    work = np.arange(1, 101)
+    cuts = even_cuts(work, 3)
+    assert cuts[0] == 0 and cuts[-1] == 100
+    assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in itertools.pairwise(cuts))
+    assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
+
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 192,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads of 32."""
+    folder = tmp_path_factory.mktemp("llama")
+    torch.manual_seed(7)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+    save_tiny_tokenizer(folder)
+    return folder
+
+
+def open_model(folder: Path, dtype: Any) -> PackedModel:
+    return PackedModel(ModelConfig(path=str(folder), dtype=dtype, device="cpu", cache_gb=0.05, workers=1))
+
+
+def test_prompts_in_pieces_beside_others_give_nearly_the_logits_of_float32(llama: Path) -> None:
+    """Nearer than plain transformers in bfloat16, and the same in one piece and alone, but for rounding."""
+    torch.manual_seed(1)
+    first, second = (torch.randint(0, 512, (count,)).tolist() for count in (150, 71))
+    mine = open_model(llama, "bfloat16")
+    blocks = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+    mine.forward([Chunk(first[:50], 0, blocks[0], 0, ())])
+    pieces = [Chunk(first[50:100], 50, blocks[0], 0, ()), Chunk(second[:70], 0, blocks[1], 0)]
+    got = [mine.forward(pieces)[0]]
+    got += [*mine.forward([Chunk(first[100:], 100, blocks[0], 0), Chunk(second[70:], 70, blocks[1], 0)])]
+    whole = [mine.forward([Chunk(ids, 0, blocks[0], 0)])[0] for ids in (second[:70], first, second)]
+    mine.close()
+
+    def plain(dtype: torch.dtype) -> list[torch.Tensor]:
+        model = LlamaForCausalLM.from_pretrained(llama, dtype=torch.bfloat16).to(dtype)
+        with torch.no_grad():
+            return [model(torch.tensor([ids])).logits[0, -1].float() for ids in (second[:70], first, second)]
+
+    exact, usual = torch.stack(plain(torch.float32)), torch.stack(plain(torch.bfloat16))
+    for logits in (torch.stack(got), torch.stack(whole)):
+        assert 0 < (logits - exact).norm() < 0.75 * (usual - exact).norm()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_threads_with_products_of_their_own_compute_what_one_thread_computes(
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """Base and adapters in one step, with chunks across the threads' bounds."""
+    torch.manual_seed(2)
+    base = LlamaForCausalLM.from_pretrained(llama)
+    peft = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+    peft.save_pretrained(tmp_path, save_embedding_layers=False)
+    long, middle, short = (torch.randint(0, 512, (count,)).tolist() for count in (3 * MIN_APART, MIN_TOKENS + 3, 7))
+    before = torch.get_num_threads()
+
+    def logits(threads: int) -> list[torch.Tensor]:
+        monkeypatch.setattr(model_module, "cpu_threads", lambda: threads)
+        mine = open_model(llama, dtype)
+        assert mine.threads == threads
+        number = mine.lora.load(str(tmp_path))
+        found = []
+        for adapters in ((0, 0, 0), (number, 0, number), (number, number, number)):
+            chunks = [Chunk(long, 0, list(range(12)), adapters[0]), Chunk(middle, 0, [12, 13, 14], adapters[1])]
+            found.append(mine.forward([*chunks, Chunk(short, 0, [15], adapters[2])]))
+        mine.close()
+        return found
+
+    for one, several in zip(logits(1), logits(3), strict=True):
+        assert (one - several).norm() < (1e-5 if dtype == "float32" else 0.02) * one.norm()
+    assert torch.get_num_threads() == before
