@@ -11,20 +11,21 @@ from functools import cache
 from typing import Any
 
 from ratchet.config import IndexConfig
-from tests.helpers.experiment import ROOT, preloaded
+from tests.helpers.experiment import ROOT, environment, preloaded
 
 
 class Zygote:
     """Builds in forked processes that are killed; see build_zygote.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, torch: bool = False) -> None:
+        """`torch`: it has the heavy libraries loaded as well, which makes each fork take twice as long."""
         self._process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests" / "helpers" / "build_zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=preloaded(PYTHONPATH=str(ROOT)),
+            env=preloaded(PYTHONPATH=str(ROOT)) if torch else environment() | {"PYTHONPATH": str(ROOT)},
         )
         self._loaded: set[str] = set()
         self.idle = self._read() == "ready"
@@ -60,6 +61,10 @@ class Zygote:
         status, steps, process = map(int, self._ask(f"{when}\t{json.dumps(request)}").split())
         assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the build failed"
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, steps, process
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=120)  # a busy machine
 
 
 _new_zygote = cache(Zygote)

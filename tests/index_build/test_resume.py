@@ -112,7 +112,7 @@ def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
         watch = Watch(here)
         assert zygote.build(here, f"step{step}")[0] == KILLED
         watch.look()
-        assert zygote.build(here, "never")[0] == 0
+        build(here)
         watch.look()
         assert tree(Path(here.path)) == wanted, step
 
@@ -136,7 +136,7 @@ def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> No
         else:
             assert zygote.build(new, f"step{step}")[0] == KILLED
             states.append(results(here, queries(3)))
-            assert zygote.build(new, "never")[0] == 0
+            build(new)
             assert tree(Path(here)) == wanted, step
         step += 1
     assert before != after
@@ -152,26 +152,27 @@ def encoder_config(folder: Path, **settings: Any) -> IndexConfig:
 
 
 @pytest.mark.slow
-def test_encoded_parts_outlive_sigkills(tmp_path: Path, zygote: Zygote) -> None:
+def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
     """A shard's encoding goes on where it was killed; what was encoded is not encoded again."""
-    zygote.load("retrieval.encoders.loading", "transformers.models.llama.modeling_llama")
     config = encoder_config(tmp_path)
     whole = config.model_copy(update={"path": str(tmp_path / "whole")})
     kept = Path(config.path) / "shards" / ".00000.encoded"
-    assert zygote.build(whole, "never", encoded=8)[0] == 0
-    parts: dict[str, int] = {}
-    chance, killed = random.Random(2), 0
-    for _ in range(100):
-        ended = zygote.build(config, f"more parts{chance.uniform(0, 0.02)}", encoded=8)[0]
-        if ended == 0:
-            break
-        killed += 1
-        if (kept.parent / "00000").exists():  # killed while it cleared up: the parts have served
-            continue
-        now = {path.name: path.stat().st_mtime_ns for path in kept.glob("part-*")}
-        assert {name: now[name] for name in parts} == parts
-        parts = now
-    assert killed > 2 and len(parts) > 10, "10 kills as a rule; on a busy machine many parts are made before one"
+    with contextlib.closing(Zygote(torch=True)) as zygote:
+        zygote.load("retrieval.encoders.loading", "transformers.models.llama.modeling_llama")
+        assert zygote.build(whole, "never", encoded=8)[0] == 0
+        parts: dict[str, int] = {}
+        chance, killed = random.Random(2), 0
+        for _ in range(100):
+            ended = zygote.build(config, f"more parts{chance.uniform(0, 0.02)}", encoded=8)[0]
+            if ended == 0:
+                break
+            killed += 1
+            if (kept.parent / "00000").exists():  # killed while it cleared up: the parts have served
+                continue
+            now = {path.name: path.stat().st_mtime_ns for path in kept.glob("part-*")}
+            assert {name: now[name] for name in parts} == parts
+            parts = now
+        assert killed > 2 and len(parts) > 10, "10 kills as a rule; on a busy machine many parts are made before one"
     assert not kept.exists()
     assert_same(whole, config)
 
