@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 
 
-def run_code(code: str, *arguments: object, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run code from the project's root; `typed`: what stands on its standard input."""
+def run_code(
+    code: str, *arguments: object, typed: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run code from the project's root; `typed`: what stands on its standard input; `variables`: its environment's."""
     from tests.helpers.experiment import ROOT, preloaded  # late: the code's process does not need it
 
     return subprocess.run(
         code_command(code, *arguments),
         input=typed,
         cwd=ROOT,
-        env=preloaded(),
+        env=preloaded(**variables),
         capture_output=True,
         text=True,
         timeout=120,

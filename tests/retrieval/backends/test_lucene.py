@@ -23,6 +23,8 @@ from tests.helpers.run_code import code_command, run_code
 
 pytestmark = pytest.mark.slow
 
+QUICK_START = {"_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For Java machines that run for a second: half of it would go to compiling them well."""
 VOCABULARY = [f"w{i}" for i in range(60)]
 QUERIES = ["w0", "w3 w3 w50", "w1 w2 w40 w59", "w7 unknown w8", " ".join(VOCABULARY)]
 
@@ -223,7 +225,7 @@ lucene.build_lucene(texts(), Path(sys.argv[1]))
 def test_a_killed_build_leaves_no_index_and_the_next_one_works(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     command = code_command(BUILD_FOR_EVER, folder)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=preloaded()) as builder:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=preloaded(**QUICK_START)) as builder:
         assert builder.stdout is not None and builder.stdout.readline() == b"building\n"
         with pytest.raises(UserError, match="another process is building this index"):
             build_lucene(["w0"], folder)
@@ -255,8 +257,8 @@ def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
 
 def in_fresh_process(code: str) -> str:
     """What code prints in a process of its own: in this one the virtual machine has started, which it does once."""
-    run = run_code(code)
-    return run.stdout + run.stderr
+    run = run_code(code, **QUICK_START)
+    return run.stdout + run.stderr.removeprefix(f"Picked up _JAVA_OPTIONS: {QUICK_START['_JAVA_OPTIONS']}\n")
 
 
 @pytest.mark.parametrize(
