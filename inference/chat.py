@@ -167,8 +167,9 @@ class ChatFormat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, control tokens included."""
-        # Clean-up would drop blanks before punctuation: the text must be what the ids say.
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        # Not transformers' own: it may drop blanks before punctuation, and looks at every id in Python first, which
+        # takes longer than all the rest.
+        return str(self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
 
     @cached_property
     def vocabulary(self) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from agents.core.output import json_schema
 from inference.chat import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RewardsConfig
@@ -199,7 +200,7 @@ class Judge:
                 top_p=self.settings.top_p,
                 max_tokens=self.settings.max_tokens,
                 seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
-                schema=ask.reply.model_json_schema() if self.settings.constrained else None,
+                schema=json_schema(ask.reply) if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
             call = JudgeCall(owner=owner, key=key, text=completion.text, finish_reason=completion.finish_reason)

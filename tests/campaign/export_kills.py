@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.campaign import full_disk
 from tests.campaign.kills import KILLS, SAME, moment
 from tests.campaign.trial import Attack, Trial
-from tests.helpers.zygote import Zygote
+from tests.helpers.zygote import shared_zygote
 
 MODULE = "tests.campaign.export_work"
 WORK = f"{MODULE}:run_export"
@@ -36,30 +36,30 @@ def files(folder: Path) -> dict[str, bytes]:
 def exporting(folder: Path) -> Iterator[Trial]:
     """Kills at file operations, and at random moments, of an export in one form or in all."""
     config = _trained(folder)
-    with closing(Zygote(MODULE)) as zygote:
+    zygote = shared_zygote(MODULE)
 
-        def request(out: Path, forms: tuple[str, ...]) -> dict[str, Any]:
-            return {"work": WORK, "folder": str(out), "words": ["--config", str(config), *forms]}
+    def request(out: Path, forms: tuple[str, ...]) -> dict[str, Any]:
+        return {"work": WORK, "folder": str(out), "words": ["--config", str(config), *forms]}
 
-        calm: dict[tuple[str, ...], tuple[int, float, dict[str, bytes]]] = {}
+    calm: dict[tuple[str, ...], tuple[int, float, dict[str, bytes]]] = {}
 
-        def trial(dice: random.Random) -> None:
-            forms = dice.choice(FORMS)
-            if forms not in calm:
-                out, began = folder / f"calm{len(calm)}", time.monotonic()
-                _, steps, _ = zygote.run(request(out, forms), "never")
-                calm[forms] = steps, time.monotonic() - began, files(out)
-            steps, seconds, wanted = calm[forms]
-            here = folder / f"{dice.getrandbits(64)}"
-            for _ in range(KILLS):
-                zygote.run(request(here, forms), moment(dice, steps, seconds))
-                _check_whole(here, wanted)
-            zygote.run(request(here, forms), "never")
-            found = files(here)
-            assert found.keys() == wanted.keys(), f"files differ: {sorted(found.keys() ^ wanted.keys())}"
-            assert found == wanted, f"other content: {[name for name in wanted if found[name] != wanted[name]]}"
+    def trial(dice: random.Random) -> None:
+        forms = dice.choice(FORMS)
+        if forms not in calm:
+            out, began = folder / f"calm{len(calm)}", time.monotonic()
+            _, steps, _ = zygote.run(request(out, forms), "never")
+            calm[forms] = steps, time.monotonic() - began, files(out)
+        steps, seconds, wanted = calm[forms]
+        here = folder / f"{dice.getrandbits(64)}"
+        for _ in range(KILLS):
+            zygote.run(request(here, forms), moment(dice, steps, seconds))
+            _check_whole(here, wanted)
+        zygote.run(request(here, forms), "never")
+        found = files(here)
+        assert found.keys() == wanted.keys(), f"files differ: {sorted(found.keys() ^ wanted.keys())}"
+        assert found == wanted, f"other content: {[name for name in wanted if found[name] != wanted[name]]}"
 
-        yield trial
+    yield trial
 
 
 def _check_whole(out: Path, wanted: Mapping[str, bytes]) -> None:

@@ -10,7 +10,7 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.campaign.sampling_work import outcomes
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.building import SMALL, corpus, tree
 from tests.helpers.tiny_index import index_config, shared_tokenizer
-from tests.helpers.zygote import Zygote
+from tests.helpers.zygote import shared_zygote
 
 ATTEMPT = "tests.campaign.full_disk:attempt"
 PAGE = 4096
@@ -86,36 +86,36 @@ def attempt(request: Mapping[str, Any]) -> None:
 def little_room(folder: Path, work: Work) -> Iterator[Trial]:
     """There is too little room, twice; sometimes no write at all; then there is enough."""
     request = {**work.prepare(folder), "work": ATTEMPT, "said": str(folder / "said")}
-    with closing(Zygote("tests.campaign.full_disk", *work.modules)) as zygote:
+    zygote = shared_zygote("tests.campaign.full_disk", *work.modules)
 
-        def run(here: Path) -> str:
-            signal, _, _ = zygote.run(request | {"folder": str(here / "out")}, "never")
-            assert signal == 0, f"ended by signal {signal}"
-            said = folder / "said"
-            return said.read_text() if said.exists() else ""
+    def run(here: Path) -> str:
+        signal, _, _ = zygote.run(request | {"folder": str(here / "out")}, "never")
+        assert signal == 0, f"ended by signal {signal}"
+        said = folder / "said"
+        return said.read_text() if said.exists() else ""
 
-        calm = folder / "calm"
-        calm.mkdir()
-        assert (problem := run(calm)) == "", problem
-        wanted = work.state(calm / "out")
-        pages = sum(-(-path.stat().st_size // PAGE) for path in calm.rglob("*") if path.is_file())
+    calm = folder / "calm"
+    calm.mkdir()
+    assert (problem := run(calm)) == "", problem
+    wanted = work.state(calm / "out")
+    pages = sum(-(-path.stat().st_size // PAGE) for path in calm.rglob("*") if path.is_file())
 
-        def trial(dice: random.Random) -> None:
-            here = folder / f"{dice.getrandbits(64)}"
-            with disk(here, PAGE * dice.randint(1, pages)) as remount:
-                said = [run(here)]
-                if dice.random() < 0.5:
-                    remount("ro")
-                    said.append(run(here))
-                    remount("rw")
+    def trial(dice: random.Random) -> None:
+        here = folder / f"{dice.getrandbits(64)}"
+        with disk(here, PAGE * dice.randint(1, pages)) as remount:
+            said = [run(here)]
+            if dice.random() < 0.5:
+                remount("ro")
                 said.append(run(here))
-                for one in filter(None, said):
-                    assert str(here) in one and len(one) < 2000, f"does not name the file: {one}"
-                remount(f"size={ROOM}")
-                assert (last := run(here)) == "", last
-                assert work.state(here / "out") == wanted, "what is there now is not what a calm run leaves"
+                remount("rw")
+            said.append(run(here))
+            for one in filter(None, said):
+                assert str(here) in one and len(one) < 2000, f"does not name the file: {one}"
+            remount(f"size={ROOM}")
+            assert (last := run(here)) == "", last
+            assert work.state(here / "out") == wanted, "what is there now is not what a calm run leaves"
 
-        yield trial
+    yield trial
 
 
 def _sampling(folder: Path) -> Mapping[str, Any]:

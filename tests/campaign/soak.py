@@ -28,8 +28,8 @@ def soak(folder: Path, seconds: float) -> Iterator[Trial]:
     def trial(dice: random.Random) -> None:
         until = time.monotonic() + seconds
         found: list[tuple[int, int, int]] = []
-        request = {"folder": str(folder / "store"), "questions": WIDTH, "samples": 2, "width": WIDTH, "delay": 0.001}
-        while time.monotonic() < until or len(found) < 4:
+        request = {"folder": str(folder / "store"), "questions": WIDTH, "samples": 1, "width": WIDTH, "delay": 0.001}
+        while time.monotonic() < until or len(found) < 3:
             sample(request)
             shutil.rmtree(folder / "store")
             gc.collect()

@@ -77,8 +77,7 @@ def main() -> None:
         path = write_documents(Path(name) / "d.jsonl", [{"id": "a", "text": "harbour " * 9}])
         build(IndexConfig(path=f"{name}/index", documents=(str(path),)))
         encoded(Path(name) / "encoded", ROWS, 2)
-    if request["mib"]:
-        limit_memory(request["mib"])
+    limit_memory(request["mib"])
     if "config" in request:
         build(IndexConfig(**request["config"]))
     else:

@@ -1,15 +1,17 @@
 """A process with everything loaded that forks one build per line of its input, and says how it went.
 
 Run by zygote.py. A fresh interpreter per build would spend seconds on imports, and most kills would hit those.
-A line is when to kill it, a tab, and JSON. When: seconds; 'grownS': S seconds after one more shard is there; 'more
-partsS': after one more encoded part; 'stepN': at the build's N-th opening, renaming, making or removing of a file
-under the index; 'never'. The answer: its wait status, the number of such steps, its process id.
+A line is 'load', a tab and the name of a module to import; or when to kill a build, a tab, and JSON. When: seconds;
+'grownS': S seconds after one more shard is there; 'more partsS': after one more encoded part; 'stepN': at the build's
+N-th opening, renaming, making or removing of a file under the index; 'never'. The answer: its wait status, the number
+of such steps, its process id.
 
 JSON with the key `work` calls that function ('module:name') with the JSON in place of a build, under its `folder`.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -94,16 +96,19 @@ def warm_up() -> None:
     """Kernels are loaded from Numba's cache by their first call."""
     with tempfile.TemporaryDirectory() as name:
         tiny_index(Path(name), [{"id": "a", "text": "harbour"}])
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
 
 
 def main() -> None:
     warm_up()
+    gc.freeze()  # a collection in a forked process would copy every page
     print("ready", flush=True)
     for line in sys.stdin:
         when, _, request = line.partition("\t")
-        print(fork(json.loads(request), when), flush=True)
+        if when == "load":
+            importlib.import_module(json.loads(request))
+            print("ready", flush=True)
+        else:
+            print(fork(json.loads(request), when), flush=True)
 
 
 if __name__ == "__main__":

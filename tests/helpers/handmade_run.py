@@ -34,6 +34,7 @@ from ratchet.runfolder import RoundFolder, open_run
 from rewards.scoring import score_trajectories
 from rewards.selection import select
 from tests.helpers.stored import store
+from tests.helpers.tiny import save_tiny_tokenizer
 from training.rows import build_rows, rows_table, write_rows
 
 SCORES = ("em", "f1", "nugget_containment", "lexical_support")
@@ -196,7 +197,7 @@ def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> 
     return Config.model_validate(
         {
             "run": str(folder / "run"),
-            "models": {"agent": {"path": "models/smollm2-135m-instruct"}},
+            "models": {"agent": {"path": str(save_tiny_tokenizer(folder / "model"))}},
             "index": {"path": str(folder / "index")},
             "questions": paths,
             "rewards": {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}},

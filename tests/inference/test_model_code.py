@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.experiment import ROOT
 from tests.helpers.model_code import add_code, add_generation_code
+from tests.helpers.run_code import run_code
 from tests.inference.test_local_engine import make_model
 
-ROOT = Path(__file__).parents[2]
 LOADERS = {
     "the sampling engine": "from inference.local.model import PackedModel as load; load(MODEL)",
     "training": "from training.lora import load_model as load; load(MODEL)",
@@ -39,13 +39,7 @@ for name, loader in __LOADERS__.items():
 
 def load_with_yes(folder: Path, loaders: dict[str, str]) -> dict[str, str]:
     """What each loader makes of the model, in a process whose standard input says yes to everything."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.replace("__LOADERS__", repr(loaders)), str(folder)],
-        input="y\n" * 1000,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    done = run_code(SCRIPT.replace("__LOADERS__", repr(loaders)), folder, typed="y\n" * 1000)
     said = dict(line.split(" | ", 1) for line in done.stdout.splitlines() if " | " in line)
     assert done.returncode == 0 and said.keys() == loaders.keys(), done.stdout + done.stderr
     return said

@@ -19,11 +19,14 @@ from inference.serving.server import Server, reserve_port
 from inference.serving.supervisor import ServingFailed, Supervisor
 from ratchet.errors import UserError
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.experiment import preloaded, running
 from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers, until
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
 
 pytestmark = pytest.mark.server
 
+ADDRESS = "RATCHET_PRELOADED"
+"""The variable by which a command finds the server of tests/preloaded."""
 ASK = """
 import json, os, sys, urllib.request
 url = os.environ["RATCHET_URL_AGENT"]
@@ -161,7 +164,7 @@ def config(fake: FakeVllm, tmp_path: Path) -> Path:
 
 
 def start(config: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
+    clean = {n: value for n, value in preloaded().items() if n == ADDRESS or not n.startswith("RATCHET_")}
     return subprocess.Popen(
         [sys.executable, "-m", "inference", "serve", "--config", str(config), *arguments],
         env=clean | environment,
@@ -212,7 +215,7 @@ def test_nothing_survives_a_killed_supervisor(fake: FakeVllm, config: Path) -> N
     process = start(config, RATCHET_API_KEY="mine")
     assert process.stdout and process.stdout.readline()
     assert len(fake.alive()) == 2
-    process.kill()
+    os.kill(running(process), signal.SIGKILL)  # alone, not with its process group
     process.communicate(timeout=30)
     until(lambda: not fake.alive(), 10)
 

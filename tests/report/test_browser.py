@@ -52,10 +52,15 @@ def sections(made: tuple[Config, Gathered]) -> Sections:
     return {section["name"]: section["questions"] for section in merged(view)["sections"]}
 
 
+@pytest.fixture(scope="module")
+def text(made: tuple[Config, Gathered]) -> str:
+    """The page, without the policy that would keep a test's script from running."""
+    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(*made))
+
+
 @pytest.fixture
-def play(made: tuple[Config, Gathered], tmp_path: Path) -> Play:
+def play(text: str, tmp_path: Path) -> Play:
     """Run a script on the page and return what its `result()` gives, read when all is done."""
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(*made))
 
     def played(script: str, fragment: str = "") -> Any:
         probe = f'{HELPERS}{script}; const probe = document.createElement("pre"); probe.id = "probe";'

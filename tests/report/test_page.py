@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class Page(HTMLParser):
         else:
             self.text += data
 
-    @property
+    @cached_property
     def data(self) -> dict[str, Any]:
         """The index with the details of every trajectory in its line, and the passages."""
         parts = {attrs["id"]: text for attrs, text in zip(self.data_elements, self.scripts[1:-1], strict=True)}
@@ -94,16 +95,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return config, folder, render(config, gather(config, folder, 1))
 
 
+@pytest.fixture(scope="module")
+def page(run: Run) -> Page:
+    return Page(run[2])
+
+
 def trajectories_of(page: Page, name: str) -> Iterator[dict[str, Any]]:
     section = next(s for s in page.data["sections"] if s["name"] == name)
     for question in section["questions"]:
         yield from question["runs"]
 
 
-def test_the_numbers_and_the_verdict_are_on_the_page(run: Run) -> None:
-    _, folder, text = run
+def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> None:
+    folder = run[1]
     results = json.loads((folder.evaluation / "results.json").read_text())
-    page = Page(text)
     visible = " ".join(page.text.split())
     particulars = results["verdict"].partition(". ")[2].replace("->", "→")
     assert results["verdict"].partition(".")[0] in visible
@@ -134,8 +139,7 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
     assert "Selection is worth +" in shown and "over random trajectories" in shown
 
 
-def test_the_plots_are_drawn_in_place(run: Run) -> None:
-    page = Page(run[2])
+def test_the_plots_are_drawn_in_place(page: Page) -> None:
     labels = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
     assert len(labels) == 4
     assert "training loss by step" in labels
@@ -143,18 +147,17 @@ def test_the_plots_are_drawn_in_place(run: Run) -> None:
     assert len(ids) == len(set(ids)), "drawings that share ids would use each other's clipping"
 
 
-def test_statuses_and_errors_are_counted_apart(run: Run) -> None:
-    config, folder, text = run
+def test_statuses_and_errors_are_counted_apart(run: Run, page: Page) -> None:
+    config, folder, _ = run
     stored = list(read_segments(folder.trajectories, Trajectory))
     tally = gather(config, folder, 1).tallies[0]
     assert tally.total == len(stored)
     for status in ("finished", "unparsed", "out_of_budget", "failed"):
         assert tally.statuses[status] == sum(t.status == status for t in stored)
-    assert "EngineError: the server closed the connection" in Page(text).text
+    assert "EngineError: the server closed the connection" in page.text
 
 
-def test_hostile_text_is_inert(run: Run) -> None:
-    page = Page(run[2])
+def test_hostile_text_is_inert(run: Run, page: Page) -> None:
     assert page.running_scripts == 1, "the page's own"
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "embed", "link", "base", "form")]
     assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
@@ -162,8 +165,7 @@ def test_hostile_text_is_inert(run: Run) -> None:
     assert "<script>alert" not in run[2]
 
 
-def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run) -> None:
-    page = Page(run[2])
+def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run, page: Page) -> None:
     for tag, attrs in page.elements:
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
             assert (attrs.get(name) or "#").startswith("#"), f"<{tag} {name}={attrs.get(name)}>"
@@ -178,8 +180,7 @@ def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run) -> No
     assert "innerHTML" not in own and "eval(" not in own
 
 
-def test_http_addresses_occur_in_data_alone(run: Run) -> None:
-    page = Page(run[2])
+def test_http_addresses_occur_in_data_alone(run: Run, page: Page) -> None:
     outside = run[2]
     for data in page.scripts[1:-1]:
         outside = outside.replace(data, "")
@@ -193,29 +194,28 @@ def test_any_text_survives_the_data_element(text: str) -> None:
     assert [tag for tag, _ in page.elements] == ["script", "p"]
 
 
-def test_why_every_question_was_kept_or_dropped(run: Run) -> None:
-    _, folder, text = run
+def test_why_every_question_was_kept_or_dropped(run: Run, page: Page) -> None:
+    folder = run[1]
     selection = Selection.model_validate_json(folder.selection.read_bytes())
-    shown = {choice["id"]: choice for choice in Page(text).data["choices"]}
+    shown = {choice["id"]: choice for choice in page.data["choices"]}
     assert {i: c["reason"] for i, c in shown.items()} == {c.question_id: c.reason for c in selection.questions}
     assert {i: c["kept"] for i, c in shown.items()} == {c.question_id: len(c.kept) for c in selection.questions}
 
 
-def test_kept_trajectories_come_first_and_are_marked(run: Run) -> None:
-    _, folder, text = run
+def test_kept_trajectories_come_first_and_are_marked(run: Run, page: Page) -> None:
+    folder = run[1]
     kept = set(Selection.model_validate_json(folder.selection.read_bytes()).kept)
-    page = Page(text)
     assert {r["key"] for r in trajectories_of(page, "sampled") if r["kept"]} == kept
     for question in page.data["sections"][0]["questions"]:
         marks = [r["kept"] for r in question["runs"]]
         assert marks == sorted(marks, reverse=True)
 
 
-def test_what_was_trained_on_is_marked_token_for_token(run: Run) -> None:
-    _, folder, text = run
+def test_what_was_trained_on_is_marked_token_for_token(run: Run, page: Page) -> None:
+    folder = run[1]
     rows = {(row.trajectory, row.conversation): row for row in table_rows(read_rows(folder.rows).table)}
     states = set()
-    for shown in trajectories_of(Page(text), "sampled"):
+    for shown in trajectories_of(page, "sampled"):
         for i, conversation in enumerate(shown["conversations"]):
             row = rows.get((shown["key"], i))
             marked = [kind for kind, tokens, _ in conversation["spans"] for _ in range(tokens)]
@@ -228,8 +228,8 @@ def test_what_was_trained_on_is_marked_token_for_token(run: Run) -> None:
     assert {"trained", "held", "sampled"} <= states
 
 
-def test_base_and_trained_stand_side_by_side(run: Run) -> None:
-    section = next(s for s in Page(run[2]).data["sections"] if s["name"] == "evaluated")
+def test_base_and_trained_stand_side_by_side(page: Page) -> None:
+    section = next(s for s in page.data["sections"] if s["name"] == "evaluated")
     assert section["total"] == 30
     for question in section["questions"]:
         assert [r["arm"] for r in question["runs"]] == ["base", "adapter", "no retrieval"]

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     return config, run, gathered, render(config, gathered)
 
 
+@cache
 def words_of(text: str) -> str:
     """What can be read, with a space wherever a cell or a word in bold begins or ends."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())

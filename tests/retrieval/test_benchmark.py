@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 pytest.importorskip("bm25s")
 pytest.importorskip("tantivy")
+
+import bm25s.numba.retrieve_utils
 
 from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy
 from benchmarks.retrieval.checkout import Checkout
@@ -64,7 +67,17 @@ def test_oracle_scores_are_bm25_and_dot_products() -> None:
                 assert scores[document] == pytest.approx(expected, rel=1e-12)
 
 
-ENGINES = [Ours(), Naive(), BlockMax(), Lion(), pytest.param(Bm25s(), marks=pytest.mark.slow), Tantivy()]
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bm25s compiles its functions in every process, for longer than all of these tests take: here they run as they
+    are written."""
+    for module in (bm25s.numba.retrieve_utils, bm25s.numba.selection):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Dispatcher):
+                monkeypatch.setattr(module, name, value.py_func)
+
+
+ENGINES = [Ours(), Naive(), BlockMax(), Lion(), Bm25s(), Tantivy()]
 
 
 @pytest.mark.parametrize("kind", ["bm25", "learned"])

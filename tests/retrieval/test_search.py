@@ -263,7 +263,7 @@ def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> 
     What is mapped from files is not counted, for such pages are the system's to drop and to read again: so the limit
     shows whether an index is held in memory of our own, however little of it.
     """
-    chunks, copies, mib = 1 << 17, 112, 24
+    chunks, copies, mib = 1 << 17, 56, 12
     random = np.random.default_rng(2)
     lists = {}
     for term in range(LISTS):

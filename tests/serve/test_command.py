@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import serve.__main__ as command
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
 
 pytestmark = pytest.mark.server
@@ -45,7 +45,7 @@ def words(config: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def process(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    started = subprocess.Popen(words(config, "--port", "0"), stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(words(config, "--port", "0"), stderr=subprocess.PIPE, text=True, env=preloaded())
     try:
         assert started.stderr is not None
         line = started.stderr.readline()
@@ -74,7 +74,7 @@ def test_an_answer_that_has_started_is_finished_before_the_server_ends(
 
 async def test_over_stdin_and_stdout(config: Path) -> None:
     program, *arguments = words(config, "--mcp")
-    async with Client(StdioServerParameters(command=program, args=arguments, env=dict(os.environ))) as client:
+    async with Client(StdioServerParameters(command=program, args=arguments, env=preloaded())) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["answer"]
         result = await client.call_tool("answer", {"question": "Who?"})
     assert result.structured_content is not None and result.structured_content["answer"] == "Ada Torrin"

@@ -25,6 +25,8 @@ from retrieval.backends.milvus import (
 )
 from retrieval.encoders.vectors import SparseVectors
 from retrieval.index import Ranking
+from tests.helpers.experiment import ROOT, kill, preloaded
+from tests.helpers.run_code import code_command, run_code
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -156,9 +158,7 @@ def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
 
 
 BUILD = """
-    import sys
     import time
-    sys.path.insert(0, {root!r})
     from tests.retrieval.backends.test_milvus import CHUNKS, SPARSE, build_milvus, part, sparse_vectors
 
     def vectors(first):
@@ -174,8 +174,8 @@ BUILD = """
 
 
 def start_build(uri: str, slow: bool) -> subprocess.Popen[str]:
-    code = textwrap.dedent(BUILD).format(root=str(Path(__file__).parents[3]), uri=uri, slow=slow)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    code = textwrap.dedent(BUILD).format(uri=uri, slow=slow)
+    return subprocess.Popen(code_command(code), stdout=subprocess.PIPE, text=True, cwd=ROOT, env=preloaded())
 
 
 def test_a_killed_build_goes_on(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_killed_build_goes_on(tmp_path: Path) -> None:
         sent += int(number) if word == "rows" else 0
         if sent >= 1000:
             break
-    build.kill()
+    kill(build)
     build.communicate()
     build = start_build(uri, slow=False)
     out, _ = build.communicate(timeout=60)
@@ -214,7 +214,7 @@ def test_a_file_that_is_open_elsewhere(config: str) -> None:
         except UserError as error:
             print("refused:", error)
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_code(code)
     assert "refused:" in done.stdout and "open in another process" in done.stdout
     assert "Traceback" not in done.stderr
 

@@ -21,6 +21,7 @@ from ratchet.records import Passage
 from retrieval.__main__ import main
 from retrieval.loader import open_folder
 from retrieval.sources.mcp import McpSource
+from tests.helpers.experiment import preloaded
 from tests.helpers.tiny_index import tiny_index
 
 pytestmark = pytest.mark.server
@@ -60,7 +61,7 @@ def command(config: Path, *arguments: str) -> list[str]:
 @pytest.fixture(scope="module")
 def http(config: Path) -> Iterator[str]:
     line = command(config, "--http", "--port", "0")
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=preloaded())
     try:
         assert process.stderr is not None
         assert "in place of tavily" in process.stderr.readline(), "an offline source says so, and not on stdout"
@@ -103,11 +104,13 @@ async def check_source(settings: McpConfig, config: Path) -> None:
         await source.close()
 
 
-async def test_over_stdin_and_stdout(config: Path) -> None:
+async def test_over_stdin_and_stdout(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = command(config)
-    async with Client(StdioServerParameters(command=program, args=arguments)) as client:
+    async with Client(StdioServerParameters(command=program, args=arguments, env=preloaded())) as client:
         await check(client, config)
-    await check_source(McpConfig(command=tuple(command(config))), config)
+    for name, value in preloaded().items():
+        monkeypatch.setenv(name, value)
+    await check_source(McpConfig(command=tuple(command(config)), env=tuple(preloaded())), config)
 
 
 async def test_over_http(http: str, config: Path) -> None:
@@ -127,7 +130,9 @@ def test_http_answers_no_page_of_another_site(http: str) -> None:
 
 def test_stdout_holds_the_protocol_and_both_ends_can_end_it(config: Path) -> None:
     processes = [
-        subprocess.Popen(command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=preloaded()
+        )
         for _ in range(2)
     ]
     try:

@@ -86,11 +86,11 @@ def test_a_web_page_cannot_post_plain_text(url: str) -> None:
     assert refusal(httpx.post(f"{url}/indexes/plain/search", content=content, headers=headers))[0] == 415
 
 
-@pytest.mark.parametrize("body", [{"queries": [1] * 2_000_000}, {f"{i}": 1 for i in range(500_000)}])
+@pytest.mark.parametrize("body", [{"queries": [1] * 500_000}, {f"{i}": 1 for i in range(100_000)}])
 def test_a_body_of_many_faults_is_refused_at_the_first(url: str, body: dict[str, Any]) -> None:
     began = time.monotonic()
     status, error = refusal(post(url, "plain", "search_batch", k=1, **body))
-    assert status == 422 and len(error) < 200 and time.monotonic() - began < 30
+    assert status == 422 and len(error) < 200 and time.monotonic() - began < 10
 
 
 def test_a_fault_in_a_batch_ends_it(url: str) -> None:

@@ -14,6 +14,7 @@ from ratchet.errors import UserError
 from retrieval.loader import open_folder
 from retrieval.serving.client import RemoteIndex
 from retrieval.serving.server import main
+from tests.helpers.experiment import preloaded
 from tests.helpers.served import TEXTS
 from tests.helpers.tiny_index import tiny_index
 
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(*arguments: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "retrieval.serving.server", *map(str, arguments)]
-    return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=preloaded())
 
 
 def first_line(process: subprocess.Popen[str]) -> str:

@@ -39,7 +39,7 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     return st.lists(st.dictionaries(st.integers(0, 6), values, max_size=6), min_size=1, max_size=30)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     rows(FREQUENCIES),
     QUERIES,
@@ -59,7 +59,7 @@ def test_bm25_is_brute_force(
         assert_exact(engine, every, queries, k)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(rows(VALUES), QUERIES, KS, CUTS, st.sampled_from([1, 3]))
 def test_learned_sparse_is_brute_force(
     postings: list[dict[int, int]], queries: list[Query], k: int, cuts: list[int], threads: int
@@ -115,7 +115,7 @@ KINDS = pytest.mark.parametrize("bm25", [DEFAULT, None], ids=["bm25", "sparse"])
 
 
 @KINDS
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     queries=st.lists(st.lists(st.tuples(st.integers(0, TERMS), WEIGHTS), max_size=12), min_size=1, max_size=3),
     k=st.one_of(st.integers(1, 30), st.integers(1, 3000), st.sampled_from([1023, 1024, 1025, WINDOW + 1, 1 << 40])),
@@ -158,9 +158,9 @@ def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
     folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every, one, cut = large(folder, bm25)
-    queries = [asked(query, bm25) for query in usual_queries(70)]
+    queries = [asked(query, bm25) for query in usual_queries(30)]
     alone = [one.search([query], 20, threads=1)[0] for query in queries]
-    assert_equal(alone[:5], [every.ranking(query, 20) for query in usual_queries(70)[:5]])
+    assert_equal(alone[:5], [every.ranking(query, 20) for query in usual_queries(30)[:5]])
     for words in (engine_module.SPLIT_WORDS, 1):
         monkeypatch.setattr(engine_module, "SPLIT_WORDS", words)
         for engine in (one, cut):
@@ -178,7 +178,7 @@ def test_a_window_after_others_gives_what_it_gives_alone(
     """Its coarse bounds (screening.py) leave out nothing, from exact scores nor from a first phase's bounds."""
     _, one, _ = large(folder, bm25)
     monkeypatch.setattr(engine_module, "SPLIT_WORDS", 1)
-    for query in usual_queries(30):
+    for query in usual_queries(12):
         apart, together = (
             one.search([asked(query, bm25)], 20, threads=threads, pruning=Pruning(1.0, candidates))
             for threads in (8, 1)
@@ -208,7 +208,7 @@ def test_a_shorter_search_is_the_beginning_of_a_longer_one(folder: Path, bm25: B
 
 
 @KINDS
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(
     share=st.sampled_from([0.0, 1e-4, 0.01, 0.5, 0.99, 1.0]),
     k=st.sampled_from([1, 10, 1000, CHUNKS]),
