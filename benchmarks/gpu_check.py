@@ -84,7 +84,8 @@ def measure(sizes: Sizes, *words: object, launch: Sequence[str] = ()) -> dict[st
         return benchmark(parse([*arguments, "--device", "cpu"]))
     device = [] if sizes.on_gpu else ["--device", "cpu"]
     command = [sys.executable, *launch, str(ROOT / "benchmarks" / "training.py"), *arguments, *device]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
     try:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired as error:

@@ -106,7 +106,6 @@ class EvaluatedAdapters:
             model.save_pretrained(temporary, state_dict=weights, save_embedding_layers=False)
         except OSError as error:
             raise disk_error(target, error) from error
-        (temporary / "README.md").unlink(missing_ok=True)
         write_json(temporary / EVALUATION, {"step": step, "dev_loss": dev_loss})
         publish_folder(temporary, target)
 

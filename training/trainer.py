@@ -151,6 +151,7 @@ class RowTrainer(SFTTrainer):
             processing_class=tokenizer,
             callbacks=[watch],
         )
+        model.create_or_update_model_card = write_no_card
         self.remove_callback(PrinterCallback)
         # Makes transformers count the loss tokens of the whole batch and hand the number to `compute_loss`.
         self.model_accepts_loss_kwargs = True
@@ -305,3 +306,8 @@ class RowTrainer(SFTTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Checkpoints need none; the published adapter gets ours (`training.adapter`)."""
+
+
+def write_no_card(folder: str) -> None:
+    """Takes the place of a PeftModel's `create_or_update_model_card`, which compiles and fills in a template whenever
+    an adapter is saved."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ratchet.config import Config
 from ratchet.files import write_json
@@ -67,3 +68,10 @@ def start_attempts(folder: Path, model: Path, **training: Any) -> tuple[Path, Co
 def rows_of(config: Config, folder: RoundFolder) -> list[TokenRow]:
     """The round's rows, built or read."""
     return list(table_rows(prepare_rows(config, folder)[0].table))
+
+
+def label_logps(model: Any, row: dict[str, Any]) -> list[float]:
+    """The log-probabilities of the learnt tokens of a row, which is computed alone."""
+    with torch.no_grad():
+        logps = model(torch.tensor([row["ids"]])).logits[0].log_softmax(-1)
+    return [float(logps[at - 1, row["ids"][at]]) for at, learnt in enumerate(row["loss_mask"]) if learnt]

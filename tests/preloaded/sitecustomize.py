@@ -26,14 +26,15 @@ WORKERS = "RATCHET_PRELOADED_TESTS"
 EXECNET = ["-c", "import sys;exec(eval(sys.stdin.readline()))"]
 """How pytest-xdist starts these processes."""
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = (ROOT, ROOT / "benchmarks", ROOT / "tests" / "helpers")
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether Python runs a module of the project or of accelerate, or a script of its root or of the tests."""
+    """Whether Python runs a module of the project or of accelerate, or a script of its root, benchmarks or tests."""
     if words[0] == "-m":
         package = words[1].partition(".")[0]
         return package == "accelerate" or (ROOT / package / "__main__.py").is_file()
-    return words[0].endswith(".py") and Path(words[0]).resolve().parent in (ROOT, ROOT / "tests" / "helpers")
+    return words[0].endswith(".py") and Path(words[0]).resolve().parent in SCRIPTS
 
 
 def hand_over(words: list[str], address: str) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,17 @@ import retrieval.sparse.kernels
 assert dict(os.environ) == before[0]
 """
 STARTING = """
-import json, os, sys
-import MODULE
-libraries = open("/proc/self/maps").read()
-from ratchet.command import run_command
-run_command(lambda: print(json.dumps(["libgomp" in libraries, os.environ["OMP_WAIT_POLICY"]])))
+import importlib, json, os, sys
+found = {}
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    libraries = open("/proc/self/maps").read()
+    from ratchet.command import run_command
+    asked = os.environ.get("OMP_WAIT_POLICY")
+    run_command(lambda: found.update({module: ["libgomp" in libraries, os.environ["OMP_WAIT_POLICY"]]}))
+    if not asked:
+        del os.environ["OMP_WAIT_POLICY"]
+print(json.dumps(found))
 """
 COMMANDS = sorted(
     [path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in ROOT.glob("*/__main__.py")]
@@ -36,11 +43,10 @@ COMMANDS = sorted(
 )
 
 
-def run_python(code: str, **environment: str) -> str:
+def run_python(code: str, *arguments: str, **environment: str) -> str:
     kept = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "NUMBA_CACHE_DIR")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=kept | environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=kept | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -49,13 +55,23 @@ def test_importing_changes_neither_environment_nor_warnings_nor_signal_handlers(
     run_python(IMPORTING)
 
 
+@pytest.fixture(scope="module")
+def started() -> dict[str, list[Any]]:
+    """(Whether OpenMP's library is loaded once it is imported, how OpenMP waits as it starts) by command; all are
+    imported by one process, one after the other."""
+    found: dict[str, list[Any]] = json.loads(run_python(STARTING, *COMMANDS))
+    return found
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_sets_how_openmp_waits_before_its_library_is_loaded(command: str) -> None:
-    assert json.loads(run_python(STARTING.replace("MODULE", command))) == [False, "passive"]
+def test_a_command_sets_how_openmp_waits_before_its_library_is_loaded(
+    command: str, started: dict[str, list[Any]]
+) -> None:
+    assert started[command] == [False, "passive"]
 
 
 def test_a_users_own_wait_policy_is_kept() -> None:
-    assert json.loads(run_python(STARTING.replace("MODULE", "train"), OMP_WAIT_POLICY="active"))[1] == "active"
+    assert json.loads(run_python(STARTING, "train", OMP_WAIT_POLICY="active"))["train"][1] == "active"
 
 
 def test_kernels_are_kept_in_a_folder_named_after_their_sources_or_where_the_user_says(tmp_path: Path) -> None:

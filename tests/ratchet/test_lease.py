@@ -240,48 +240,67 @@ def test_of_two_takers_the_second_leaves_it_to_the_first_unless_that_was_killed(
     assert list(tmp_path.iterdir()) == []
 
 
-KILLED = """
+TAKERS = """
 import os, signal, sys
 from pathlib import Path
 from ratchet.lease import Lease
-path, killed_at, steps = Path(sys.argv[1]), int(sys.argv[2]), 0
-if sys.argv[3] == "named":  # as on a network file system
+path = Path(sys.argv[1])
+def take(killed_at):
+    steps = 0
+    def count(event, arguments):
+        nonlocal steps
+        is_step = event in ("open", "os.link", "os.rename", "os.remove")
+        if is_step and any(str(path.parent) in str(argument) for argument in arguments[:2]):
+            steps += 1
+            if steps == killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(count)
+    Lease(path, "it", wait=0).acquire()
+    os._exit(0)
+if sys.argv[2] == "named":  # as on a network file system
     del os.O_TMPFILE
-def count(event, arguments):
-    global steps
-    is_step = event in ("open", "os.link", "os.rename", "os.remove")
-    if is_step and any(str(path.parent) in str(argument) for argument in arguments[:2]):
-        steps += 1
-        if steps == killed_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-Lease(path, "it", wait=0).acquire()
-os._exit(0)
+for line in sys.stdin:
+    process = os.fork()
+    if not process:
+        try:
+            take(int(line))
+        finally:
+            os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 
 
 @pytest.mark.parametrize("files", ["unnamed", "named"])
 def test_a_kill_at_any_step_of_taking_a_lease_delays_nobody(tmp_path: Path, files: str) -> None:
     path = tmp_path / ".lease"
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKERS, str(path), files], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as takers:
 
-    def take(killed_at: int) -> int:
-        return subprocess.run([sys.executable, "-c", KILLED, str(path), str(killed_at), files], check=False).returncode
+        def take(killed_at: int) -> int:
+            """How another process ends that takes the lease, killed at this step, and does not release it."""
+            assert takers.stdin and takers.stdout
+            takers.stdin.write(f"{killed_at}\n")
+            takers.stdin.flush()
+            return int(takers.stdout.readline())
 
-    steps = 0
-    for killed_at in range(1, 100):
-        assert take(0) == 0  # which ends without releasing
-        if take(killed_at) == 0:
-            break
-        steps += 1
-        take(killed_at)  # killed too, while it takes over what the first one has left
-        with Lease(path, "it", wait=0):
-            for left in tmp_path.glob(".lease.*.tmp"):
-                assert files == "named"
-                os.utime(left, (1.0, 1.0))
-        with Lease(path, "it", wait=0):
-            assert [file.name for file in tmp_path.iterdir()] == [".lease"]
-        assert list(tmp_path.iterdir()) == []
-    assert steps >= 5
+        steps = 0
+        for killed_at in range(1, 100):
+            assert take(0) == 0
+            if take(killed_at) == 0:
+                break
+            steps += 1
+            take(killed_at)  # killed too, while it takes over what the first one has left
+            with Lease(path, "it", wait=0):
+                for left in tmp_path.glob(".lease.*.tmp"):
+                    assert files == "named"
+                    os.utime(left, (1.0, 1.0))
+            with Lease(path, "it", wait=0):
+                assert [file.name for file in tmp_path.iterdir()] == [".lease"]
+            assert list(tmp_path.iterdir()) == []
+        assert steps >= 5
+        assert takers.stdin
+        takers.stdin.close()
 
 
 def test_a_lease_has_its_content_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

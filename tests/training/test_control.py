@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +46,20 @@ def start(folder: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
     return path, config, round_folder
 
 
-def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, config, folder = start(tmp_path)
-    control = folder.control("random")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFolder]:
+    """A round and its control, both trained; not to be changed."""
+    path, config, folder = start(tmp_path_factory.mktemp("trained"))
     for arguments in ([], ["--control", "random"]):
-        asked = ["--config", str(path), "--set", "evaluation.controls=[random]"]
-        monkeypatch.setattr(sys, "argv", ["train.py", *asked, *arguments])
-        train.main()
+        train.main(["--config", str(path), "--set", "evaluation.controls=[random]", *arguments])
+    return config, folder
+
+
+def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_settings(
+    trained: tuple[Config, RoundFolder],
+) -> None:
+    config, folder = trained
+    control = folder.control("random")
     chosen, selection = control.read_selection(), folder.read_selection()
     assert chosen is not None and selection is not None
     assert [len(choice.kept) for choice in chosen.questions] == [len(choice.kept) for choice in selection.questions]
@@ -86,25 +90,26 @@ def sampled(selection: Selection) -> list[str]:
     return [key for choice in selection.questions for key in choice.rewards]
 
 
-def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_questions(tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, max_steps=1)
-    recipe.train(config, 1, control="random")
+def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_questions(
+    trained: tuple[Config, RoundFolder],
+) -> None:
+    config, folder = trained
     questions = load_questions(config.questions.train, config.seed)
     with pytest.raises(UserError, match=r"control-random/adapter was trained on 12 of the 12 questions"):
         check_adapter_leakage(folder.control("random").adapter, questions, config.questions.leakage)
 
 
 def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Config, RoundFolder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "stopped").mkdir()
-    _, config, whole = start(tmp_path / "whole", max_steps=6, eval_steps=2)
-    recipe.train(config, 1, control="random")
+    config, whole = trained
     recipe.train(config, 1, control="random")
     assert f"{whole.control('random').adapter} is complete" in capsys.readouterr().err
 
-    _, config, folder = start(tmp_path / "stopped", max_steps=6, eval_steps=2)
+    _, config, folder = start(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "publish_adapter", interrupt)
         with pytest.raises(KeyboardInterrupt):

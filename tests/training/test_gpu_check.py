@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
+from tests.helpers.experiment import preloaded
 from training.flops import peak_tflops
 
 
 @pytest.mark.slow
-def test_every_step_runs_on_a_cpu_and_nothing_falls_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_step_runs_on_a_cpu_and_nothing_falls_short(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", preloaded()["PYTHONPATH"])
     assert main(["--cpu"]) == 0
     said = capsys.readouterr().out
     assert "FALLS SHORT" not in said and "without padding" in said and "FSDP on 2 processes" in said

@@ -1,87 +1,151 @@
-"""Every objective after a SIGKILL, and on two processes, against one process that nothing disturbed."""
+"""Every objective's training from end to end: its loss by its definition, and the same curve from other micro-batches,
+after a kill, and from two processes."""
 
 from __future__ import annotations
 
-import shutil
-import signal
-import subprocess
+import json
+import math
 import sys
-import time
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
 
+from ratchet.config import Config, TrainingConfig
+from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
-from tests.helpers.attempts import OBJECTIVES, make_attempts
-from tests.helpers.experiment import kill, preloaded
-from tests.helpers.world import tiny_model
-from tests.training.test_processes import IN_BF16, REPO, assert_same, finish, launch, start
+from tests.helpers.attempts import OBJECTIVES, label_logps, make_attempts
+from tests.helpers.killed_training import killed_after
+from tests.helpers.world import tiny_model, trl_head_on_cpu
+from tests.training.test_processes import PROGRAM, assert_same, finish, launch, start
 from training import recipe
+from training.rows import prepare_rows, split_rows
 
-SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
-PROCESSES = {("weighted", "cpu_ddp.yaml"), ("dpo", "cpu_fsdp.yaml"), ("kto", "cpu_ddp.yaml")}
-"""What is trained by two processes: sums over rows, pairs, and a reference point over the whole step."""
-pytestmark = pytest.mark.slow
+SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 8, "eval_steps": 4, "learning_rate": 0.02}
 
 
-@pytest.fixture(scope="module", params=list(OBJECTIVES.values()), ids=list(OBJECTIVES))
-def alone(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RoundFolder, dict[str, Any]]:
-    """The round as one process trains it, and the objective's settings."""
-    settings = {**SETTINGS, **request.param}
+@dataclass(frozen=True)
+class Trained:
+    """A round that one process has trained, undisturbed."""
+
+    config: Config
+    folder: RoundFolder
+    settings: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The parameter names the objective."""
+    settings = SETTINGS | OBJECTIVES[request.param]
     _, config, folder = make_attempts(tmp_path_factory.mktemp("alone"), **settings)
     recipe.train(config, 1)
-    return folder, settings
+    return Trained(config, folder, settings)
 
 
-def test_killed_after_a_checkpoint_it_resumes_with_the_same_curve(
-    alone: tuple[RoundFolder, dict[str, Any]], tmp_path: Path
+every_objective = pytest.mark.parametrize("alone", OBJECTIVES, indirect=True)
+
+
+def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, before: Any) -> float:
+    """The definitions of docs/guides/objectives.md, a row at a time."""
+    logps = [label_logps(now, row) for row in rows]
+    reference = [label_logps(before, row) for row in rows]
+    if config.objective == "weighted":
+        total = 0.0
+        for row, mine, theirs in zip(rows, logps, reference, strict=True):
+            for p, q in zip(mine, theirs, strict=True):
+                weight = row["weight"]
+                total += -weight * p if weight > 0 else -weight * max(p - q, math.log(1 - config.weighted.clip))
+        return total / sum(map(len, logps))
+    ratio: dict[tuple[str, bool], float] = defaultdict(float)
+    chosen: dict[str, list[float]] = defaultdict(list)
+    for row, mine, theirs in zip(rows, logps, reference, strict=True):
+        ratio[row["example"], row["chosen"]] += sum(mine) - sum(theirs)
+        if row["chosen"]:
+            chosen[row["example"]] += mine
+    preference = config.preference
+    sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
+    if config.objective == "dpo":
+        found = [
+            -math.log(sigmoid(preference.beta * (ratio[one, True] - ratio[one, False])))
+            - preference.sft_weight * float(np.mean(chosen[one]))
+            for one in chosen
+        ]
+    else:
+        point = max(0.0, float(np.mean(list(ratio.values()))))
+        found = [
+            1 - sigmoid(preference.beta * (value - point) * (1 if side else -1)) for (_, side), value in ratio.items()
+        ]
+    return float(np.mean(found))
+
+
+@every_objective
+def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(alone: Trained) -> None:
+    config, folder = alone.config, alone.folder
+    log = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
+    rows, question_of = prepare_rows(config, folder)
+    _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
+    model = config.models["agent"].path
+    before = AutoModelForCausalLM.from_pretrained(model).eval()
+    facts = json.loads((folder.adapter / "training.json").read_text())
+    card = (folder.adapter / "README.md").read_text()
+    assert f"| objective | {config.training.objective} |" in card and "better and worse ones by reward" in card
+    assert log[0] == pytest.approx(defined_loss(config.training, dev.to_pylist(), before, before), rel=1e-4)
+    now = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
+    assert log[facts["step"]] == pytest.approx(defined_loss(config.training, dev.to_pylist(), now, before), rel=1e-4)
+    assert facts["step"] > 0 and log[facts["step"]] < log[0]
+
+    def gap(model: Any) -> float:
+        """Mean log-probability of a token of the good rows less that of the bad ones."""
+        logps: dict[bool, list[float]] = {True: [], False: []}
+        for row in rows.table.to_pylist():
+            logps[row["chosen"]] += label_logps(model, row)
+        return float(np.mean(logps[True]) - np.mean(logps[False]))
+
+    assert gap(now) > gap(before) + 0.01
+
+
+@every_objective
+def test_in_other_micro_batches_and_killed_after_a_checkpoint_it_has_the_same_curve(
+    alone: Trained, tmp_path: Path
 ) -> None:
-    whole, settings = alone
-    path, config, folder = make_attempts(tmp_path, **settings)
-    command = [sys.executable, "train.py", "--config", str(path)]
-    env = preloaded(OMP_NUM_THREADS="1")
-    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 180
-    while not (folder.training / "checkpoint-4" / "complete.json").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.002)
-    kill(process)
-    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
+    _, config, folder = make_attempts(tmp_path, **alone.settings | {"micro_batch": 8})
+    with killed_after(5):
+        recipe.train(config, 1)
+    assert read_log(folder.training / "log.jsonl")[-1]["step"] == 5 and not folder.adapter.exists()
     recipe.train(config, 1)
-    assert_same(folder, whole)
+    assert_same(folder, alone.folder, rel=1e-3)  # sums of other micro-batches are rounded differently
 
 
-@pytest.mark.parametrize("processes", ["cpu_ddp.yaml", "cpu_fsdp.yaml"])
-def test_two_processes_learn_as_one_does(
-    alone: tuple[RoundFolder, dict[str, Any]], tmp_path: Path, processes: str
-) -> None:
-    whole, settings = alone
-    if (settings["objective"], processes) not in PROCESSES or "preference" in settings:
-        pytest.skip("the launcher is slow, and these rows go the way of another objective's")
-    path, _, folder = make_attempts(tmp_path, **settings)
-    status, said = finish(launch(processes, path))
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", ["weighted", "kto"], indirect=True)
+def test_two_processes_learn_as_one_does(alone: Trained, tmp_path: Path) -> None:
+    """Sums over rows, and a reference point over the whole step."""
+    path, _, folder = make_attempts(tmp_path, **alone.settings)
+    status, said = finish(launch("cpu_ddp.yaml", path))
     assert status == 0, said
-    assert_same(folder, whole)
-    if processes == "cpu_fsdp.yaml":  # resumed under FSDP, with the reference from before
-        for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-12", "evaluated-12"))):
-            shutil.rmtree(done, ignore_errors=True)
-        status, said = finish(launch(processes, path))
-        assert status == 0 and "of 12 were done before; resuming" in said, said
-        assert_same(folder, whole)
+    assert_same(folder, alone.folder)
 
 
-def test_sharded_in_bf16_pairs_give_what_one_process_gives(tmp_path: Path) -> None:
+@pytest.mark.slow
+@trl_head_on_cpu
+def test_sharded_in_bf16_pairs_give_what_one_process_gives_after_a_kill_too(tmp_path: Path) -> None:
+    settings = {"objective": "dpo", "batch_size": 12, "max_steps": 4, "eval_steps": 2, "gradient_checkpointing": True}
     folders = []
     for place in ("one", "two"):
         tiny_model(tmp_path / place / "model", tied=False)
-        path, _, folder = make_attempts(
-            tmp_path / place, objective="dpo", **SETTINGS | {"batch_size": 12, "gradient_checkpointing": True}
-        )
-        one = start([sys.executable, str(IN_BF16)], path) if place == "one" else None
-        status, said = finish(one or launch("cpu_fsdp.yaml", path, program=IN_BF16))
-        assert status == 0, said
+        path, _, folder = make_attempts(tmp_path / place, **SETTINGS | settings)
         folders.append(folder)
+        if place == "one":
+            status, said = finish(start([sys.executable, str(PROGRAM), "--config", str(path)], IN_BF16="1"))
+            assert status == 0, said
+            continue
+        status, said = finish(launch("cpu_fsdp.yaml", path, IN_BF16="1", DISTURB="SIGKILL 3 1"))
+        assert status == 1 and "Signal 9 (SIGKILL)" in said, said
+        status, said = finish(launch("cpu_fsdp.yaml", path, IN_BF16="1"))  # with the reference from before
+        assert status == 0 and "2 of 4 were done before; resuming" in said, said
     assert_same(folders[1], folders[0])

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,56 +174,67 @@ def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) 
     ],
 )
 def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
-    model: Path, tmp_path: Path, rewards: tuple[float, ...], training: dict[str, Any], text: str
+    model: Path, tmp_path: Path, apart: Apart, rewards: tuple[float, ...], training: dict[str, Any], text: str
 ) -> None:
     path, _, _ = start(tmp_path, model, questions=4, rewards=rewards, **training)
-    message, loaded = train_apart(path)
-    assert text in message and "set training.objective=sft" in message and loaded == "False"
+    message = apart(path)["error"]
+    assert text in message and "set training.objective=sft" in message
 
 
-def run_apart(path: Path) -> subprocess.CompletedProcess[str]:
-    """A training that ends with an error, in a process of its own, which prints it and whether torch was loaded."""
-    script = f"""
-import sys
+APART = """
+import contextlib, io, json, sys
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from training import recipe
-try:
-    recipe.train(load_config({str(path)!r}), 1)
-except UserError as error:
-    print(error)
-print("torch" in sys.modules)
+for line in sys.stdin:
+    said, error = io.StringIO(), None
+    with contextlib.redirect_stderr(said):
+        try:
+            recipe.train(load_config(line.strip()), 1)
+        except UserError as ended:
+            error = str(ended)
+    print(json.dumps({"error": error, "said": said.getvalue(), "torch": "torch" in sys.modules}), flush=True)
 """
-    return subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
+Apart = Callable[[Path], dict[str, str]]
 
 
-def train_apart(path: Path) -> list[str]:
-    """The error of a training, and whether torch was loaded before it."""
-    done = run_apart(path)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2, done.stderr
-    return lines
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Apart]:
+    """The error and the messages of a training that ends before torch is loaded; they run in one process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", APART], cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+
+        def train(path: Path) -> dict[str, str]:
+            assert process.stdin and process.stdout
+            process.stdin.write(f"{path}\n")
+            process.stdin.flush()
+            found: dict[str, Any] = json.loads(process.stdout.readline())
+            assert not found.pop("torch")
+            return found
+
+        yield train
+        process.stdin.close()
 
 
-def test_no_mixed_question_is_one_line_before_torch_is_loaded(model: Path, tmp_path: Path) -> None:
+def test_no_mixed_question_is_one_line_before_torch_is_loaded(model: Path, tmp_path: Path, apart: Apart) -> None:
     path, _, folder = start(tmp_path, model, questions=4)
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(4)]
     attempts = [attempt(n, sample) for n in range(4) for sample in range(2)]
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=1.0) for t in attempts}
     chosen = select(asked, attempts, scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
     folder.selection.write_text(chosen.model_dump_json())
-    message, loaded = train_apart(path)
-    assert "no trajectory was kept, so there is nothing to train on (4 x dropped: not both successes" in message
-    assert loaded == "False"
+    wanted = "no trajectory was kept, so there is nothing to train on (4 x dropped: not both successes"
+    assert wanted in apart(path)["error"]
 
 
-def test_one_answer_only_is_said_before_torch_is_loaded(model: Path, tmp_path: Path) -> None:
+def test_one_answer_only_is_said_before_torch_is_loaded(model: Path, tmp_path: Path, apart: Apart) -> None:
     path, _, folder = start(tmp_path, model, questions=4, rewards=(0.5, 0.5), objective="dpo")
     selection = folder.read_selection()
     assert selection is not None
-    done = run_apart(path)
     said = f"warning: all {len(selection.kept)} kept trajectories, of 4 questions, answer 'x', and an adapter may"
-    assert said in done.stderr and done.stdout.splitlines()[-1] == "False"
+    assert said in apart(path)["said"]
     kept = [trajectory(f"t{n}", f"q{n}", []).model_copy(update={"answer": answer}) for n, answer in enumerate("xy")]
     assert single_answer(kept) == "" and single_answer(kept[:1]) == "" and single_answer([]) == ""
 

@@ -1,9 +1,8 @@
-"""The training of every objective: its loss by its definition, its gradient, its reference, its steps."""
+"""The training of objectives: their gradient, their reference, their steps (see test_objective_processes.py too)."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import signal
 from collections import defaultdict
@@ -17,14 +16,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from inference.chat import load_tokenizer
-from ratchet.config import Config, TrainingConfig, load_config
+from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
-from tests.helpers.attempts import every_objective
+from tests.helpers.attempts import label_logps
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.world import tiny_model
 from training import recipe
@@ -40,86 +38,6 @@ from training.trainer import trainer_config
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
-# Losses
-
-
-def label_logps(model: Any, row: dict[str, Any]) -> list[float]:
-    with torch.no_grad():
-        logps = model(torch.tensor([row["ids"]])).logits[0].log_softmax(-1)
-    return [float(logps[at - 1, row["ids"][at]]) for at, learnt in enumerate(row["loss_mask"]) if learnt]
-
-
-def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, before: Any) -> float:
-    """The definitions of docs/guides/objectives.md, a row at a time."""
-    logps = [label_logps(now, row) for row in rows]
-    reference = [label_logps(before, row) for row in rows]
-    if config.objective == "weighted":
-        total = 0.0
-        for row, mine, theirs in zip(rows, logps, reference, strict=True):
-            for p, q in zip(mine, theirs, strict=True):
-                weight = row["weight"]
-                total += -weight * p if weight > 0 else -weight * max(p - q, math.log(1 - config.weighted.clip))
-        return total / sum(map(len, logps))
-    ratio: dict[tuple[str, bool], float] = defaultdict(float)
-    chosen: dict[str, list[float]] = defaultdict(list)
-    for row, mine, theirs in zip(rows, logps, reference, strict=True):
-        ratio[row["example"], row["chosen"]] += sum(mine) - sum(theirs)
-        if row["chosen"]:
-            chosen[row["example"]] += mine
-    preference = config.preference
-    sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
-    if config.objective == "dpo":
-        found = [
-            -math.log(sigmoid(preference.beta * (ratio[one, True] - ratio[one, False])))
-            - preference.sft_weight * float(np.mean(chosen[one]))
-            for one in chosen
-        ]
-    else:
-        point = max(0.0, float(np.mean(list(ratio.values()))))
-        found = [
-            1 - sigmoid(preference.beta * (value - point) * (1 if side else -1)) for (_, side), value in ratio.items()
-        ]
-    return float(np.mean(found))
-
-
-@every_objective
-def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(
-    model: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    _, config, folder = start(tmp_path, model, **settings, max_steps=12, eval_steps=4, learning_rate=0.02)
-    recipe.train(config, 1)
-    log = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
-    rows, question_of = prepare_rows(config, folder)
-    _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
-    before = AutoModelForCausalLM.from_pretrained(model).eval()
-    facts = json.loads((folder.adapter / "training.json").read_text())
-    card = (folder.adapter / "README.md").read_text()
-    assert f"| objective | {config.training.objective} |" in card and "better and worse ones by reward" in card
-    assert log[0] == pytest.approx(defined_loss(config.training, dev.to_pylist(), before, before), rel=1e-4)
-    now = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
-    assert log[facts["step"]] == pytest.approx(defined_loss(config.training, dev.to_pylist(), now, before), rel=1e-4)
-    assert facts["step"] > 0 and log[facts["step"]] < log[0]
-
-    def gap(model: Any) -> float:
-        """Mean log-probability of a token of the good rows less that of the bad ones."""
-        logps: dict[bool, list[float]] = {True: [], False: []}
-        for row in rows.table.to_pylist():
-            logps[row["chosen"]] += label_logps(model, row)
-        return float(np.mean(logps[True]) - np.mean(logps[False]))
-
-    assert gap(now) > gap(before) + 0.01
-
-
-@every_objective
-def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    curves = []
-    for micro in (1, 8):
-        _, config, folder = start(tmp_path / str(micro), model, **settings, micro_batch=micro)
-        recipe.train(config, 1)
-        curves.append([line | {"tokens_per_second": 0} for line in read_log(folder.training / "log.jsonl")])
-    assert len(curves[0]) == 10 and curves[0] == [pytest.approx(line, rel=1e-3) for line in curves[1]]
 
 
 def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: Path) -> None:

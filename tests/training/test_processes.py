@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
-from tests.helpers.experiment import preloaded, running
+from tests.helpers.experiment import preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.checkpoints import find_damage, seal
@@ -34,10 +33,10 @@ from training.trainer import RowTrainer, with_blank_row
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"
-IN_BF16 = Path(__file__).parents[1] / "helpers" / "train_in_bf16.py"
+PROGRAM = Path(__file__).parents[1] / "helpers" / "train_for_tests.py"
 # 18 rows in steps of 8: an epoch ends with a step of two, which is one row for each process.
 SETTINGS: dict[str, Any] = {
-    "questions": 11, "batch_size": 8, "max_steps": 16, "eval_steps": 4, "gradient_checkpointing": True
+    "questions": 11, "batch_size": 8, "max_steps": 8, "eval_steps": 4, "gradient_checkpointing": True
 }  # fmt: skip
 
 
@@ -49,27 +48,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     return folder
 
 
-def launch(processes: str, config: Path, *options: str, program: Path | str = "train.py") -> subprocess.Popen[str]:
+def launch(processes: str, config: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Two processes; `environment`: see `PROGRAM`."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / processes), *options]
-    return start([*command, str(program)], config)
+    return start([*command, str(PROGRAM), "--config", str(config)], **environment)
 
 
-def workers_of(launcher: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The two processes that train: what happens to them happens to those that were forked for them."""
-    started = psutil.Process(running(launcher)).children()
-    workers = [child for child in started if "train.py" in " ".join(child.cmdline())]
-    assert len(workers) == 2
-    return workers
-
-
-def start(command: list[str], config: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*command, "--config", str(config)],
-        cwd=REPO,
-        env=preloaded(OMP_NUM_THREADS="1"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+    """A command whose messages `finish` returns."""
+    env = preloaded(OMP_NUM_THREADS="1", **environment)
+    return subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -94,16 +82,24 @@ def assert_same(folder: RoundFolder, alone: RoundFolder, rel: float = 1e-5) -> N
 
 
 @pytest.mark.slow
-def test_the_stage_that_selftrain_plans_for_two_gpus_gives_the_curve_and_the_adapter_of_one_process(
+def test_the_stage_that_selftrain_plans_for_two_gpus_stops_with_one_process_and_gives_the_curve_of_one(
     alone: RoundFolder, tmp_path: Path
 ) -> None:
     path, config, folder = make_run(tmp_path, micro_batch=2, **SETTINGS)
     path.write_text(path.read_text().replace("device: cpu", "device: auto"))
     stage = training_stage(ExperimentRun(config, ("--config", str(path)), processes=2), 1, None)
-    assert subprocess.run(stage.command, cwd=REPO, env=preloaded(OMP_NUM_THREADS="1")).returncode == 0
+    told = [str(PROGRAM) if word.endswith("train.py") else word for word in stage.command]
+    assert told != list(stage.command)
+    status, said = finish(start(told, DISTURB="SIGUSR1 1 1"))
+    assert status == 1 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
+    assert [line["step"] for line in read_log(folder.training / "log.jsonl") if "loss" in line] == [1, 2]
+    assert (folder.training / "checkpoint-2" / "complete.json").exists()
+
+    status, said = finish(start(stage.command))
+    assert status == 0 and "2 of 8 were done before; resuming" in said, said
     assert_same(folder, alone)
     assert (folder.adapter / "training.json").exists()
-    assert (folder.training / "checkpoint-16" / "rng_state_1.pth").exists(), "there was one process alone"
+    assert (folder.training / "checkpoint-8" / "rng_state_1.pth").exists(), "there was one process alone"
 
 
 @pytest.mark.slow
@@ -118,62 +114,18 @@ def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: 
     assert_same(folder, alone)
 
 
-@pytest.mark.slow
-def test_sharded_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_the_same(
-    alone: RoundFolder, tmp_path: Path
-) -> None:
-    path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_fsdp.yaml", path)
-    deadline = time.monotonic() + 180
-    while not (folder.training / "checkpoint-4" / "complete.json").exists():
-        assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
-        time.sleep(0.002)
-    workers = workers_of(process)
-    workers[0].send_signal(signal.SIGKILL)
-    killed = time.monotonic()
-    status, said = finish(process)
-    assert time.monotonic() - killed < 60 and status == 1 and not folder.adapter.exists()
-    assert "Signal 9 (SIGKILL)" in said and not any(worker.is_running() for worker in workers)
-
-    # Every process kept a part of every weight: in the file is the adapter whole, and nothing frozen but a tied head.
-    saved = torch.load(folder.training / "checkpoint-4" / "pytorch_model_fsdp.bin", weights_only=True)
-    assert {name for name in saved if "lora_" not in name} <= {"base_model.model.lm_head.weight"}
-    status, said = finish(launch("cpu_fsdp.yaml", path))
-    assert status == 0 and "of 16 were done before; resuming" in said, said
-    assert_same(folder, alone)
-
-
-@pytest.mark.slow
-def test_two_of_which_one_is_told_to_stop_save_together_and_go_on_to_the_same(
-    alone: RoundFolder, tmp_path: Path
-) -> None:
-    path, _, folder = make_run(tmp_path, micro_batch=4, **SETTINGS)
-    process = launch("cpu_ddp.yaml", path)
-    deadline = time.monotonic() + 180
-    while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
-        assert process.poll() is None and time.monotonic() < deadline, finish(process)[1]
-        time.sleep(0.002)
-    workers_of(process)[1].send_signal(signal.SIGUSR1)
-    status, said = finish(process)
-    assert status == 1 and "SIGUSR1: training ends after this step" in said and not folder.adapter.exists(), said
-    last = max(line["step"] for line in read_log(folder.training / "log.jsonl") if "loss" in line)
-    assert (folder.training / f"checkpoint-{last}" / "complete.json").exists()
-    status, said = finish(launch("cpu_ddp.yaml", path))
-    assert status == 0 and f"{last} of 16 were done before; resuming" in said, said
-    assert_same(folder, alone)
-
-
 def make_bf16_run(folder: Path) -> tuple[Path, Config, RoundFolder]:
     """18 rows in steps of 12, two at a time: each of two processes accumulates three micro-batches, and a blank one at
     the end of an epoch. Gradients are clipped. The head is not tied to the embeddings: only the loss uses it."""
     tiny_model(folder / "model", tied=False)
-    return make_run(folder, **SETTINGS | {"batch_size": 12, "micro_batch": 2, "max_steps": 8, "max_grad_norm": 0.1})
+    settings = {"batch_size": 12, "micro_batch": 2, "max_steps": 6, "eval_steps": 3, "max_grad_norm": 0.1}
+    return make_run(folder, **SETTINGS | settings)
 
 
 @pytest.fixture(scope="module")
 def alone_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     path, _, folder = make_bf16_run(tmp_path_factory.mktemp("alone_in_bf16"))
-    status, said = finish(start([sys.executable, str(IN_BF16)], path))
+    status, said = finish(start([sys.executable, str(PROGRAM), "--config", str(path)], IN_BF16="1"))
     assert status == 0, said
     return folder
 
@@ -182,32 +134,41 @@ def alone_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
 @trl_head_on_cpu
 def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, tmp_path: Path) -> None:
     path, _, folder = make_bf16_run(tmp_path)
-    status, said = finish(launch("cpu_ddp.yaml", path, program=IN_BF16))
+    status, said = finish(launch("cpu_ddp.yaml", path, IN_BF16="1"))
     assert status == 0, said
     assert_same(folder, alone_in_bf16)
 
 
 @pytest.mark.slow
 @trl_head_on_cpu
-def test_sharded_in_bf16_they_give_the_same_and_go_on_from_a_checkpoint(
+def test_sharded_in_bf16_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_the_same(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
     """Nothing is rounded to bf16 but the frozen weights and the compute. A loss or an adapter rounded to bf16 is off by
     up to 4e-3 of itself; what a CPU rounds of a product depends on its shape (below 1e-3 on an AMD EPYC)."""
     path, _, folder = make_bf16_run(tmp_path)
-    status, said = finish(launch("cpu_fsdp.yaml", path, program=IN_BF16))
-    assert status == 0, said
+    began = time.monotonic()
+    status, said = finish(launch("cpu_fsdp.yaml", path, IN_BF16="1", DISTURB="SIGKILL 4 0"))
+    assert time.monotonic() - began < 90 and status == 1 and not folder.adapter.exists()
+    assert "Signal 9 (SIGKILL)" in said
+    workers = [int((folder.training / f"process-{rank}").read_text()) for rank in (0, 1)]
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert read_log(folder.training / "log.jsonl")[-1]["step"] == 4
+
+    # Every process kept a part of every weight: in the file is the adapter whole, and nothing frozen but a tied head.
+    saved = torch.load(folder.training / "checkpoint-3" / "pytorch_model_fsdp.bin", weights_only=True)
+    assert {name for name in saved if "lora_" not in name} <= {"base_model.model.lm_head.weight"}
+
+    # The other steps with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
+    status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", IN_BF16="1"))
+    assert status == 0 and "3 of 6 were done before; resuming" in said, said
     assert_same(folder, alone_in_bf16, rel=1e-3)
     weights = load_file(folder.adapter / "adapter_model.safetensors").values()
     rounded = [torch.equal(weight, weight.bfloat16().float()) for weight in weights]
     assert not any(rounded)
-
-    # The last four steps again, with each layer's weights kept in memory after a forward pass, as fsdp.yaml offers.
-    for done in (folder.adapter, *(folder.training / name for name in ("checkpoint-8", "evaluated-8"))):
-        shutil.rmtree(done)
-    status, said = finish(launch("cpu_fsdp.yaml", path, "--fsdp_reshard_after_forward", "false", program=IN_BF16))
-    assert status == 0 and "4 of 8 were done before; resuming" in said, said
-    assert_same(folder, alone_in_bf16, rel=1e-3)
 
 
 def test_the_configs_are_accelerates_and_their_cpu_twins_differ_in_the_device_alone() -> None:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +33,9 @@ from rounds.ledger import collect_facts
 from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
-from tests.helpers.experiment import kill, preloaded
+from tests.helpers.killed_training import killed_after
 from tests.helpers.world import make_run, tiny_model
-from tests.training.test_processes import REPO, finish, launch
+from tests.training.test_processes import finish, launch
 from training import recipe
 from training.adapter import read_facts
 from training.objective_trainer import with_numbers
@@ -131,12 +127,12 @@ def test_its_adapters_load_in_plain_peft(finished: tuple[Config, RoundFolder]) -
 def test_groups_share_an_adapter_and_a_second_run_does_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, config, folder = start(tmp_path, model, adapters={"both": ["coordinator", "searcher"]})
+    _, config, folder = start(tmp_path, model, adapters={"both": ["coordinator", "searcher"]}, max_steps=2)
     recipe.train(config, 1)
     assert single_adapters(folder.adapter) == [str(folder.adapter / "both")]
     assert adapter_of_role(folder.adapter, "searcher") == adapter_of_role(folder.adapter, "coordinator")
     assert adapter_of_role(folder.adapter, "answerer") is None, "a role without an adapter is the base model"
-    _, plain, alone = start(tmp_path / "shared", model, adapters="shared")
+    _, plain, alone = start(tmp_path / "shared", model, adapters="shared", max_steps=2)
     recipe.train(plain, 1)
     assert same(folder.adapter / "both", alone.adapter), "one group of all roles is the shared adapter"
     before = (folder.adapter / "both" / "adapter_model.safetensors").stat().st_mtime_ns
@@ -146,20 +142,12 @@ def test_groups_share_an_adapter_and_a_second_run_does_nothing(
     assert (folder.adapter / "both" / "adapter_model.safetensors").stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
 def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
     model: Path, finished: tuple[Config, RoundFolder], tmp_path: Path
 ) -> None:
-    path, config, folder = start(tmp_path, model)
-    command = [sys.executable, "train.py", "--config", str(path)]
-    process = subprocess.Popen(command, cwd=REPO, env=preloaded(OMP_NUM_THREADS="1"), stderr=subprocess.DEVNULL)
-    second = folder.training / "searcher" / "training"
-    deadline = time.monotonic() + 240
-    while not (second / "checkpoint-2" / "complete.json").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.002)
-    kill(process)
-    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
+    _, config, folder = start(tmp_path, model)
+    with killed_after(3, trainings=1):
+        recipe.train(config, 1)
     first = folder.training / "coordinator" / "adapter" / "adapter_model.safetensors"
     done = first.stat().st_mtime_ns
     assert _training(folder).startswith("searcher: step "), "what status shows of it"
@@ -179,19 +167,15 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["cpu_ddp.yaml", "cpu_fsdp.yaml"])
-def test_two_processes_train_what_one_does(model: Path, tmp_path: Path, processes: str) -> None:
-    folders = []
-    for place in ("one", "two"):
-        path, config, folder = start(tmp_path / place, model, batch_size=8, micro_batch=2, max_steps=2)
-        if place == "one":
-            recipe.train(config, 1)
-        else:
-            status, said = finish(launch(processes, path))
-            assert status == 0, said
-        folders.append(folder)
+def test_two_processes_train_what_one_does(model: Path, tmp_path: Path) -> None:
+    settings = {"batch_size": 8, "micro_batch": 2, "max_steps": 2}
+    _, config, alone = start(tmp_path / "one", model, **settings)
+    recipe.train(config, 1)
+    path, _, folder = start(tmp_path / "two", model, **settings)
+    status, said = finish(launch("cpu_fsdp.yaml", path))
+    assert status == 0, said
     for role in ROLES:
-        ours, theirs = (weights(folder.adapter / role) for folder in folders)
+        ours, theirs = (weights(one.adapter / role) for one in (folder, alone))
         assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 

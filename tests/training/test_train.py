@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,21 @@ from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
-from tests.helpers.experiment import command, kill, preloaded
+from tests.helpers.experiment import command, preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
 from training.checkpoints import EvaluatedAdapters, last_complete, read_evaluation
+from training.lora import mixes_precision
 from training.order import epoch_order
 from training.rows import prepare_rows, row_lengths, split_rows
 from training.schedule import accumulation_steps, schedule
 from training.trainer import RowTrainer, logging_integrations
 
 REPO = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parents[1] / "helpers" / "train_for_tests.py"
+WHOLE = {"max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
+"""The settings of `finished`: five steps are an epoch."""
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +49,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a trained round; not to be changed."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "model").symlink_to(model)
-    _, config, _ = make_run(folder, max_steps=30, eval_steps=5)
+    _, config, _ = make_run(folder, **WHOLE)
     recipe.train(config, 1)
     return folder
 
@@ -90,20 +93,15 @@ def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     batch = epoch_order(row_lengths(learnt), 4, config.seed, 0)[:4]
     assert log[1]["loss"] == pytest.approx(mean_loss(base, learnt.take(batch).to_pylist()), rel=1e-5)
     assert log[1]["tokens"] == sum(len(row) for row in learnt.take(batch)["ids"].to_pylist())
-    assert [line["step"] for line in log if "loss" in line] == list(range(1, 31))
+    assert [line["step"] for line in log if "loss" in line] == list(range(1, 13))
     assert log[-2]["loss"] < log[1]["loss"] - 0.2
 
 
-def test_micro_batches_do_not_change_the_curve(model: Path, tmp_path: Path) -> None:
-    curves = []
-    for micro in (1, 4):
-        (tmp_path / str(micro)).mkdir()
-        _, config, folder = start(tmp_path / str(micro), model, micro_batch=micro)
-        recipe.train(config, 1)
-        curves.append(curve(folder))
-    assert len(curves[0]) == len(curves[1]) == 10
-    for one, four in zip(*curves, strict=True):
-        assert one == pytest.approx(four, rel=1e-4)
+def test_micro_batches_do_not_change_the_curve(model: Path, finished: Path, tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, model, **WHOLE, micro_batch=4)
+    recipe.train(config, 1)
+    whole = curve(round_of(finished)[1])
+    assert len(whole) == 16 and curve(folder) == [pytest.approx(line, rel=1e-4) for line in whole]
 
 
 @trl_head_on_cpu
@@ -117,18 +115,17 @@ def test_the_loss_on_the_cpu_is_trls(finished: Path, tmp_path: Path) -> None:
         assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
-@pytest.mark.slow
+def run_disturbed(path: Path, disturbance: str) -> subprocess.CompletedProcess[str]:
+    """The command of a training that gets a signal; see `PROGRAM`."""
+    command = [sys.executable, str(PROGRAM), "--config", str(path)]
+    env = preloaded(OMP_NUM_THREADS="1", DISTURB=disturbance)
+    return subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, timeout=120)
+
+
 def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, finished: Path, tmp_path: Path) -> None:
-    path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
-    command = [sys.executable, "train.py", "--config", str(path)]
-    env = preloaded(OMP_NUM_THREADS="1")
-    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (folder.training / "checkpoint-5" / "complete.json").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.002)
-    kill(process)
-    assert process.returncode == -signal.SIGKILL and not folder.adapter.exists()
+    path, config, folder = start(tmp_path, model, **WHOLE)
+    assert run_disturbed(path, "SIGKILL 5 0").returncode == -signal.SIGKILL and not folder.adapter.exists()
+    assert curve(folder)[-1]["step"] == 5
     recipe.train(config, 1)
     _, whole = round_of(finished)
     # The two runs' settings differ in nothing but their folders.
@@ -137,27 +134,16 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
-    model: Path, finished: Path, tmp_path: Path, number: signal.Signals
+    model: Path, finished: Path, tmp_path: Path
 ) -> None:
-    path, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5)
-    command = [sys.executable, "train.py", "--config", str(path)]
-    env = preloaded(OMP_NUM_THREADS="1")
-    process = subprocess.Popen(command, cwd=REPO, env=env, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not any("loss" in line for line in read_log(folder.training / "log.jsonl")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.002)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 143 and not folder.adapter.exists()
-    assert f"{number.name}: training ends after this step" in said
-    assert "run the same command again to resume" in said and "Traceback" not in said
-    last = max(line["step"] for line in curve(folder) if "loss" in line)
+    path, config, folder = start(tmp_path, model, **WHOLE)
+    done = run_disturbed(path, "SIGTERM 1 0")
+    assert done.returncode == 143 and not folder.adapter.exists()
+    assert "SIGTERM: training ends after this step" in done.stderr
+    assert "run the same command again to resume" in done.stderr and "Traceback" not in done.stderr
     saved, messages = last_complete(folder.training)
-    assert saved is not None and saved[0] == last < 30 and messages == []
+    assert curve(folder)[-1]["step"] == 2 and saved is not None and saved[0] == 2 and messages == []
     recipe.train(config, 1)
     _, whole = round_of(finished)
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
@@ -174,11 +160,11 @@ def test_a_damaged_checkpoint_is_passed_over(
     shutil.rmtree(folder.adapter)
     shutil.rmtree(config.folder / "nothing", ignore_errors=True)
     (config.folder / "config.yaml").unlink()  # it names the other folder
-    weights = folder.training / "checkpoint-30" / "optimizer.pt"
+    weights = folder.training / "checkpoint-12" / "optimizer.pt"
     weights.write_bytes(weights.read_bytes()[:100])
     made_of = json.loads((folder.training / "training.json").read_text())
     recipe.train(config, 1)
-    assert "checkpoint-30: optimizer.pt is damaged; resuming from" in capsys.readouterr().err
+    assert "checkpoint-12: optimizer.pt is damaged; resuming from" in capsys.readouterr().err
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in before]
     assert json.loads((folder.training / "training.json").read_text()) == made_of
 
@@ -216,17 +202,19 @@ def test_patience_ends_training_and_a_killed_one_does_not_go_on_past_its_end(
     assert json.loads((folder.adapter / "training.json").read_text())["step"] == best
 
 
-@pytest.mark.parametrize("has_bfloat16", [True, False])
 def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
-    model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
+    model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: has_bfloat16)
-    _, config, folder = start(tmp_path, model, max_steps=30, eval_steps=5, cpu_precision="auto")
+    _, config, folder = start(tmp_path, model, **WHOLE, cpu_precision="auto")
+    for has_bfloat16 in (False, True):
+        monkeypatch.setattr("training.lora.computes_bfloat16", lambda has_bfloat16=has_bfloat16: has_bfloat16)
+        assert mixes_precision(config.models["agent"], config.training, 1) == has_bfloat16
     recipe.train(config, 1)
-    exact = [line["loss"] for line in curve(round_of(finished)[1]) if "loss" in line]
-    losses = [line["loss"] for line in curve(folder) if "loss" in line]
-    assert losses == pytest.approx(exact, rel=0.02) and (losses != exact) == has_bfloat16
-    assert json.loads((folder.adapter / "training.json").read_text())["mixed_precision"] == has_bfloat16
+    _, whole = round_of(finished)
+    exact, losses = ([line["loss"] for line in curve(one) if "loss" in line] for one in (whole, folder))
+    assert losses == pytest.approx(exact, rel=0.02) and losses != exact
+    facts = [json.loads((one.adapter / "training.json").read_text()) for one in (whole, folder)]
+    assert [one["mixed_precision"] for one in facts] == [False, True]
     weights = load_file(folder.adapter / "adapter_model.safetensors").values()
     assert {one.dtype for one in weights} == {torch.float32}
 
@@ -235,11 +223,11 @@ def test_every_evaluated_adapter_is_kept(finished: Path) -> None:
     """The paper evaluates every 500 steps; the loss on held-out kept actions is only one way to choose."""
     _, folder = round_of(finished)
     kept = EvaluatedAdapters(folder.training)
-    assert list(kept.all()) == [5, 10, 15, 20, 25, 30]
+    assert list(kept.all()) == [4, 8, 12]
     losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
     assert {step: read_evaluation(path)["dev_loss"] for step, path in kept.all().items()} == losses
     weights = {(path / "adapter_model.safetensors").read_bytes() for path in kept.all().values()}
-    assert len(weights) == 6
+    assert len(weights) == 3
     best = kept.best()
     assert best is not None and best[1]["dev_loss"] == min(losses.values())
 
@@ -365,24 +353,10 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
         recipe.train(config, 1)
 
 
-@pytest.mark.slow
 def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:
     path, _, _ = start(tmp_path, model)
-    script = f"""
-import sys, torch
-torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 8)
-import train, training.recipe
-def optimise(job, made):
-    from training.trainer import trainer_config
-    used = trainer_config(job.config.training, job.config.models["agent"], job.folder.training, 8, 0, 1)
-    print(job.state.device, job.state.num_processes, used.device, used.n_gpu)
-    sys.exit()
-training.recipe.optimise = optimise
-sys.argv = ["train.py", "--config", {str(path)!r}]
-train.main()
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True)
-    assert done.stdout.split() == ["cpu", "1", "cpu", "0"], done.stderr
+    done = command("tests/helpers/train_beside_gpus.py", "--config", str(path))
+    assert done.stdout.splitlines()[-1] == "cpu 1 cpu 0", done.stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,0 +1,29 @@
+"""train.py where torch sees eight GPUs; in place of its steps, it prints the devices that it would use."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+torch.cuda.is_available = lambda: True
+torch.cuda.device_count = lambda: 8
+
+import train  # noqa: E402
+import training.recipe  # noqa: E402
+from training.publication import TrainingJob  # noqa: E402
+from training.schedule import Schedule  # noqa: E402
+
+
+def show_devices(job: TrainingJob, plan: Schedule) -> float | None:
+    from training.trainer import trainer_config  # late, as there
+
+    used = trainer_config(job.config.training, job.config.models["agent"], job.folder.training, 8, 0, 1)
+    print(job.state.device, job.state.num_processes, used.device, used.n_gpu)
+    sys.exit()
+
+
+training.recipe.optimise = show_devices
+
+if __name__ == "__main__":
+    train.main()
