@@ -52,7 +52,38 @@ LIBRARIES = (
     "xgrammar",
     "yaml",
 )
-READ_AT_IMPORT = ("HF_HOME", "HF_HUB_OFFLINE", "HOME", "NUMBA_CACHE_DIR", "OMP_NUM_THREADS", "PYTHONHASHSEED")
+MODULES = (
+    "evaluation.card",
+    "evaluation.sweep.command",
+    "evaluation.tables.comparison",
+    "index_build.build",
+    "index_build.inspection",
+    "inference.local.engine",
+    "inference.scripted",
+    "report.gather",
+    "report.page",
+    "report.plots",
+    "report.view",
+    "retrieval.sources.registry",
+    "rewards.scoring",
+    "rewards.summary",
+    "rounds.recording",
+    "rounds.status",
+    "training.recipe",
+    "training.trainer",
+)
+"""Of the project, with all that they import: what most commands have in common. What a command starts with, its
+__main__.py or its script, is run anew."""
+ROOT = Path(__file__).resolve().parents[2]
+READ_AT_IMPORT = (
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "HOME",
+    "NUMBA_CACHE_DIR",
+    "OMP_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "XDG_CACHE_HOME",
+)
 """A command with another value of one of these variables is declined."""
 
 selector = selectors.DefaultSelector()
@@ -129,7 +160,9 @@ def stop() -> None:
 
 @cache
 def load() -> None:
-    """Import the libraries, or the tests with all that they import."""
+    """Import the libraries and the project's modules, and let Numba set up what the first kernel of a process needs; or
+    import the tests, with all that they import."""
+    sys.path.insert(0, str(ROOT))  # each command gets its own
     if tests := sys.argv[2:]:
         import pytest
 
@@ -138,9 +171,21 @@ def load() -> None:
             pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *tests])
         gc.collect()
     else:
-        for name in LIBRARIES:
+        for name in (*LIBRARIES, *MODULES):
             importlib.import_module(name)
+        sys.modules["numba"].njit(lambda number: number + 1)(1)
     gc.freeze()  # a collection in a forked process would copy every page
+
+
+def forget_modules() -> None:
+    """Forget the project's modules where the command finds others of their names: the wheel's."""
+    specs = (finder.find_spec("ratchet", None) for finder in sys.meta_path)  # importlib's own asks what is loaded
+    found = next(filter(None, specs), None)
+    if found is None or found.origin != sys.modules["ratchet"].__file__:
+        for name in list(sys.modules):
+            package = ROOT / name.partition(".")[0]
+            if package.is_dir() or package.with_suffix(".py").is_file():
+                del sys.modules[name]
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
@@ -155,6 +200,7 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:] = [folder for folder in request["path"] if Path(folder) != Path(__file__).parent]
+    forget_modules()
     with suppress(ModuleNotFoundError):
         importlib.import_module("sitecustomize")  # the one that ours was found before
     code: object = 0

@@ -1,10 +1,10 @@
 """Put this folder on PYTHONPATH, and the project's commands run in processes that have the heavy libraries loaded.
 
 Importing torch, transformers, PEFT and TRL takes five to eight seconds of a core, and a test of self-training starts a
-dozen commands. server.py beside this file imports them once, and forks a process for each command from there. The
-command runs from its first line to its last with its own arguments, folder, variables and standard files, and imports
-all of the project's own modules. The process that was started waits, passes signals on, and ends as the command ends.
-When it is killed, the command is killed as well, with the rest of its process group.
+dozen commands. server.py beside this file imports them and the project's modules once, and forks a process for each
+command from there. The command runs from its first line to its last with its own arguments, folder, variables and
+standard files, and finds most of its modules imported. The process that was started waits, passes signals on, and ends
+as the command ends. When it is killed, the command is killed as well, with the rest of its process group.
 
 Each of the Python processes that a command starts has one that stands for it as well. Not for tests that measure
 memory: those start Python as it is.

@@ -16,15 +16,15 @@ from tests.helpers.experiment import command, make_experiment
 
 @pytest.mark.slow
 def test_the_round_gets_the_adapter_that_the_reward_on_dev_chose(tmp_path: Path) -> None:
-    path = make_experiment(tmp_path)
+    path = make_experiment(tmp_path, questions=4)
     settings = yaml.safe_load(path.read_text())
-    settings["training"] |= {"choose_by": "reward", "max_steps": 6, "eval_steps": 2}
+    settings["training"] |= {"choose_by": "reward", "max_steps": 3, "eval_steps": 1}
     path.write_text(yaml.safe_dump(settings))
     done = command("selftrain.py", "--config", str(path))
     assert done.returncode == 0, done.stdout
     folder = RunFolder(tmp_path / "run").round(1)
     choice = read_choice(folder)
-    assert choice is not None and [one.step for one in choice.candidates] == [2, 4, 6]
+    assert choice is not None and [one.step for one in choice.candidates] == [1, 2, 3]
     assert adapter_digest(folder.adapter) == choice.digest
     facts = json.loads((folder.adapter / "training.json").read_text())
     assert (facts["step"], facts["chosen_by"]) == (choice.step, choice.reason)

@@ -17,7 +17,7 @@ from tests.helpers.experiment import command, make_experiment
 
 @pytest.mark.slow
 def test_controls_may_be_asked_for_later_and_are_trained_and_evaluated_once(tmp_path: Path) -> None:
-    path = make_experiment(tmp_path)
+    path = make_experiment(tmp_path, questions=4)
     plain = command("selftrain.py", "--config", str(path))
     assert plain.returncode == 0, plain.stdout
     run = RunFolder(tmp_path / "run")
@@ -35,7 +35,7 @@ def test_controls_may_be_asked_for_later_and_are_trained_and_evaluated_once(tmp_
     entries = latest_entries(run)
     assert all(entries[key] == before[key] for key in before if key.id in ("index", "sample", "score", "train"))
     control = entries[StageKey(1, "train.random")]
-    assert control.facts["kept"] == entries[StageKey(1, "score")].facts["kept"] and control.facts["steps"] == 8
+    assert control.facts["kept"] == entries[StageKey(1, "score")].facts["kept"] and control.facts["steps"] == 4
     assert control.outputs["adapter"] == entries[StageKey(1, "evaluate")].inputs["control"]
 
     results = json.loads((run.round(1).evaluation / "results.json").read_bytes())

@@ -62,7 +62,7 @@ def start(folder: Path, words: list[str], trace: bool = False) -> str:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """Every command below `<!-- test: run -->` was run, in the order of the pages."""
     folder = tmp_path_factory.mktemp("reader")
-    config = yaml.safe_load(make_experiment(folder).read_text())
+    config = yaml.safe_load(make_experiment(folder, questions=4).read_text())
     config |= {"run": "runs/demo", "index": {**config["index"], "path": "indexes/demo"}}
     for name in ("configs", "traces"):
         (folder / name).mkdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
 
 import nbformat
@@ -11,6 +13,7 @@ from nbclient import NotebookClient
 
 from tests.helpers.experiment import preloaded
 from tests.helpers.pages import ROOT
+from tests.helpers.small_models import terse_model
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
@@ -27,13 +30,22 @@ def test_the_notebook_is_stored_without_outputs() -> None:
 # Of ipykernel and jupyter_client on Python 3.11; a kernel is another process.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder with the checkout's configs, data and model, so that the checkout gets no run folder."""
-    for name in ("configs", "demo", "models"):
+    """In a folder with the checkout's configs and data and a model that answers nonsense, so that the checkout gets no
+    run folder."""
+    for name in ("configs", "demo"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name, value in preloaded(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").items():
+    (tmp_path / "models").mkdir()
+    terse_model(MODEL, tmp_path / "models" / MODEL.name)
+    kernel = tmp_path / "jupyter/kernels/preloaded/kernel.json"
+    kernel.parent.mkdir(parents=True)
+    words = [sys.executable, str(ROOT / "tests/helpers/notebook_kernel.py"), "-f", "{connection_file}"]
+    kernel.write_text(json.dumps({"argv": words, "display_name": "Python", "language": "python"}))
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PATH": str(tmp_path / "jupyter")}
+    for name, value in preloaded(**variables).items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, kernel_name="preloaded", resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     data = [output["data"] for output in outputs if "data" in output]
     assert any("image/png" in one for one in data), "the plot"

@@ -48,7 +48,7 @@ def stored(folder: Path) -> list[Trajectory]:
 
 
 def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_path: Path) -> None:
-    config = experiment(tmp_path, delay=0.5)
+    config = experiment(tmp_path, delay=0.3)
     part = tmp_path / "run/round-1/trajectories/part-0.jsonl"
     words = [sys.executable, "-m", "sampling", "--config", str(config), "--set", "sampling.concurrency=2"]
     first = subprocess.Popen(words, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL)

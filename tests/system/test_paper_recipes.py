@@ -32,7 +32,7 @@ SCRIPT: list[dict[str, Any]] = [
     {"match": "", "replies": ["It is so.\nSUPPORTS", "It is not so.\nREFUTES"]},
 ]
 BASELINES = ("direct", "Zero-shot CoT", "without stability scores", "RAG + none")
-PLACES = ("Velmora", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")
+PLACES = ("Velmora", "Tarn", "Oskel", "Brimm")
 
 
 def recipe(config: Path) -> str:

@@ -42,7 +42,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lines(folder / "script.jsonl", *({**rule, "delay": 0.1} for rule in ADAPTED), *SCRIPT)
     rounds = {"count": 4, "learn_from": "all", "temperatures": [0.7, 0.9], "stop": "no_gain"}
     settings = yaml.safe_load(path.read_text()) | {"rounds": rounds}
-    settings["training"]["max_steps"] = 30
+    settings["training"] |= {"max_steps": 16, "eval_steps": 8}
     path.write_text(yaml.safe_dump(settings))
     run = RunFolder(folder / "run")
 

@@ -42,7 +42,7 @@ def outcome(run: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_sweep_in_parts_with_a_kill_equals_an_undisturbed_one(tmp_path: Path) -> None:
-    config = make_experiment(tmp_path, delay=0.1)
+    config = make_experiment(tmp_path, questions=6, delay=0.05)
     built = command("-m", "index_build", "--config", str(config))
     assert built.returncode == 0, built.stdout
     calm, noisy = tmp_path / "calm", tmp_path / "noisy"

@@ -1,7 +1,12 @@
-"""The wheel, installed into an empty environment beside another project's `agents`, runs without the checkout."""
+"""The wheel, installed into an empty environment beside another project's `agents`, runs without the checkout.
+
+The environment has the same path and its files the same times in every session, so Numba compiles the kernels once for
+each version of their sources, as for a user: some 20 seconds of a core.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import runpy
@@ -10,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +24,15 @@ import pytest
 
 from tests.helpers.experiment import make_experiment
 from tests.helpers.pages import ROOT
+from tests.helpers.small_models import terse_model
 
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 DOCUMENTS = {
     "velm.md": "# Velm\n\nThe harbour of Velm was built by the engineer Ada Torrin in 1459.",
     "tarn.md": "# Tarn\n\nThe lighthouse of Tarn was built by the mason Ilse Brandt in 1512.",
 }
+SECONDS = 1_600_000_000
+"""When every file of the wheel was written: Numba keeps a kernel with the time of its source."""
 QUESTIONS = [
     {"question": f"Who built the {thing} of {place}, asked in way {way}?", "answer": answer}
     for thing, place, answer in (("harbour", "Velm", "Ada Torrin"), ("lighthouse", "Tarn", "Ilse Brandt"))
@@ -40,12 +48,13 @@ class Installed:
     folder: Path
 
     def run(self, *words: str) -> str:
-        """Run a program of the environment and return what it printed; it must end well."""
+        """Run a program of the environment and return what it printed; it must end well. Modules that it or the test
+        starts by `python -m` find torch loaded (tests/preloaded), and nothing of the checkout."""
         kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
         done = subprocess.run(
             [str(self.environment / "bin" / words[0]), *words[1:]],
             cwd=self.folder,
-            env={**kept, "HF_HUB_OFFLINE": "1"},
+            env={**kept, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT / "tests" / "preloaded")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -56,7 +65,17 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def place() -> Iterator[Path]:
+    """A folder for the environment, always the same one, which this process has for itself."""
+    folder = ROOT / "build" / "wheel-of-tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Installed:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     tracked = subprocess.run(
@@ -75,11 +94,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
     subprocess.run(build, check=True)
     [wheel] = wheels.glob("*.whl")
-    environment = folder / "environment"
-    venv.create(environment, with_pip=False)
+    environment = place / "environment"
+    venv.create(environment, clear=True, with_pip=False)
     python = str(environment / "bin" / "python")
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    install = [*pip, "--python", python, "install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+    subprocess.run(install, check=True)
     [packages] = environment.glob("lib/python*/site-packages")
+    for module in (packages / "ratchet").rglob("*.py"):
+        os.utime(module, (SECONDS, SECONDS))
     assert {path.name for path in packages.iterdir() if not path.name.endswith(".dist-info")} <= {"ratchet"}
     # The tests' own packages, for the dependencies; .pth files in them, as that of an editable install, are not read.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -92,23 +114,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.mark.slow
 def test_every_module_of_the_wheel_is_below_ratchet_and_imports_only_there(installed: Installed) -> None:
-    script = """
-import importlib, importlib.util, pkgutil, sys, ratchet
-assert importlib.util.find_spec("sampling") is None, "the checkout is not importable"
-optional = {"fastapi", "uvicorn", "mcp", "pymilvus", "jpype", "vllm", "unsloth", "gguf", "starlette",
-            "inspect_ai", "opentelemetry"}
-for module in pkgutil.walk_packages(ratchet.__path__, "ratchet."):
-    if module.name.endswith("__main__") or ".http" in module.name:
-        continue
-    try:
-        importlib.import_module(module.name)
-    except ModuleNotFoundError as error:
-        assert error.name.partition(".")[0] in optional, (module.name, error)
-ours = {"agents", "sampling", "rewards", "questions", "retrieval", "training", "evaluation", "inference"}
-assert not ours & sys.modules.keys(), ours & sys.modules.keys()
-print(ratchet.packages.ROOT)
-"""
-    assert installed.run("python", "-c", script).strip().endswith("site-packages/ratchet")
+    script = str(ROOT / "tests" / "helpers" / "import_wheel.py")
+    assert installed.run("python", script).strip().endswith("site-packages/ratchet")
 
 
 @pytest.mark.slow
@@ -128,17 +135,19 @@ def test_a_round_is_run_by_the_wheel(installed: Installed) -> None:
 @pytest.mark.skipif(not MODEL.is_dir(), reason="make model was not run")
 def test_the_wheel_goes_from_documents_to_trajectories(installed: Installed) -> None:
     assert "selftrain" in installed.run("ratchet", "--help")
+    model = terse_model(MODEL, installed.folder / MODEL.name)
     (installed.folder / "docs").mkdir()
     for name, text in DOCUMENTS.items():
         (installed.folder / "docs" / name).write_text(text)
     lines = "".join(json.dumps(question) + "\n" for question in QUESTIONS)
     (installed.folder / "questions.jsonl").write_text(lines)
-    installed.run("ratchet", "init", "docs", "questions.jsonl", "--model", str(MODEL), "--out", "mine.yaml")
-    assert "1 shards built" in installed.run("ratchet", "index", "--config", "mine.yaml")
-    assert "Ada Torrin" in installed.run("ratchet", "search", "harbour of Velm", "--config", "mine.yaml", "-k", "1")
+    ratchet = ("python", "-m", "ratchet")
+    installed.run("ratchet", "init", "docs", "questions.jsonl", "--model", str(model), "--out", "mine.yaml")
+    assert "1 shards built" in installed.run(*ratchet, "index", "--config", "mine.yaml")
+    assert "Ada Torrin" in installed.run(*ratchet, "search", "harbour of Velm", "--config", "mine.yaml", "-k", "1")
     few = ["sampling.samples=1", "questions.sample=1", "system.name=naive_gen", "system.settings={}"]
     settings = [word for setting in few for word in ("--set", setting)]
-    sampled = installed.run("ratchet", "sample", "--config", "mine.yaml", *settings)
+    sampled = installed.run(*ratchet, "sample", "--config", "mine.yaml", *settings)
     assert "1 trajectories of 1 questions" in sampled
 
 
