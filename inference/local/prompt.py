@@ -31,8 +31,8 @@ ROWS = 12
 KEYS = 2 * LANES
 """Keys whose scores are computed together: ROWS * 2 sums stay in registers."""
 MIN_TOKENS = 32
-"""Tokens of a chunk from which on it is computed here: of fewer, rounding the sequence's keys and values takes longer
-than it saves."""
+"""Tokens of a chunk from which on it is computed here. Text that a grammar forces, which is taken ahead in shorter
+ones, has the same attention as if it were decoded token by token."""
 
 FLOATS, PAIRS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 
