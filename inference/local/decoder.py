@@ -9,7 +9,6 @@ transformers'; models of other kinds run in transformers' own code.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -131,13 +130,11 @@ class Product:
 
 
 @dataclass
-class Step:
-    """One pass of a step's tokens through the layers."""
+class Part:
+    """A range of a step's tokens on its way through the layers; its arrays are views of those of all tokens."""
 
-    packed: Packed
-    adapters: LoraBank
-    groups: dict[int, list[Group]]
-    """By the first token of each range: the adapters of its tokens."""
+    groups: list[Group]
+    """The adapters of these tokens."""
     cos: Array
     sin: Array
     stream: Array
@@ -145,10 +142,13 @@ class Step:
     x: torch.Tensor
     """[tokens, size]: the input of a product, in the weights' format where no adapter needs more."""
     query: Array
+    """float32 [tokens, heads, dim]."""
     mixed: torch.Tensor
     """[tokens, heads * dim], in the format of `x`: what attention gives."""
-    more: dict[int, Array]
-    """By the first token of each range: what is added to the residual stream next."""
+    blocks: Array
+    places: Array
+    more: Array
+    """What is added to the residual stream next: [tokens, size], or empty."""
 
 
 @dataclass(frozen=True)
@@ -211,57 +211,50 @@ class Decoder:
         hidden = self._embed(ids)[0].float()
         cos, sin = (one[0].contiguous().numpy() for one in self._rotary(hidden, positions))
         tokens, size = hidden.shape
-        dim = packed.pool.keys.shape[3]
+        stream, dim = hidden.numpy(), packed.pool.keys.shape[3]
         # An adapter reads what goes into a layer before it is rounded.
         kind = torch.bfloat16 if self._rounds and not adapters.groups else torch.float32
-        step = Step(
-            packed=packed,
-            adapters=adapters,
-            groups={first: adapters.groups_within(first, end) for first, end in pairwise(packed.ranges)},
-            cos=cos,
-            sin=sin,
-            stream=hidden.numpy(),
-            x=torch.empty((tokens, size), dtype=kind),
-            query=np.empty((tokens, self._heads, dim), np.float32),
-            mixed=torch.empty((tokens, self._heads * dim), dtype=kind),
-            more={first: np.empty((0, size), np.float32) for first in packed.ranges[:-1]},
-        )
-        mixed = _numbers(step.mixed).reshape(tokens, self._heads, dim)
-        share_work(packed.threads, packed.ranges, functools.partial(self._run_range, step, 0))
+        x, mixed = torch.empty((tokens, size), dtype=kind), torch.empty((tokens, self._heads * dim), dtype=kind)
+        query = np.empty((tokens, self._heads, dim), np.float32)
+        blocks, places = packed.write_blocks.numpy(), packed.write_places.numpy()
+        parts = []
+        for first, end in pairwise(packed.ranges):
+            part = slice(first, end)
+            views = cos[part], sin[part], stream[part], x[part], query[part], mixed[part], blocks[part], places[part]
+            nothing = np.empty((0, size), np.float32)
+            parts.append(Part(adapters.groups_within(first, end), *views, more=nothing))
+
+        def go_on(number: int) -> None:
+            def work(part: int, end: int) -> None:
+                with torch.inference_mode():  # which each thread has for itself
+                    self._between(number, parts[part], packed, adapters)
+
+            share_work(packed.threads, range(len(parts) + 1), work)
+
+        results = _numbers(mixed).reshape(tokens, self._heads, dim)
+        go_on(0)
         for number in range(len(self._layers)):
-            attend_tiles(step.query, number, self._scale, mixed, packed)
-            share_work(packed.threads, packed.ranges, functools.partial(self._run_range, step, number + 1))
-        more = np.concatenate([step.more[first] for first in packed.ranges[:-1]])
+            attend_tiles(query, number, self._scale, results, packed)
+            go_on(number + 1)
+        more = np.concatenate([part.more for part in parts]) if len(parts) > 1 else parts[0].more
         last = torch.empty((len(rows), size))
-        add_and_normalise(step.stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
+        add_and_normalise(stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
         return last[None]
 
-    @torch.inference_mode()
-    def _run_range(self, step: Step, number: int, first: int, end: int) -> None:
-        """What is between the attention of two layers, for a range of tokens: the end of a layer and the beginning of
-        layer `number`."""
+    def _between(self, number: int, part: Part, packed: Packed, adapters: LoraBank) -> None:
+        """What is between the attention of two layers: the end of one, and the beginning of layer `number`."""
+        x, groups = part.x, part.groups
         if number > 0:
-            self._leave(step, self._layers[number - 1], first, end)
+            layer = self._layers[number - 1]
+            more = _numbers(layer.output(part.mixed, adapters, groups))
+            add_and_normalise(part.stream, more, layer.before_gate, self._epsilon, _numbers(x))
+            gates = _numbers(layer.gate_and_up(x, adapters, groups))
+            gated = torch.empty((len(gates), gates.shape[1] // 2), dtype=x.dtype)
+            gate(gates, _numbers(gated))
+            part.more = _numbers(layer.down(gated, adapters, groups))
         if number < len(self._layers):
-            self._enter(step, number, first, end)
-
-    def _enter(self, step: Step, number: int, first: int, end: int) -> None:
-        """Up to the rotated queries, and the keys and values in their pages."""
-        layer, packed, x = self._layers[number], step.packed, step.x[first:end]
-        add_and_normalise(step.stream[first:end], step.more[first], layer.before_attention, self._epsilon, _numbers(x))
-        joined = _numbers(layer.joined(x, step.adapters, step.groups[first]))
-        keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
-        blocks, places = packed.write_blocks[first:end].numpy(), packed.write_places[first:end].numpy()
-        query, cos, sin = step.query[first:end], step.cos[first:end], step.sin[first:end]
-        rotate_and_store(joined, cos, sin, query, keys, values, blocks, places)
-
-    def _leave(self, step: Step, layer: Layer, first: int, end: int) -> None:
-        """From the attention's results to what the layer adds to the residual stream."""
-        adapters, groups, x = step.adapters, step.groups[first], step.x[first:end]
-        stream = step.stream[first:end]
-        more = _numbers(layer.output(step.mixed[first:end], adapters, groups))
-        add_and_normalise(stream, more, layer.before_gate, self._epsilon, _numbers(x))
-        gates = _numbers(layer.gate_and_up(x, adapters, groups))
-        gated = torch.empty((end - first, gates.shape[1] // 2), dtype=step.x.dtype)
-        gate(gates, _numbers(gated))
-        step.more[first] = _numbers(layer.down(gated, adapters, groups))
+            layer = self._layers[number]
+            add_and_normalise(part.stream, part.more, layer.before_attention, self._epsilon, _numbers(x))
+            joined = _numbers(layer.joined(x, adapters, groups))
+            keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
+            rotate_and_store(joined, part.cos, part.sin, part.query, keys, values, part.blocks, part.places)

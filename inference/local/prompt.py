@@ -19,7 +19,7 @@ from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
 
 from inference.local.cache import BLOCK
-from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, as_bfloat16, in_format_of
+from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array
 from ratchet.llvm import element, load, splat, store
 from ratchet.numba_cache import njit
 
@@ -31,8 +31,8 @@ ROWS = 12
 KEYS = 2 * LANES
 """Keys whose scores are computed together: ROWS * 2 sums stay in registers."""
 MIN_TOKENS = 32
-"""Tokens of a chunk from which on it is computed here: of fewer, rounding the sequence's keys and values takes longer
-than it saves."""
+"""Tokens of a chunk from which on it is computed here. Text that a grammar forces, which is taken ahead in shorter
+ones, has the same attention as if it were decoded token by token."""
 
 FLOATS, PAIRS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 
@@ -144,6 +144,52 @@ def value_mix(typing: Any, weights: Any, values: Any, at: Any, pairs: Any, width
     return types.void(weights, values, whole, whole, whole, mixed, whole), generate
 
 
+def _round(builder: Any, low: Any, high: Any) -> Any:
+    """Two vectors of float32 as one of bfloat16, one after the other."""
+    return _call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, high, low)
+
+
+@intrinsic
+def round_pairs(typing: Any, source: Any, low: Any, high: Any, target: Any, to: Any) -> Any:
+    """target[to + i] = the bfloat16 of source[low + i], and in the upper half that of source[high + i], i < LANES.
+
+    source float32, target uint32, both flat.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        parts = [load(builder, element(context, builder, kinds[0], values[0], at), FLOATS) for at in values[1:3]]
+        both = builder.bitcast(_round(builder, *parts), ir.VectorType(ir.IntType(16), KEYS))
+        order = ir.Constant(ir.VectorType(I32, KEYS), [at for lane in range(LANES) for at in (lane, LANES + lane)])
+        store(
+            builder,
+            builder.shuffle_vector(both, ir.Constant(both.type, ir.Undefined), order),
+            element(context, builder, kinds[3], values[3], values[4]),
+        )
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, types.int64, target, types.int64), generate
+
+
+@intrinsic
+def scale_row(typing: Any, source: Any, at: Any, factor: Any, target: Any, to: Any) -> Any:
+    """target[to + i] = factor * source[at + i], i < KEYS: float32, in a target of uint16 rounded to bfloat16."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start = element(context, builder, signature.args[0], values[0], values[1])
+        place = element(context, builder, signature.args[3], values[3], values[4])
+        share = splat(builder, values[2], LANES)
+        parts = [builder.fmul(load(builder, _at(builder, start, LANES * part), FLOATS), share) for part in range(2)]
+        if target.dtype == types.float32:
+            for part, numbers in enumerate(parts):
+                store(builder, numbers, _at(builder, place, LANES * part))
+        else:
+            store(builder, builder.bitcast(_round(builder, *parts), PAIRS), place)
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, types.float32, target, types.int64), generate
+
+
 def _power_of_two(builder: Any, x: Any) -> Any:
     """2**x for vectors of x <= 0, to 5e-5 of its value, which is far less than rounding it to bfloat16 adds."""
 
@@ -198,8 +244,7 @@ def softmax_row(typing: Any, scores: Any, at: Any, count: Any, scale: Any, weigh
             for part in both(loop.index):
                 x = builder.fadd(builder.fmul(part, scale, CONTRACT), less, CONTRACT)
                 powers.append(_power_of_two(builder, x))
-            rounded = _call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, *reversed(powers))
-            rounded = builder.bitcast(rounded, PAIRS)
+            rounded = builder.bitcast(_round(builder, *powers), PAIRS)
             builder.store(_add_pairs(builder, builder.load(total), rounded, ones), total)
             store(builder, rounded, _at(builder, to, builder.mul(loop.index, ir.Constant(I64, KEYS))))
         kind = ir.FunctionType(F32, [F32, FLOATS])
@@ -219,7 +264,8 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
     the chunk, and the tile's first row, where row r is query head r % group of a key head and token r // group;
     scale; and the range of tiles to do. It releases the GIL.
     """
-    block, rows_of_tile, together, lanes = BLOCK, ROWS, KEYS, 2 * LANES
+    block, rows_of_tile, together, lanes = BLOCK, ROWS, KEYS, LANES
+    one = np.float32(1.0)
 
     @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)  # type: ignore[untyped-decorator, unused-ignore]
     def attend(
@@ -234,6 +280,7 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
         first: int,
         last: int,
     ) -> None:  # pragma: no cover - compiled
+        heads = query.shape[1]
         width = (tables.shape[1] * block + together - 1) // together * together
         rounded_keys = np.empty(width // 2 * dim, np.uint32)
         rounded_values = np.empty(width // 2 * dim, np.uint32)
@@ -256,26 +303,22 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
                     start = ready * block
                     to = start // together * (dim // 2 * together) + start % together
                     for d in range(dim // 2):
-                        for j in range(block):
-                            low = np.uint32(as_bfloat16(keys[at + 2 * d * block + j]))
-                            high = np.uint32(as_bfloat16(keys[at + (2 * d + 1) * block + j]))
-                            rounded_keys[to + d * together + j] = low | high << np.uint32(16)
+                        low = at + 2 * d * block
+                        round_pairs(keys, low, low + block, rounded_keys, to + d * together)
                     used = past + count - start  # what stands in the page after these was written by others, or never
                     for j in range(block // 2):
-                        to = (start // 2 + j) * dim
-                        for d in range(dim):
-                            low = np.uint32(as_bfloat16(values[at + 2 * j * dim + d]))
-                            high = np.uint32(as_bfloat16(values[at + (2 * j + 1) * dim + d]))
-                            rounded_values[to + d] = low | high << np.uint32(16)
+                        to, low = (start // 2 + j) * dim, at + 2 * j * dim
+                        for d in range(0, dim, lanes):
+                            round_pairs(values, low + d, low + dim + d, rounded_values, to + d)
                         if used < 2 * j + 2:
                             mask = np.uint32(0xFFFF if used == 2 * j + 1 else 0)
                             for d in range(dim):
                                 rounded_values[to + d] &= mask
                     ready += 1
                 for r in range(rows):
-                    at = (row + r) // group
-                    for d in range(dim):
-                        q[r, d] = as_bfloat16(query[token + at, h * group + (row + r) % group, d])
+                    at = ((token + (row + r) // group) * heads + h * group + (row + r) % group) * dim
+                    for d in range(0, dim, together):
+                        scale_row(query, at + d, one, q, r * dim + d)
                 blocks = (end + together - 1) // together
                 for j in range(blocks):
                     key_scores(q, rounded_keys, j * (dim // 2 * together), scores, j * together, dim)
@@ -283,12 +326,11 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
                     n = past + (row + r) // group + 1
                     scores[r, n : blocks * together] = -np.inf
                     totals[r] = softmax_row(scores, r * width, blocks * together, power, weights, r * width)
-                for d in range(0, dim, lanes):
+                for d in range(0, dim, together):
                     value_mix(weights, rounded_values, d, (end + 1) // 2, dim, mixed, d)
                 for r in range(rows):
-                    share = np.float32(1.0) / totals[r]
-                    at = (row + r) // group
-                    for d in range(dim):
-                        out[token + at, h * group + (row + r) % group, d] = in_format_of(out, mixed[r, d] * share)
+                    at = ((token + (row + r) // group) * heads + h * group + (row + r) % group) * dim
+                    for d in range(0, dim, together):
+                        scale_row(mixed, r * dim + d, one / totals[r], out, at + d)
 
     return attend  # type: ignore[no-any-return, unused-ignore]

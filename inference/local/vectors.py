@@ -52,16 +52,6 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
 
 
 @intrinsic
-def as_bfloat16(typing: Any, number: Any) -> Any:
-    """The 16 bits of the bfloat16 that is nearest to a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return _bfloat16_bits(builder, values[0])
-
-    return types.uint16(types.float32), generate
-
-
-@intrinsic
 def in_format_of(typing: Any, array: Any, number: Any) -> Any:
     """A float32 as an array's element: as it is, or as the bits of bfloat16 in an array of uint16."""
 
