@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agents.core.labels import labels_text
 from inference.engine import EngineError
 from ratchet.errors import UserError
-from ratchet.http.responses import BadResponse, no_cookies, send_request
+from ratchet.http.responses import BadResponse, certificates, no_cookies, send_request
 from ratchet.records import Question
 from ratchet.text import plain_line, read_json
 
@@ -160,7 +160,9 @@ async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
     try:
         async with (
             asyncio.timeout(seconds),
-            httpx.AsyncClient(timeout=None, trust_env=False, cookies=no_cookies()) as client,
+            httpx.AsyncClient(
+                timeout=None, trust_env=False, cookies=no_cookies(), verify=certificates(trust_env=False)
+            ) as client,
         ):
             answer = await send_request(client, client.build_request("POST", url, json=asdict(task)), MAX_OUTPUT)
     except TimeoutError:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ratchet.config import EmbedderConfig
 from ratchet.errors import UserError
-from ratchet.http.responses import HEADERS, Answer, BadResponse, no_cookies, send_request_sync
+from ratchet.http.responses import HEADERS, Answer, BadResponse, certificates, no_cookies, send_request_sync
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import read_json, short_line
 from retrieval.encoders.dense import Embed, shared_encoder
@@ -73,7 +73,10 @@ class RemoteEmbedder:
         # A proxy for the world outside cannot reach our own servers.
         outside = httpx.URL(self._url).host not in ("127.0.0.1", "localhost", "::1")
         timeout = self._config.timeout
-        with httpx.Client(headers=headers, cookies=no_cookies(), timeout=timeout, trust_env=outside) as client:
+        trusted = certificates(trust_env=outside)
+        with httpx.Client(
+            headers=headers, cookies=no_cookies(), timeout=timeout, trust_env=outside, verify=trusted
+        ) as client:
             while True:
                 asked = None
                 try:

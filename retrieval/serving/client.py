@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.responses import HEADERS, Answer, BadResponse, no_cookies, send_request_sync
+from ratchet.http.responses import HEADERS, Answer, BadResponse, certificates, no_cookies, send_request_sync
 from ratchet.http.retry import Backoff, parse_retry_after
 from ratchet.records import Passage
 from ratchet.text import short_line
@@ -62,6 +62,7 @@ class RemoteIndex:
             | {"Content-Type": "application/json"}
             | ({"Authorization": f"Bearer {key}"} if key else {}),
             cookies=no_cookies(),
+            verify=certificates(),
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from ratchet.errors import UserError
+from ratchet.http.responses import certificates
 from ratchet.http.retry import Backoff
 from ratchet.records import Passage
 from retrieval.serving.app import create_app
@@ -106,7 +107,7 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 
 def post(url: str, index: str = "plain", call: str = "search", **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/indexes/{index}/{call}", json=body, timeout=20)
+    return httpx.post(f"{url}/indexes/{index}/{call}", json=body, timeout=20, verify=certificates())
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is needed on Linux only"),
 ]
 
-MIB = 20
+MIB = 14
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,7 +42,7 @@ def test_documents_are_indexed_in_less_memory_than_the_index_takes(tmp_path: Pat
     words = [bytes(letters[random.integers(0, 12, 40)]).decode() for _ in range(3000)]
     path = tmp_path / "documents.jsonl"
     with path.open("w") as file:
-        for i in range(4000):
+        for i in range(3000):
             text = " ".join(words[j] for j in (3000 * random.random(300) ** 3).astype(int))
             file.write(json.dumps({"id": f"d{i}", "text": text}) + "\n")
     limited, free = (IndexConfig(path=str(tmp_path / name), documents=(str(path),)) for name in ("limited", "free"))
@@ -57,7 +57,7 @@ def test_documents_are_indexed_in_less_memory_than_the_index_takes(tmp_path: Pat
 
 
 def test_postings_are_sorted_in_less_memory_than_they_take(tmp_path: Path) -> None:
-    chunks, terms = 80_000, 200
+    chunks, terms = 60_000, 200
     run(folder=str(tmp_path / "limited"), chunks=chunks, terms=terms)
     build_limited.encoded(tmp_path / "free", chunks, terms)
     assert size_of(tmp_path / "limited") > 2 * (MIB << 20)

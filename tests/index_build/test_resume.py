@@ -295,7 +295,7 @@ def test_the_command_is_killed_and_goes_on(tmp_path: Path) -> None:
         assert "Traceback" not in errors, errors
         watch.look()
         shards = shards_of(target)
-    process = run(config)
+    process = run(config, "--workers", "2")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and f"{30 - shards} shards built" in out
     watch.look()

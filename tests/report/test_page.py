@@ -120,6 +120,7 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> No
     assert "one hop" in visible
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chance(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=30)
     arms = (
@@ -235,6 +236,7 @@ def test_base_and_trained_stand_side_by_side(page: Page) -> None:
         assert [r["arm"] for r in question["runs"]] == ["base", "adapter", "no retrieval"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=24)
     selection = Selection.model_validate_json(folder.selection.read_bytes())
@@ -265,6 +267,7 @@ def test_a_trajectory_that_was_done_again_counts_once(tmp_path: Path) -> None:
     assert "gone" not in {error for _, error in tally.errors}
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("part", ["evaluation", "selection.json", "rows.parquet", "training", "trajectories", "scores"])
 def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path, part: str) -> None:
     config, folder, _ = run
@@ -279,6 +282,7 @@ def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path,
         assert " ".join(gathered.missing[0].split()) in " ".join(page.text.split())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     page = Page(render(config, gather(config, open_run(config).round(1), 1)))
@@ -286,6 +290,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "python -m sampling" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
     Path(config.questions.train.path).unlink()

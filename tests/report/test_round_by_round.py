@@ -111,6 +111,7 @@ def test_the_curves_show_test_form_substance_and_changed_questions_by_round(roun
     assert "Squares" not in alone.caption, "a plot without records is left out"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_why_the_rounds_stopped_and_a_dev_that_is_too_small_are_told(rounds: Rounds) -> None:
     config, run, _, text = rounds
     assert "The rounds stopped" not in text and "too small" not in text
@@ -182,6 +183,7 @@ def test_hostile_text_in_a_ledger_is_text(rounds: Rounds) -> None:
     assert "<script>alert" not in rounds[3]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_of_one_round_has_no_such_parts_until_there_is_a_ledger(rounds: Rounds, tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
     text = render(config, gather(config, folder, 1))
@@ -210,6 +212,7 @@ def test_the_command_takes_the_last_round_that_has_anything(
     assert "After all rounds, in round 3's folder, on test: The trained model is better. F1" in second
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_look_at_the_test_questions_is_told(rounds: Rounds) -> None:
     config, run, _, text = rounds
     assert "were looked at" not in words_of(text)

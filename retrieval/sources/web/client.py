@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import httpx
 
-from ratchet.http.responses import HEADERS, Answer, BadResponse, TooLarge, no_cookies, send_request
+from ratchet.http.responses import HEADERS, Answer, BadResponse, TooLarge, certificates, no_cookies, send_request
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import short_line
 from retrieval.sources.source import SourceError
@@ -149,7 +149,13 @@ class WebClient:
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
             headers = HEADERS | dict(self._access.headers)
-            client = httpx.AsyncClient(headers=headers, cookies=no_cookies(), timeout=None, follow_redirects=False)
+            client = httpx.AsyncClient(
+                headers=headers,
+                cookies=no_cookies(),
+                timeout=None,
+                follow_redirects=False,
+                verify=certificates(),
+            )
             self._open = (loop, client)
         return self._open[1]
 
