@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from nbclient import NotebookClient
 
 from tests.helpers.experiment import preloaded
@@ -16,6 +17,10 @@ from tests.helpers.pages import ROOT
 from tests.helpers.small_models import terse_model
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+REWARD = """
+def score(question, trajectory):
+    return float(bool(trajectory.response)), ""
+"""
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 
 
@@ -30,11 +35,15 @@ def test_the_notebook_is_stored_without_outputs() -> None:
 # Of ipykernel and jupyter_client on Python 3.11; a kernel is another process.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder with the checkout's configs and data and a model that answers nonsense, so that the checkout gets no
-    run folder."""
-    for name in ("configs", "demo"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "models").mkdir()
+    """In a folder with the checkout's data and config, so that the checkout gets no run folder. The model answers
+    nonsense, to which one more reward gives something."""
+    (tmp_path / "demo").symlink_to(ROOT / "demo")
+    for name in ("configs", "models"):
+        (tmp_path / name).mkdir()
+    config = yaml.safe_load((ROOT / "configs/demo.yaml").read_text())
+    config["rewards"]["weights"]["./said.py"] = 1.0
+    (tmp_path / "configs/demo.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "said.py").write_text(REWARD)
     terse_model(MODEL, tmp_path / "models" / MODEL.name)
     kernel = tmp_path / "jupyter/kernels/preloaded/kernel.json"
     kernel.parent.mkdir(parents=True)

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from ratchet.records import content_key
 from tests.helpers.experiment import make_experiment
 from tests.helpers.pages import ROOT
 from tests.helpers.small_models import terse_model
@@ -67,7 +68,8 @@ class Installed:
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
     """A folder for the environment, always the same one, which this process has for itself."""
-    folder = ROOT / "build" / "wheel-of-tests"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ratchet" / f"wheel-of-tests-{content_key(str(ROOT))[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -142,7 +144,7 @@ def test_the_wheel_goes_from_documents_to_trajectories(installed: Installed) -> 
     lines = "".join(json.dumps(question) + "\n" for question in QUESTIONS)
     (installed.folder / "questions.jsonl").write_text(lines)
     ratchet = ("python", "-m", "ratchet")
-    installed.run("ratchet", "init", "docs", "questions.jsonl", "--model", str(model), "--out", "mine.yaml")
+    installed.run(*ratchet, "init", "docs", "questions.jsonl", "--model", str(model), "--out", "mine.yaml")
     assert "1 shards built" in installed.run(*ratchet, "index", "--config", "mine.yaml")
     assert "Ada Torrin" in installed.run(*ratchet, "search", "harbour of Velm", "--config", "mine.yaml", "-k", "1")
     few = ["sampling.samples=1", "questions.sample=1", "system.name=naive_gen", "system.settings={}"]
