@@ -43,8 +43,7 @@ def dense(query: np.ndarray, keys: np.ndarray, values: np.ndarray, past: int, sc
 
 
 @needs_instruction
-@pytest.mark.parametrize(("group", "kv_heads"), [(1, 3), (3, 2), (7, 1), (16, 1)])
-@pytest.mark.parametrize("dim", [32, 64, 96])
+@pytest.mark.parametrize(("group", "kv_heads", "dim"), [(1, 3, 32), (3, 2, 64), (7, 1, 96), (16, 1, 32)])
 def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: int, kv_heads: int, dim: int) -> None:
     """A ragged batch, in ranges that begin and end within a prompt, as on several threads."""
     generator = np.random.default_rng(0)
