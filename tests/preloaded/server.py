@@ -166,9 +166,10 @@ def load() -> None:
     if tests := sys.argv[2:]:
         import pytest
 
-        # A file that cannot be imported is not kept, and each process finds the same error in it.
+        # A file that cannot be imported is not kept, and each process finds the same error in it. Modules that keep
+        # standard error when they are imported shall find the real one.
         with redirect_stdout(io.StringIO()):
-            pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *tests])
+            pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests])
         gc.collect()
     else:
         for name in (*LIBRARIES, *MODULES):
@@ -178,7 +179,8 @@ def load() -> None:
 
 
 def forget_modules() -> None:
-    """Forget the project's modules where the command finds others of their names: the wheel's."""
+    """Forget the project's modules, and how an editable install finds them, where the command finds others of their
+    names: the wheel's."""
     specs = (finder.find_spec("ratchet", None) for finder in sys.meta_path)  # importlib's own asks what is loaded
     found = next(filter(None, specs), None)
     if found is None or found.origin != sys.modules["ratchet"].__file__:
@@ -186,6 +188,7 @@ def forget_modules() -> None:
             package = ROOT / name.partition(".")[0]
             if package.is_dir() or package.with_suffix(".py").is_file():
                 del sys.modules[name]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in repr(finder)]
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
