@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.__main__ import main as evaluate
+from index_build.__main__ import main as build
 from ratchet.command import IN_LOOP, recorded_stages
 from ratchet.config import load_config
 from ratchet.runfolder import RunFolder, open_run
+from report.__main__ import main as report
 from rewards.__main__ import main as score
 from rounds.ledger import read_ledger
 from sampling.__main__ import main as sample
+from selftrain import main as selftrain
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import command, make_experiment
 from tests.helpers.stored import store
+from train import main as train
 
 
 def recorded(config: Path) -> list[str]:
@@ -28,8 +33,6 @@ def run(main: Callable[[list[str]], None], config: Path, *arguments: str) -> Non
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    from index_build.__main__ import main as build
-
     path = make_experiment(tmp_path, questions=4)
     run(build, path)
     return path
@@ -77,14 +80,17 @@ def test_what_is_no_stage_of_the_run_is_not_recorded(config: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_status_shows_stages_that_were_run_by_hand_and_the_loop_runs_the_rest(tmp_path: Path) -> None:
-    config = make_experiment(tmp_path)
-    for stage in (["-m", "index_build"], ["-m", "sampling"], ["-m", "rewards"], ["train.py"]):
-        done = command(*stage, "--config", str(config))
-        assert done.returncode == 0, done.stdout
+def test_status_shows_stages_that_were_run_by_hand_and_the_loop_runs_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_experiment(tmp_path, questions=4)
+    for main in (build, sample, score, train):
+        run(main, config)
     by_hand = ["index", "sample", "score", "train"]
     assert recorded(config) == by_hand
-    shown = command("selftrain.py", "status", "--config", str(config)).stdout
+    capsys.readouterr()
+    selftrain(["status", "--config", str(config)])
+    shown = capsys.readouterr().out
     states = {line.split()[1]: line.split() for line in shown.splitlines() if line.split()[:1] == ["1"]}
     assert all("done" in states[name] for name in ("index", "sample", "score", "train")), shown
     assert "It resumes with 'evaluate' of round 1" in shown
@@ -92,6 +98,8 @@ def test_status_shows_stages_that_were_run_by_hand_and_the_loop_runs_the_rest(tm
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(": done before") == 4
     assert recorded(config) == [*by_hand, "evaluate", "report"]
-    assert command(*("-m", "evaluation"), "--config", str(config)).returncode == 0
-    assert command(*("-m", "report"), "--config", str(config)).returncode == 0
-    assert "Every stage is done" in command("selftrain.py", "status", "--config", str(config)).stdout
+    run(evaluate, config)
+    run(report, config)
+    capsys.readouterr()
+    selftrain(["status", "--config", str(config)])
+    assert "Every stage is done" in capsys.readouterr().out

@@ -35,7 +35,7 @@ from training.trainer import RowTrainer, logging_integrations
 
 REPO = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parents[1] / "helpers" / "train_for_tests.py"
-WHOLE = {"max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
+WHOLE: dict[str, Any] = {"max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
 """The settings of `finished`: five steps are an epoch."""
 
 

@@ -1,4 +1,4 @@
-"""`python -m questions.generate` as a user runs it: its files, its refusals, a kill, and the real model."""
+"""`python -m questions.generate` as a user runs it: its files, its refusals, a kill, and a model in its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from questions.load import load_questions
 from ratchet.command import run_command
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
+from tests.helpers.experiment import kill, preloaded
 from tests.helpers.making import corpus, write
+from tests.helpers.small_models import terse_model
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
 
@@ -84,15 +86,18 @@ def test_killed_and_run_again_it_finishes_without_repeating(
     path = config(tmp_path, delay=0.3)
     out = tmp_path / "out"
     first = subprocess.Popen(
-        [sys.executable, "-m", "questions.generate", "--config", str(path)], cwd=ROOT, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "questions.generate", "--config", str(path)],
+        cwd=ROOT,
+        env=preloaded(),
+        stderr=subprocess.DEVNULL,
     )
     until = time.monotonic() + 60
     while time.monotonic() < until and first.poll() is None:
         if (out / "candidates.jsonl").exists() and (out / "candidates.jsonl").read_text().count("\n") >= 2:
             break
         time.sleep(0.02)
-    first.kill()
-    assert first.wait() == -9, "killed in the middle"
+    kill(first)
+    assert first.returncode == -9, "killed in the middle"
     kept = (out / "candidates.jsonl").read_text()
     assert 2 <= kept.count("\n") < 10 and not (out / "train.jsonl").exists()
 
@@ -144,9 +149,12 @@ def test_bad_settings_name_the_key(
 
 
 @pytest.mark.model
-def test_the_real_model_runs_the_whole_command(tmp_path: Path, smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_this_process_runs_the_whole_command(
+    tmp_path: Path, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     overrides = [
+        f"models.agent.path={terse_model(smollm2, tmp_path / 'model')}",
         f"generation.out={out}",
         "generation.questions={train: 1, dev: 0, test: 1}",
         "generation.attempts=1",
