@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -90,7 +91,9 @@ def start_server(address: str, *tests: str) -> subprocess.Popen[bytes]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Wait until the kernels are compiled."""
+    """Keep what is loaded by now out of garbage collections, of which transformers' trainer starts a full one at every
+    training: each would take as long as a test's training. And wait until the kernels are compiled."""
+    gc.freeze()
     if hasattr(session.config, "workerinput"):
         with Path(os.environ["RATCHET_KERNELS"]).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
