@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import CLASSES, SCREENS, STRIP, add_bits, increase
+from retrieval.sparse.bits import AHEAD, CLASSES, SCREENS, STRIP, add_bits, fetch, increase
 from retrieval.sparse.postings import (
     BITS,
     BLOCKS,
@@ -39,6 +39,7 @@ from retrieval.sparse.selection import (
     CODES,
     COLUMNS,
     ENTRIES,
+    GROUP,
     KIND,
     LEFT,
     LOOKUP,
@@ -47,7 +48,7 @@ from retrieval.sparse.selection import (
     UPCOMING,
     offer_chunks,
     push,
-    score_one,
+    score_some,
     select_chunks,
 )
 
@@ -144,6 +145,10 @@ def add_window(
     row[KIND], row[AT], row[ENTRIES] = record >> 30, row[NEXT], (record & 0xFFFF) + 1
     if row[KIND] == BITS:
         row[CODES] = row[AT] + bits_head(size)
+        # It is read when all other blocks have been added: by then its beginning can be here.
+        for ahead in range(0, AHEAD, 64):
+            fetch(data, row[AT] + ahead)
+            fetch(data, row[CODES] + ahead)
     elif weight > 0:
         _add_block(bounds, files, row[KIND], row[AT], row[ENTRIES], steps)
     row[NEXT] += block_bytes(row[KIND], row[ENTRIES], size, placed)
@@ -219,6 +224,9 @@ def search_shard(
             total += max(weights[i], 0.0)
         if total <= 0:
             continue
+        for i in range(n):
+            # Nothing else reads the heads of lists: they are asked for here, all at once.
+            fetch(files[0], 4 * max(query_regions[start + i], 0))
         # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
         span = LARGEST_BOUND - 2 * n
         for i in range(n):
@@ -325,6 +333,7 @@ def score_chunks(
     placed = len(tables[0]) == 0
     lists = np.empty((len(terms), ROW), np.int64)
     nothing = np.zeros(STEPS + 1, np.uint16)
+    some, hits = np.empty(GROUP, np.int64), np.empty((GROUP * len(terms), 4), np.int64)
     windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
     for i in range(len(terms)):
         open_list(files, regions[i], lists[i], windows, placed)
@@ -339,5 +348,10 @@ def score_chunks(
                 add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, 0, windows[1], placed)
             add_window(files, row, window, size, bounds, nothing, 0, windows[1], placed)
         while at < len(chunks) and chunks[at] >> WINDOW_BITS == window:
-            scores[at] = score_one(files, tables, bm25, lists, terms, weights, first, size, chunks[at] - first)
-            at += 1
+            count = 0
+            while count < GROUP and at + count < len(chunks) and chunks[at + count] >> WINDOW_BITS == window:
+                some[count] = chunks[at + count] - first
+                count += 1
+            end = at + count
+            score_some(files, tables, bm25, lists, terms, weights, first, size, some[:count], hits, scores[at:end])
+            at = end

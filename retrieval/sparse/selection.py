@@ -8,13 +8,15 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from retrieval.sparse.bits import fetch
-from retrieval.sparse.postings import BITS, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
+from retrieval.sparse.postings import BITS, GAPS, RANK, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
 # columns are taken by element-wise operations on long rows.
 COLUMNS = 1024
 # Looking a chunk up in one list takes as long as walking over this many postings.
 LOOKUP = 24
+# Chunks that are looked up together.
+GROUP = 32
 # Columns of a query's table of lists.
 KIND, AT, CODES, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(8)
 ROW = 8
@@ -97,39 +99,54 @@ def kth_largest(values: Any, count: int, k: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def score_one(
-    files: Any, tables: Any, bm25: Any, lists: Any, terms: Any, weights: Any, first: int, size: int, local: int
-) -> float:
-    """The exact score of one chunk: float64, added in term order."""
+def score_some(
+    files: Any,
+    tables: Any,
+    bm25: Any,
+    lists: Any,
+    terms: Any,
+    weights: Any,
+    first: int,
+    size: int,
+    wanted: Any,
+    hits: Any,
+    exact: Any,
+) -> None:
+    """exact[j] becomes the exact score of chunk wanted[j] of a window: float64, added in term order.
+
+    hits: int64 [len(wanted) * len(terms), 4], for what is found. All chunks are looked up in one list after the other:
+    the look-ups in one list do not wait for each other's memory, and its kind is the same for all.
+    """
     placed = len(tables[0]) == 0
-    found = np.empty((len(terms), 3), np.int64)
+    # Adding a block reads neither its skips nor its ranks: they are asked for here, all at once.
+    for i in range(len(terms)):
+        if lists[i, KIND] == GAPS:
+            for skip in range(0, (lists[i, ENTRIES] + SKIP - 1) // SKIP, 32):
+                fetch(files[0], lists[i, AT] + 2 * skip)
+        elif lists[i, KIND] == BITS:
+            ranks = lists[i, AT] + (size + 63) // 64 * 8
+            for j in range(len(wanted)):
+                fetch(files[0], ranks + wanted[j] // RANK * 2)
+    found = 0
     for i in range(len(terms)):
         kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
-        found[i, 0] = 0
         if kind == ABSENT:
             continue
-        code, entry = find_entry(files, kind, at, entries, size, local + (first if kind == SHORT else 0), placed)
-        if code > 0:
-            place = places_at(kind, at, entries, size)
-            found[i, 0], found[i, 1], found[i, 2] = code, entry, place
-            if placed:
-                # Places were not read so far: they are asked for here, all at once.
-                fetch(files[0], place + (entry >> 1))
-    score = 0.0
-    for i in range(len(terms)):
-        if found[i, 0] > 0:
-            score += weights[i] * posting_weight(
-                files,
-                tables,
-                bm25,
-                lists[i, KIND],
-                found[i, 2],
-                found[i, 0],
-                found[i, 1],
-                terms[i],
-                first + local,
-            )
-    return score
+        place = places_at(kind, at, entries, size)
+        base = first if kind == SHORT else 0
+        for j in range(len(wanted)):
+            code, entry = find_entry(files, kind, at, entries, size, wanted[j] + base, placed)
+            hits[found, 0], hits[found, 1], hits[found, 2], hits[found, 3] = i, j, code, entry
+            found += code > 0
+            # Places were not read so far: they are asked for here, all at once. At `at` is nothing new.
+            fetch(files[0], at + (place - at + (entry >> 1)) * (placed & (code > 0)))
+    exact[: len(wanted)] = 0.0
+    for hit in range(found):
+        i, j, code, entry = hits[hit, 0], hits[hit, 1], hits[hit, 2], hits[hit, 3]
+        kind = lists[i, KIND]
+        place = places_at(kind, lists[i, AT], lists[i, ENTRIES], size)
+        chunk = first + int(wanted[j])
+        exact[j] += weights[i] * posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], chunk)
 
 
 @njit(nogil=True, cache=True)
@@ -229,11 +246,20 @@ def offer_chunks(
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + wanted[j])
         return held
-    for local in wanted:
-        if bounds[local] >= _threshold(heap_scores, held, scale):
-            score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
-            if score > 0:
-                held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+    group = min(GROUP, len(wanted))
+    hits = np.empty((group * len(terms), 4), np.int64)
+    some = np.empty(group, np.int64)
+    at = 0
+    while at < len(wanted):
+        least, count = _threshold(heap_scores, held, scale), 0
+        while at < len(wanted) and count < group:
+            some[count] = wanted[at]
+            count += bounds[wanted[at]] >= least
+            at += 1
+        score_some(files, tables, bm25, lists, terms, weights, first, size, some[:count], hits, exact)
+        for j in range(count):
+            if exact[j] > 0:
+                held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + some[j])
     return held
 
 

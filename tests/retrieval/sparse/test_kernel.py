@@ -252,6 +252,24 @@ def test_chunks_that_reach_the_best_have_full_coarse_bounds(largest: list[int], 
     assert (tables[:, np.arange(STEPS + 1) >> 2] >= steps).all()
 
 
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 255)), min_size=8, max_size=8), st.integers(-300, 70_000))
+def test_sums_of_the_first_bytes_are_compared_as_a_loop_would(values: list[int], wanted: int) -> None:
+    data = np.array([9, *values], np.uint8)
+    sums = np.cumsum(values).tolist()
+    for sought in (wanted, *sums):
+        below, met = bits.sums_before(data, 1, sought)
+        assert below == sum(each < max(sought, 0) for each in sums)
+        assert met == (max(sought, 0) in sums)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=72, max_size=72), st.integers(0, 511))
+def test_the_rank_of_a_place_counts_the_bits_before_it(masks: bytes, place: int) -> None:
+    data = np.frombuffer(masks, np.uint8)
+    assert bits.rank_in(data, 8, place) == np.unpackbits(data[8:], bitorder="little")[:place].sum()
+
+
 # Selection
 
 
