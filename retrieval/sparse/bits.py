@@ -221,6 +221,25 @@ def increase(typing: Any, bounds: Any, at: Any, more: Any) -> Any:
     return types.void(bounds, types.int64, bounds.dtype), generate
 
 
+@intrinsic
+def pointer(typing: Any, array: Any) -> Any:
+    """Where an array's elements are, which must outlive what is done with this. It takes an index, as an array does.
+
+    Numba counts the references to an array where it is unpacked or passed on, by atomic instructions that each take as
+    long as adding several postings; to this it does not.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, values[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
+    """The address of data[at]; `data` is an array or a `pointer`."""
+    return builder.gep(data, [at]) if isinstance(kind, types.CPointer) else element(context, builder, kind, data, at)
+
+
 def _loader(bits: int) -> Any:
     """Make the intrinsic that reads a number of so many bits."""
 
@@ -232,7 +251,7 @@ def _loader(bits: int) -> Any:
         """
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            place = element(context, builder, signature.args[0], *values)
+            place = _place(context, builder, signature.args[0], *values)
             return builder.zext(load(builder, place, ir.IntType(bits)), I64)
 
         return (types.uint64 if bits == 64 else types.int64)(data, types.int64), generate
@@ -248,7 +267,7 @@ def fetch(typing: Any, data: Any, at: Any) -> Any:
     """Ask for the line of memory that holds data[at], which will be read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _fetch(builder, element(context, builder, signature.args[0], *values))
+        _fetch(builder, _place(context, builder, signature.args[0], *values))
         return context.get_dummy_value()
 
     return types.void(data, types.int64), generate

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import AHEAD, CLASSES, SCREENS, STRIP, add_bits, fetch, increase
+from retrieval.sparse.bits import AHEAD, CLASSES, SCREENS, STRIP, add_bits, fetch, increase, pointer
 from retrieval.sparse.postings import (
     BITS,
     BLOCKS,
@@ -29,6 +29,7 @@ from retrieval.sparse.postings import (
     WINDOW_BITS,
     bits_head,
     block_bytes,
+    store_of,
 )
 from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.screening import bound_of, coarse_steps, screen_window
@@ -190,15 +191,16 @@ def search_shard(
 ) -> None:
     """Carry the best chunks of some queries on through one shard.
 
-    files, tables, bm25: as for `posting_weight`; no weight is larger than `top`. allowed: uint8 per chunk, 0 for chunks
-    to leave out; empty: none. windows: the first and one past the last to search. Query q has the entries
-    query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions
-    (int64, the first word of its region; -1 where the shard does not have it) and query_weights (float64), in one term
-    order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so
-    far by exact scores, or, where `rough`, by upper bounds, with the worst at the root. Nothing but these and the
-    workspace is written, and the interpreter's lock is not held: threads may call it at once.
+    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. allowed: uint8 per
+    chunk, 0 for chunks to leave out; empty: none. windows: the first and one past the last to search. Query q has the
+    entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard),
+    query_regions (int64, the first word of its region; -1 where the shard does not have it) and query_weights
+    (float64), in one term order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held
+    [queries] are the best so far by exact scores, or, where `rough`, by upper bounds, with the worst at the root.
+    Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
     bounds = workspace[0]
+    data, store = pointer(files[0]), store_of(files, tables)
     placed = len(tables[0]) == 0
     max_terms = 0
     for q in range(len(query_offsets) - 1):
@@ -226,7 +228,7 @@ def search_shard(
             continue
         for i in range(n):
             # Nothing else reads the heads of lists: they are asked for here, all at once.
-            fetch(files[0], 4 * max(query_regions[start + i], 0))
+            fetch(data, 4 * max(query_regions[start + i], 0))
         # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
         span = LARGEST_BOUND - 2 * n
         for i in range(n):
@@ -263,13 +265,13 @@ def search_shard(
                 screening = found * n * LOOKUP <= postings
                 if rough:
                     for local in candidates:
-                        bound = bound_of(files, lists, steps, first, size, local, placed)
+                        bound = bound_of(data, lists, steps, first, size, local)
                         chunk = first_chunk + first + local
                         held[q] = push(heap_scores[q], heap_chunks[q], held[q], bound * scale, chunk)
                     continue
                 held[q] = offer_chunks(
                     files,
-                    tables,
+                    store,
                     bm25,
                     lists,
                     terms,
@@ -294,7 +296,7 @@ def search_shard(
                     bounds[i] *= np.uint16(allowed[first + i])
             held[q] = select_chunks(
                 files,
-                tables,
+                store,
                 bm25,
                 lists,
                 terms,
@@ -333,6 +335,7 @@ def score_chunks(
     placed = len(tables[0]) == 0
     lists = np.empty((len(terms), ROW), np.int64)
     nothing = np.zeros(STEPS + 1, np.uint16)
+    data, store = pointer(files[0]), store_of(files, tables)
     some, hits = np.empty(GROUP, np.int64), np.empty((GROUP * len(terms), 4), np.int64)
     windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
     for i in range(len(terms)):
@@ -353,5 +356,5 @@ def score_chunks(
                 some[count] = chunks[at + count] - first
                 count += 1
             end = at + count
-            score_some(files, tables, bm25, lists, terms, weights, first, size, some[:count], hits, scores[at:end])
+            score_some(data, store, bm25, lists, terms, weights, first, size, some[:count], hits, scores[at:end])
             at = end

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, rank_in, sum_of_8, sums_before
+from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
 WINDOW_BITS = 16
@@ -71,15 +71,14 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int, placed: bool) -> Any:
+def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int) -> Any:
     """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
 
-    `files` is the posting file as (uint8, uint16, uint32) arrays; `at` is as for `places_at`; `chunk` counts from the
+    `data` is the posting file's bytes or a `pointer` to them; `at` is as for `places_at`; `chunk` counts from the
     window's first, in a short list from the shard's. Which entry it is matters only where postings have places.
 
     What is found decides no branch, which the processor would have to guess: it works on several look-ups at once.
     """
-    data = files[0]
     if kind == GAPS:
         skips = (entries + SKIP - 1) // SKIP
         low, left = 0, skips
@@ -124,9 +123,9 @@ def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int,
 
 
 @njit(nogil=True, cache=True)
-def exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
-    """The value of a key among keys, which ascend."""
-    low, left = 0, len(keys)
+def exception(keys: Any, values: Any, count: int, key: int, otherwise: int) -> int:
+    """The value of a key among so many keys, which ascend."""
+    low, left = 0, count
     while left > 1:
         half = left >> 1
         low += half_or_none(half, keys[low + half], key)
@@ -135,25 +134,33 @@ def exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def posting_weight(
-    files: Any, tables: Any, bm25: Any, kind: int, place: int, code: int, entry: int, term: int, chunk: int
-) -> float:
-    """The exact weight behind a posting's code: float64.
+def store_of(files: Any, tables: Any) -> Any:
+    """The arrays of a shard as `posting_weight` takes them: pointers, the number of exceptions, and whether it is BM25.
 
-    tables: (lengths, weights of value numbers, first value numbers of codes, exception keys, exception values);
-    without lengths the index is a learned sparse one. bm25: (k1, b, mean length of the shard, of the index). `place` is
-    where the block's places begin; `chunk` counts from the shard's first.
+    files: the posting file as (uint8, uint16, uint32) arrays. tables: (lengths, weights of value numbers, first value
+    numbers of codes, exception keys, exception values); without lengths the index is a learned sparse one.
     """
     lengths, weights, code_values, keys, values = tables
-    if len(lengths) == 0:
-        data = files[0]
-        step = (data[place + (entry >> 1)] >> (4 * (entry & 1))) & 15
+    arrays = pointer(files[0]), pointer(lengths), pointer(weights), pointer(code_values), pointer(keys), pointer(values)
+    return arrays, len(keys), len(lengths) > 0
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def posting_weight(store: Any, bm25: Any, place: int, code: int, entry: int, term: int, chunk: int) -> float:
+    """The exact weight behind a posting's code: float64.
+
+    store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `place` is where the block's places
+    begin; `chunk` counts from the shard's first.
+    """
+    (data, lengths, weights, code_values, keys, values), exceptions, by_length = store
+    if not by_length:
+        step = (load_8(data, place + (entry >> 1)) >> (4 * (entry & 1))) & 15
         if step == FAR:
-            return float(weights[exception(keys, values, (term << 32) | chunk, 0)])
+            return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, 0)])
         return float(weights[code_values[code] + step])
     k1, b, shard_mean, mean = bm25
     norm = length_norm(lengths[chunk], k1, b, shard_mean)
     frequency = smallest_frequency(code, norm)
     if frequency_code(frequency + 1, norm) == code:
-        frequency = exception(keys, values, (term << 32) | chunk, frequency)
+        frequency = exception(keys, values, exceptions, (term << 32) | chunk, frequency)
     return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import fetch
+from retrieval.sparse.bits import fetch, pointer
 from retrieval.sparse.postings import BITS, GAPS, RANK, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
@@ -100,8 +100,8 @@ def kth_largest(values: Any, count: int, k: int) -> Any:
 
 @njit(nogil=True, cache=True)
 def score_some(
-    files: Any,
-    tables: Any,
+    data: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -114,19 +114,20 @@ def score_some(
 ) -> None:
     """exact[j] becomes the exact score of chunk wanted[j] of a window: float64, added in term order.
 
+    data, store, bm25: a `pointer` to the posting file's bytes, and as for `posting_weight`.
     hits: int64 [len(wanted) * len(terms), 4], for what is found. All chunks are looked up in one list after the other:
     the look-ups in one list do not wait for each other's memory, and its kind is the same for all.
     """
-    placed = len(tables[0]) == 0
+    placed = not store[2]
     # Adding a block reads neither its skips nor its ranks: they are asked for here, all at once.
     for i in range(len(terms)):
         if lists[i, KIND] == GAPS:
             for skip in range(0, (lists[i, ENTRIES] + SKIP - 1) // SKIP, 32):
-                fetch(files[0], lists[i, AT] + 2 * skip)
+                fetch(data, lists[i, AT] + 2 * skip)
         elif lists[i, KIND] == BITS:
             ranks = lists[i, AT] + (size + 63) // 64 * 8
             for j in range(len(wanted)):
-                fetch(files[0], ranks + wanted[j] // RANK * 2)
+                fetch(data, ranks + wanted[j] // RANK * 2)
     found = 0
     for i in range(len(terms)):
         kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
@@ -135,24 +136,23 @@ def score_some(
         place = places_at(kind, at, entries, size)
         base = first if kind == SHORT else 0
         for j in range(len(wanted)):
-            code, entry = find_entry(files, kind, at, entries, size, wanted[j] + base, placed)
+            code, entry = find_entry(data, kind, at, entries, size, wanted[j] + base)
             hits[found, 0], hits[found, 1], hits[found, 2], hits[found, 3] = i, j, code, entry
             found += code > 0
             # Places were not read so far: they are asked for here, all at once. At `at` is nothing new.
-            fetch(files[0], at + (place - at + (entry >> 1)) * (placed & (code > 0)))
+            fetch(data, at + (place - at + (entry >> 1)) * (placed & (code > 0)))
     exact[: len(wanted)] = 0.0
     for hit in range(found):
         i, j, code, entry = hits[hit, 0], hits[hit, 1], hits[hit, 2], hits[hit, 3]
-        kind = lists[i, KIND]
-        place = places_at(kind, lists[i, AT], lists[i, ENTRIES], size)
+        place = places_at(lists[i, KIND], lists[i, AT], lists[i, ENTRIES], size)
         chunk = first + int(wanted[j])
-        exact[j] += weights[i] * posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], chunk)
+        exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
 
 
 @njit(nogil=True, cache=True)
 def _score_many(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -165,7 +165,7 @@ def _score_many(
 ) -> None:
     """exact[i] becomes the exact score of chunk wanted[i]; a list is walked once. slots: all 0, and left so."""
     data, halves, words = files
-    placed = len(tables[0]) == 0
+    pointed = pointer(data)
     for i in range(len(wanted)):
         slots[wanted[i]] = i + 1
         exact[i] = 0.0
@@ -176,11 +176,10 @@ def _score_many(
         place = places_at(kind, at, entries, size)
         if kind == BITS:
             for j in range(len(wanted)):
-                code, entry = find_entry(files, kind, at, entries, size, wanted[j], placed)
+                code, entry = find_entry(pointed, kind, at, entries, size, wanted[j])
                 if code > 0:
                     chunk = first + wanted[j]
-                    weight = posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], chunk)
-                    exact[j] += weights[i] * weight
+                    exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
             continue
         codes = at + 4 * entries
         if kind == SPARSE:
@@ -200,9 +199,8 @@ def _score_many(
             code = int(data[codes + entry])
             slot = slots[local]
             if slot > 0 and code > 0:
-                exact[slot - 1] += weights[i] * posting_weight(
-                    files, tables, bm25, kind, place, code, entry, terms[i], first + local
-                )
+                chunk = first + local
+                exact[slot - 1] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
     for i in range(len(wanted)):
         slots[wanted[i]] = 0
 
@@ -219,7 +217,7 @@ def _threshold(heap_scores: Any, held: int, scale: float) -> int:
 @njit(nogil=True, cache=True)
 def offer_chunks(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -241,7 +239,7 @@ def offer_chunks(
     """
     bounds, slots, exact = workspace[0], workspace[5], workspace[6]
     if len(wanted) * len(terms) * LOOKUP > postings:
-        _score_many(files, tables, bm25, lists, terms, weights, first, size, wanted, slots, exact)
+        _score_many(files, store, bm25, lists, terms, weights, first, size, wanted, slots, exact)
         for j in range(len(wanted)):
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + wanted[j])
@@ -249,6 +247,7 @@ def offer_chunks(
     group = min(GROUP, len(wanted))
     hits = np.empty((group * len(terms), 4), np.int64)
     some = np.empty(group, np.int64)
+    data = pointer(files[0])
     at = 0
     while at < len(wanted):
         least, count = _threshold(heap_scores, held, scale), 0
@@ -256,7 +255,7 @@ def offer_chunks(
             some[count] = wanted[at]
             count += bounds[wanted[at]] >= least
             at += 1
-        score_some(files, tables, bm25, lists, terms, weights, first, size, some[:count], hits, exact)
+        score_some(data, store, bm25, lists, terms, weights, first, size, some[:count], hits, exact)
         for j in range(count):
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + some[j])
@@ -266,7 +265,7 @@ def offer_chunks(
 @njit(nogil=True, cache=True)
 def select_chunks(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -325,7 +324,7 @@ def select_chunks(
             else:
                 held = offer_chunks(
                     files,
-                    tables,
+                    store,
                     bm25,
                     lists,
                     terms,
