@@ -8,7 +8,7 @@ is in already, of the same text in 45 of 100 cases, one of its 50 nearest senten
 in 8. Its vector is the largest logit of each term, as SPLADE pools tokens; each logit is multiplied by a log-normal
 number (sigma 0.25), so that no two passages are equal, and one in ten is left out.
 
-A stopped run goes on where it was: files that are in the folder of --out are kept.
+A stopped run, started again with the same arguments, resumes: files that are in the folder of --out are kept.
 """
 
 from __future__ import annotations
@@ -72,12 +72,18 @@ def main() -> None:
     log("looking for near sentences")
     nearest = _nearest(vectors, encoder.vocabulary)
     starts = np.searchsorted(origin, np.arange(origin[-1] + 2))
-    for number, first in enumerate(range(0, options.documents, PART)):
+
+    def passages(number: int, first: int) -> SparseVectors:
         log(f"{first:,} of {options.documents:,} passages")
-        count, seed = min(PART, options.documents - first), options.seed + number
-        drawn_from = (vectors.offsets, vectors.terms, vectors.codes, origin, starts, nearest)
-        grow = partial(_grow, count, seed, encoder.vocabulary, *drawn_from)
-        _kept(options.out / f"part-{number:03d}.npz", lambda grow=grow: SparseVectors(*grow()))
+        return SparseVectors(
+            *_grow(
+                min(PART, options.documents - first), options.seed + number, encoder.vocabulary,
+                vectors.offsets, vectors.terms, vectors.codes, origin, starts, nearest,
+            )
+        )  # fmt: skip
+
+    for number, first in enumerate(range(0, options.documents, PART)):
+        _kept(options.out / f"part-{number:03d}.npz", partial(passages, number, first))
 
 
 def _kept(path: Path, make: Callable[[], SparseVectors]) -> SparseVectors:

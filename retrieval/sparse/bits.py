@@ -7,8 +7,8 @@ to their chunks, all with the same result to the last bit; the machine's feature
     AVX2                 a shuffle by a table spreads 8
     others               one posting after another
 
-On an AMD EPYC with AVX-512 the first adds 16 to 25 chunks in the time of one posting of another kind of block. With
-VBMI it also has coarse bounds, of one byte (screening.py), of which it adds twice as many or more.
+On an AMD EPYC with AVX-512 the first adds 17 chunks in the time of one posting of another kind of block. With VBMI it
+also has coarse bounds, of one byte (screening.py), of which it adds about 30.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, codegen, types
+from numba.core.types.misc import CPointer
 from numba.extending import intrinsic
 
 from ratchet.llvm import element, load, splat
@@ -232,12 +233,12 @@ def pointer(typing: Any, array: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, values[0]).data
 
-    return types.CPointer(array.dtype)(array), generate
+    return CPointer(array.dtype)(array), generate
 
 
 def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
     """The address of data[at]; `data` is an array or a `pointer`."""
-    return builder.gep(data, [at]) if isinstance(kind, types.CPointer) else element(context, builder, kind, data, at)
+    return builder.gep(data, [at]) if isinstance(kind, CPointer) else element(context, builder, kind, data, at)
 
 
 def _loader(bits: int) -> Any:

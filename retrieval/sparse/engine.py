@@ -25,8 +25,9 @@ from retrieval.sparse.terms import count_postings, keep_terms, locate_lists, mer
 SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
-# Chunks that an exact search scores exactly for each that is asked for, about.
-EXACTLY_SCORED = 2
+# Chunks that an exact search scores exactly for each that is asked for, about: over a million passages 66 for the best
+# 10 and 589 for the best 100, over 200,000 documents 34 for the best 10.
+EXACTLY_SCORED = 6
 # Looking a chunk up in one list takes as long as adding this many postings where the list was not just read.
 COLD_LOOKUP = 200
 # Share of all chunks that a search looks up one by one at most: more take longer than an exact search.
