@@ -152,6 +152,6 @@ def _fill_rows(files: Any, tables: Any, lists: Any, window: int, size: int, slot
         for i in range(_decode(files, lists[term], first, size, here, code, place)):
             number = np.int64(code_values[code[i]]) + place[i]
             if place[i] == FAR:
-                number = exception(keys, values, (term << 32) | (first + here[i]), 0)
+                number = exception(keys, values, len(keys), (term << 32) | (first + here[i]), 0)
             rows[slots[here[i]]] = (term << VALUE_BITS) | number
             slots[here[i]] += 1

@@ -50,7 +50,10 @@ BUILDS = {
     # Fits half an hour of one core at a million chunks of 250 terms, of which it keeps an eighth to a ninth.
     3: {"n_postings": 2000, "centroid_fraction": 0.1, "summary_energy": 0.4, "max_fraction": 1.5},
 }
-CUTS = ((4, 0.9), (6, 0.9), (8, 0.9), (8, 0.8), (12, 0.8), (12, 0.7), (20, 0.7), (30, 0.7), (30, 0.6), (30, 0.5))
+CUTS = (
+    *((4, 0.9), (8, 0.9), (8, 0.8), (12, 0.9), (12, 0.8), (12, 0.7)),
+    *((20, 0.8), (20, 0.7), (30, 0.8), (30, 0.7), (30, 0.6), (30, 0.5)),
+)
 
 
 @dataclass

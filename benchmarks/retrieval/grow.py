@@ -7,6 +7,8 @@ the questions of --questions. A passage is 3 to 7 sentences: one drawn evenly; e
 is in already, of the same text in 45 of 100 cases, one of its 50 nearest sentences by 12 terms in 47, and any sentence
 in 8. Its vector is the largest logit of each term, as SPLADE pools tokens; each logit is multiplied by a log-normal
 number (sigma 0.25), so that no two passages are equal, and one in ten is left out.
+
+A stopped run, started again with the same arguments, resumes: files that are in the folder of --out are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import gzip
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,14 @@ from ratchet.command import run_command
 from ratchet.config import EncoderConfig
 from ratchet.numba_cache import njit
 from retrieval.encoders.loading import load_encoder
-from retrieval.encoders.vectors import SparseVectors, save_vectors
+from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 
 # Words of a passage that sentences are cut from, passages of a text, and words of a sentence.
 PASSAGE, PASSAGES, LEAST, MOST = 120, 4, 5, 40
 NEAREST, NEAREST_TERMS = 50, 12
 PART = 100_000
+# Sentences that are encoded between two writes, so that a stopped run loses at most these.
+SLICE = 8_000
 
 
 def main() -> None:
@@ -55,20 +60,48 @@ def main() -> None:
     )
     questions = [row["question"] for path in options.questions for row in _read(path)]
     chosen = [questions[i] for i in draw.permutation(len(questions))[:500]]
-    save_vectors(options.out / "queries.npz", encoder.encode_queries(chosen))
+    _kept(options.out / "queries.npz", lambda: encoder.encode_queries(chosen))
     texts = [row.get("text") or row["contents"] for path in options.texts for row in _read(path)]
     sentences, origin = _sentences([texts[i] for i in draw.permutation(len(texts))], options.sentences)
-    log(f"encoding {len(sentences):,} sentences")
-    vectors = encoder.encode_documents(sentences)
+    slices = []
+    for number, first in enumerate(range(0, len(sentences), SLICE)):
+        log(f"{first:,} of {len(sentences):,} sentences encoded")
+        some = sentences[first : first + SLICE]
+        slices.append(_kept(options.out / f"sentences-{number:03d}.npz", partial(encoder.encode_documents, some)))
+    vectors = _joined(slices)
+    log("looking for near sentences")
     nearest = _nearest(vectors, encoder.vocabulary)
     starts = np.searchsorted(origin, np.arange(origin[-1] + 2))
-    for number, first in enumerate(range(0, options.documents, PART)):
+
+    def passages(number: int, first: int) -> SparseVectors:
         log(f"{first:,} of {options.documents:,} passages")
-        offsets, terms, codes = _grow(
-            min(PART, options.documents - first), options.seed + number, encoder.vocabulary,
-            vectors.offsets, vectors.terms, vectors.codes, origin, starts, nearest,
+        return SparseVectors(
+            *_grow(
+                min(PART, options.documents - first), options.seed + number, encoder.vocabulary,
+                vectors.offsets, vectors.terms, vectors.codes, origin, starts, nearest,
+            )
         )  # fmt: skip
-        save_vectors(options.out / f"part-{number:03d}.npz", SparseVectors(offsets, terms, codes))
+
+    for number, first in enumerate(range(0, options.documents, PART)):
+        _kept(options.out / f"part-{number:03d}.npz", partial(passages, number, first))
+
+
+def _kept(path: Path, make: Callable[[], SparseVectors]) -> SparseVectors:
+    """What the file holds; what `make` returns, which is written, where there is none."""
+    vectors = load_vectors(path)
+    if vectors is None:
+        vectors = make()
+        save_vectors(path, vectors)
+    return vectors
+
+
+def _joined(slices: Sequence[SparseVectors]) -> SparseVectors:
+    """One after the other."""
+    ends = [np.zeros(1, np.int64)]
+    for each in slices:
+        ends.append(each.offsets[1:] + ends[-1][-1])
+    terms, codes = ([getattr(each, name) for each in slices] for name in ("terms", "codes"))
+    return SparseVectors(np.concatenate(ends), np.concatenate(terms), np.concatenate(codes))
 
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:

@@ -7,8 +7,8 @@ to their chunks, all with the same result to the last bit; the machine's feature
     AVX2                 a shuffle by a table spreads 8
     others               one posting after another
 
-On an AMD EPYC with AVX-512 the first adds 16 to 25 chunks in the time of one posting of another kind of block. With
-VBMI it also has coarse bounds, of one byte (screening.py), of which it adds twice as many or more.
+On an AMD EPYC with AVX-512 the first adds 17 chunks in the time of one posting of another kind of block. With VBMI it
+also has coarse bounds, of one byte (screening.py), of which it adds about 30.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, codegen, types
+from numba.core.types.misc import CPointer
 from numba.extending import intrinsic
 
 from ratchet.llvm import element, load, splat
@@ -146,11 +147,13 @@ def _screen(groups: int) -> Any:
     """Make the intrinsic that adds all lists' BITS blocks to the coarse bounds of 64 * `groups` chunks."""
 
     @intrinsic
-    def add(typing: Any, bounds: Any, at: Any, data: Any, masks: Any, codes: Any, lists: Any, tables: Any) -> Any:
-        """Add to bounds[at : at + 64 * groups]; returns 0, with the bounds set to 0, where none of them is SATURATED.
+    def add(
+        typing: Any, bounds: Any, at: Any, data: Any, masks: Any, codes: Any, lists: Any, tables: Any, full: Any
+    ) -> Any:
+        """Add to bounds[at : at + 64 * groups], and set these to 0; returns 0 where none of them was SATURATED.
 
         masks[i] is the byte of `data` at which list i's masks begin, codes[i] that of its next codes, which moves on;
-        tables[i, c >> 2] is the bound of its code c.
+        tables[i, c >> 2] is the bound of its code c. full: uint64 [groups], bit i of full[j]: chunk 64 j + i was.
         """
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -184,20 +187,18 @@ def _screen(groups: int) -> Any:
                     builder.store(more, sums[group])
                     code_at = builder.add(code_at, builder.ctpop(mask))
                 builder.store(code_at, moving)
-            full = ir.Constant(kind, [SATURATED] * 64)
+            most = ir.Constant(kind, [SATURATED] * 64)
             found: Any = ir.Constant(I64, 0)
-            for one in sums:
-                reached = builder.icmp_unsigned("==", builder.load(one), full)
-                found = builder.or_(found, builder.bitcast(reached, I64))
-            none = builder.icmp_unsigned("==", found, ir.Constant(I64, 0))
-            for one, target in zip(sums, places, strict=True):
-                kept = builder.select(none, zero, builder.load(one))
-                store = builder.store(kept, builder.bitcast(target, kind.as_pointer()))
+            for group, (one, target) in enumerate(zip(sums, places, strict=True)):
+                reached = builder.bitcast(builder.icmp_unsigned("==", builder.load(one), most), I64)
+                builder.store(reached, element(context, builder, kinds[7], values[7], ir.Constant(I64, group)))
+                found = builder.or_(found, reached)
+                store = builder.store(zero, builder.bitcast(target, kind.as_pointer()))
                 store.align = 1
             return found
 
         whole = types.int64
-        return types.uint64(bounds, whole, data, masks, codes, whole, tables), generate
+        return types.uint64(bounds, whole, data, masks, codes, whole, tables, full), generate
 
     return add
 
@@ -222,13 +223,44 @@ def increase(typing: Any, bounds: Any, at: Any, more: Any) -> Any:
 
 
 @intrinsic
-def load_64(typing: Any, data: Any, at: Any) -> Any:
-    """The 8 bytes from data[at] on as a uint64, the first one lowest."""
+def pointer(typing: Any, array: Any) -> Any:
+    """Where an array's elements are, which must outlive what is done with this. It takes an index, as an array does.
+
+    Numba counts the references to an array where it is unpacked or passed on, by atomic instructions that each take as
+    long as adding several postings; to this it does not.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return load(builder, element(context, builder, signature.args[0], *values), I64)
+        return context.make_array(signature.args[0])(context, builder, values[0]).data
 
-    return types.uint64(data, types.int64), generate
+    return CPointer(array.dtype)(array), generate
+
+
+def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
+    """The address of data[at]; `data` is an array or a `pointer`."""
+    return builder.gep(data, [at]) if isinstance(kind, CPointer) else element(context, builder, kind, data, at)
+
+
+def _loader(bits: int) -> Any:
+    """Make the intrinsic that reads a number of so many bits."""
+
+    @intrinsic
+    def read(typing: Any, data: Any, at: Any) -> Any:
+        """The number from the byte data[at] on, the lowest byte first: a uint64 where it fills one, else an int64.
+
+        Unlike data[at], it does not ask whether `at` counts from the end.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            place = _place(context, builder, signature.args[0], *values)
+            return builder.zext(load(builder, place, ir.IntType(bits)), I64)
+
+        return (types.uint64 if bits == 64 else types.int64)(data, types.int64), generate
+
+    return read
+
+
+load_8, load_16, load_32, load_64 = (_loader(bits) for bits in (8, 16, 32, 64))
 
 
 @intrinsic
@@ -236,7 +268,7 @@ def fetch(typing: Any, data: Any, at: Any) -> Any:
     """Ask for the line of memory that holds data[at], which will be read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _fetch(builder, element(context, builder, signature.args[0], *values))
+        _fetch(builder, _place(context, builder, signature.args[0], *values))
         return context.get_dummy_value()
 
     return types.void(data, types.int64), generate
@@ -286,35 +318,72 @@ def screen_bits(
     candidates: the chunks of those, ascending. The other arguments are those of `_screen`. Only where SCREENS.
     """
     found = at = 0
+    full = np.empty(4, np.uint64)
     if SCREENS:
         while at < size:
             if at + 256 <= size:
-                step, reached = 256, _screen_256(bounds, at, data, masks, codes, lists, tables)
+                step, reached = 256, _screen_256(bounds, at, data, masks, codes, lists, tables, full)
             else:
-                step, reached = 64, _screen_64(bounds, at, data, masks, codes, lists, tables)
+                step, reached = 64, _screen_64(bounds, at, data, masks, codes, lists, tables, full)
             if reached:
-                for i in range(at, at + step):
-                    if bounds[i] == SATURATED:
-                        candidates[found] = i
+                for first in range(0, step, 64):
+                    word = full[first >> 6]
+                    while word:
+                        candidates[found] = at + first + count_bits((word & (np.uint64(0) - word)) - np.uint64(1))
                         found += 1
-                    bounds[i] = 0
+                        word &= word - np.uint64(1)
             at += step
     return found
 
 
-@njit(nogil=True, cache=True)
+@intrinsic
+def half_or_none(typing: Any, half: Any, value: Any, wanted: Any) -> Any:
+    """`half` where value <= wanted, else 0: a step of a binary search.
+
+    The compiler makes a branch of anything plainer here, and the processor guesses every other one wrong.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        mask = builder.sext(builder.icmp_signed("<=", values[1], values[2]), I64)
+        mask = builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [mask], False)
+        return builder.and_(values[0], mask)
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+# Four numbers of 16 bits in a word: a 1 in each, the low byte of each, and the highest bit of each.
+FOUR, LOW, HIGH = np.uint64(0x0001000100010001), np.uint64(0x00FF00FF00FF00FF), np.uint64(0x8000800080008000)
+
+
+@njit(nogil=True, cache=True, forceinline=True)
 def sum_of_8(data: Any, at: int) -> Any:
     """The sum of the 8 bytes from data[at] on."""
-    word, even = load_64(data, at), np.uint64(0x00FF00FF00FF00FF)
-    pairs = (word & even) + ((word >> np.uint64(8)) & even)
-    return np.int64((pairs * np.uint64(0x0001000100010001)) >> np.uint64(48))
+    word = load_64(data, at)
+    pairs = (word & LOW) + ((word >> np.uint64(8)) & LOW)
+    return np.int64((pairs * FOUR) >> np.uint64(48))
 
 
-@njit(nogil=True, cache=True)
-def rank_in(data: Any, masks: int, first: int, chunk: int) -> int:
-    """How many chunks in first .. chunk - 1 have a code; `first` is a multiple of 64."""
+@njit(nogil=True, cache=True, forceinline=True)
+def sums_before(data: Any, at: int, wanted: int) -> Any:
+    """Of the sums of the first 1 to 8 bytes from data[at] on: (how many are below `wanted`, which is one of them)."""
+    word = load_64(data, at)
+    odd = (word >> np.uint64(8)) & LOW
+    even_sums = ((word & LOW) + odd) * FOUR  # of the first 2, 4, 6 and 8
+    odd_sums = even_sums - odd  # of the first 1, 3, 5 and 7
+    # Sums are below 2^15: what is added or taken away here does not reach the number beside it.
+    every = np.uint64(min(max(wanted, 0), 0x7FFF)) * FOUR
+    reached = count_bits(((even_sums | HIGH) - every) & HIGH) + count_bits(((odd_sums | HIGH) - every) & HIGH)
+    others = (even_sums ^ every) + (HIGH - FOUR), (odd_sums ^ every) + (HIGH - FOUR)
+    return 8 - reached, count_bits(others[0] & HIGH) + count_bits(others[1] & HIGH) < 8
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def rank_in(data: Any, masks: int, place: int) -> int:
+    """How many of the first `place` bits from data[masks] on are set: at most 511."""
     rank = 0
-    for group in range(first >> 6, chunk >> 6):
-        rank += count_bits(load_64(data, masks + 8 * group))
-    below = (np.uint64(1) << np.uint64(chunk & 63)) - np.uint64(1)
-    return rank + count_bits(load_64(data, masks + 8 * (chunk >> 6)) & below)
+    for word in range(8):
+        bits = place - 64 * word
+        below = (np.uint64(1) << np.uint64(bits & 63)) - np.uint64(1)
+        kept = below if bits < 64 else ~np.uint64(0)
+        rank += count_bits(load_64(data, masks + 8 * word) & (kept if bits > 0 else np.uint64(0)))
+    return rank

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from retrieval.sparse.terms import count_postings, keep_terms, locate_lists, mer
 SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
-# Chunks that an exact search scores exactly for each that is asked for, about.
-EXACTLY_SCORED = 2
+# Chunks that an exact search scores exactly for each that is asked for, about: over a million passages 66 for the best
+# 10 and 589 for the best 100, over 200,000 documents 34 for the best 10.
+EXACTLY_SCORED = 6
 # Looking a chunk up in one list takes as long as adding this many postings where the list was not just read.
 COLD_LOOKUP = 200
 # Share of all chunks that a search looks up one by one at most: more take longer than an exact search.
@@ -134,6 +135,7 @@ class Engine:
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]
         self._bm25 = bm25
         self._chunks = sum(len(shard) for shard in shards)
+        self._windows = sum(shard.windows for shard in self._shards)
         total = sum(shard.manifest.total_length for shard in shards)
         self._mean_length = total / max(self._chunks, 1) or 1.0
         self.threads = threads or usable_cores()
@@ -238,9 +240,8 @@ class Engine:
                 pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
-            results = [self._run(batch, tasks[0], k, allowed, rough)]
-        else:
-            results = list(self._pool.map(lambda task: self._run(batch, task, k, allowed, rough), tasks))
+            return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed, rough)]
+        results = self._pool.map(lambda task: self._run(batch, task, k, allowed, rough), tasks)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
@@ -289,17 +290,13 @@ class Engine:
         return self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length
 
     def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
-        lengths = [len(query.terms) for query in queries]
-        offsets = np.zeros(len(queries) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        all_keys = np.empty(offsets[-1], np.uint64)
-        all_weights = np.empty(offsets[-1], np.float64)
-        for query, low, high in zip(queries, offsets, offsets[1:], strict=False):
-            all_keys[low:high] = query.terms
-            all_weights[low:high] = query.weights
-        if not merge_terms(offsets, all_keys, all_weights):
+        offsets = np.array([0, *accumulate(len(query.terms) for query in queries)], np.int64)
+        all_keys = np.concatenate([query.terms for query in queries], dtype=np.uint64, casting="unsafe")
+        all_weights = np.concatenate([query.weights for query in queries], dtype=np.float64)
+        most = merge_terms(offsets, all_keys, all_weights)
+        if most < 0:
             raise UserError("a query's weights must be finite 32-bit numbers")
-        if (most := int(np.diff(offsets).max())) > MOST_TERMS:
+        if most > MOST_TERMS:
             raise UserError(f"a query has {most:,} different terms; at most {MOST_TERMS:,} can be searched at once")
         all_keys, all_weights = all_keys[: offsets[-1]], all_weights[: offsets[-1]]
         terms, begins, ends = np.empty((3, len(self._shards), len(all_keys)), np.int64)
@@ -315,8 +312,7 @@ class Engine:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """The best of some queries in some of the windows, in no order."""
         low, high, (piece, pieces) = task
-        every = sum(shard.windows for shard in self._shards)
-        begin, end = every * piece // pieces, every * (piece + 1) // pieces
+        begin, end = self._windows * piece // pieces, self._windows * (piece + 1) // pieces
         first, last = batch.offsets[low], batch.offsets[high]
         offsets = batch.offsets[low : high + 1] - first
         scores = np.empty((high - low, k))
@@ -380,7 +376,9 @@ class _Batch:
 
 
 def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
-    scores, chunks = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+    scores, chunks = pieces[0]
+    if len(pieces) > 1:
+        scores, chunks = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
     order = np.lexsort((chunks, -scores))[:k]
     return Ranking(scores[order], chunks[order])
 

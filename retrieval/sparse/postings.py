@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import rank_in, sum_of_8
+from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
 WINDOW_BITS = 16
@@ -58,7 +58,7 @@ def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> in
     return (size + 1) // 2 * 2
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
     """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""
     if kind == SPARSE:
@@ -70,97 +70,97 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
     return at + 5 * entries
 
 
-@njit(nogil=True, cache=True)
-def _lower_bound(values: Any, first: int, last: int, wanted: int) -> int:
-    """The first place in values[first:last], which ascend, that holds `wanted` or more."""
-    while first < last:
-        middle = (first + last) >> 1
-        if values[middle] < wanted:
-            first = middle + 1
-        else:
-            last = middle
-    return first
-
-
-@njit(nogil=True, cache=True)
-def find_entry(files: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int, placed: bool) -> Any:
+@njit(nogil=True, cache=True, forceinline=True)
+def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int) -> Any:
     """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
 
-    `files` is the posting file as (uint8, uint16, uint32) arrays; `at` is as for `places_at`; `chunk` counts from the
+    `data` is the posting file's bytes or a `pointer` to them; `at` is as for `places_at`; `chunk` counts from the
     window's first, in a short list from the shard's. Which entry it is matters only where postings have places.
+
+    What is found decides no branch, which the processor would have to guess: it works on several look-ups at once.
     """
-    data, halves, words = files
-    if kind == SPARSE:
-        first = at >> 1
-        found = _lower_bound(halves, first, first + entries, chunk)
-        if found < first + entries and halves[found] == chunk:
-            return int(data[at + 2 * entries + found - first]), found - first
-        return 0, 0
     if kind == GAPS:
-        first = at >> 1
         skips = (entries + SKIP - 1) // SKIP
-        # The last skip that is not past the chunk, without a branch that the processor would have to guess.
-        low, left = first, skips
+        low, left = 0, skips
         while left > 1:
             half = left >> 1
-            low += half if halves[low + half] <= chunk else 0
+            low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
             left -= half
-        here = int(halves[low])
-        if here > chunk:
-            return 0, 0
-        entry = (low - first) * SKIP
-        gaps = at + 2 * skips
-        last = min(entry + SKIP, entries) - 1
-        while entry + 8 <= last:
-            step = sum_of_8(data, gaps + entry + 1)
-            if here + step > chunk:
-                break
-            here += step
-            entry += 8
-        while here < chunk and entry < last:
-            entry += 1
-            here += data[gaps + entry]
-        return (int(data[gaps + entries + entry]) if here == chunk else 0), entry
+        here = load_16(data, at + 2 * low)
+        gaps = at + 2 * skips + SKIP * low + 1
+        # The eight gaps among which it must be, then how many of them do not reach it.
+        reached, passed, start = here, 0, here
+        for eight in range(SKIP // 8 - 1):
+            reached += sum_of_8(data, gaps + 8 * eight)
+            passed += 8 * (reached < chunk)
+            start = reached if reached < chunk else start
+        below, met = sums_before(data, gaps + passed, chunk - start)
+        entry = SKIP * low + passed + below + (start < chunk)
+        last = min(entry, entries - 1)
+        there = (met | (here == chunk)) & (entry == last) & (here <= chunk)
+        return load_8(data, at + 2 * skips + entries + last) * there, last
     if kind == BITS:
-        if not (data[at + (chunk >> 3)] >> (chunk & 7)) & 1:
-            return 0, 0
-        entry = int(halves[((at + 8 * ((window_chunks + 63) // 64)) >> 1) + chunk // RANK])
-        entry += rank_in(data, at, chunk // RANK * RANK, chunk)
-        return int(data[at + bits_head(window_chunks) + entry]), entry
-    first = at >> 2
-    found = _lower_bound(words, first, first + entries, chunk)
-    if found < first + entries and words[found] == chunk:
-        return int(data[at + 4 * entries + found - first]), found - first
-    return 0, 0
+        ranks = at + 8 * ((window_chunks + 63) // 64)
+        entry = load_16(data, ranks + 2 * (chunk // RANK))
+        entry += rank_in(data, at + chunk // RANK * (RANK // 8), chunk % RANK)
+        there = (load_8(data, at + (chunk >> 3)) >> (chunk & 7)) & 1
+        return load_8(data, at + bits_head(window_chunks) + entry) * there, entry
+    if kind == SPARSE:
+        low, left = 0, entries
+        while left > 1:
+            half = left >> 1
+            low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
+            left -= half
+        there = load_16(data, at + 2 * low) == chunk
+        return load_8(data, at + 2 * entries + low) * there, low
+    low, left = 0, entries
+    while left > 1:
+        half = left >> 1
+        low += half_or_none(half, load_32(data, at + 4 * (low + half)), chunk)
+        left -= half
+    there = load_32(data, at + 4 * low) == chunk
+    return load_8(data, at + 4 * entries + low) * there, low
 
 
 @njit(nogil=True, cache=True)
-def exception(keys: Any, values: Any, key: int, otherwise: int) -> int:
-    """The value of a key among keys, which ascend."""
-    found = _lower_bound(keys, 0, len(keys), key)
-    return int(values[found]) if found < len(keys) and keys[found] == key else otherwise
+def exception(keys: Any, values: Any, count: int, key: int, otherwise: int) -> int:
+    """The value of a key among so many keys, which ascend."""
+    low, left = 0, count
+    while left > 1:
+        half = left >> 1
+        low += half_or_none(half, keys[low + half], key)
+        left -= half
+    return int(values[low]) if left == 1 and keys[low] == key else otherwise
 
 
-@njit(nogil=True, cache=True)
-def posting_weight(
-    files: Any, tables: Any, bm25: Any, kind: int, place: int, code: int, entry: int, term: int, chunk: int
-) -> float:
-    """The exact weight behind a posting's code: float64.
+@njit(nogil=True, cache=True, forceinline=True)
+def store_of(files: Any, tables: Any) -> Any:
+    """The arrays of a shard as `posting_weight` takes them: pointers, the number of exceptions, and whether it is BM25.
 
-    tables: (lengths, weights of value numbers, first value numbers of codes, exception keys, exception values);
-    without lengths the index is a learned sparse one. bm25: (k1, b, mean length of the shard, of the index). `place` is
-    where the block's places begin; `chunk` counts from the shard's first.
+    files: the posting file as (uint8, uint16, uint32) arrays. tables: (lengths, weights of value numbers, first value
+    numbers of codes, exception keys, exception values); without lengths the index is a learned sparse one.
     """
     lengths, weights, code_values, keys, values = tables
-    if len(lengths) == 0:
-        data = files[0]
-        step = (data[place + (entry >> 1)] >> (4 * (entry & 1))) & 15
+    arrays = pointer(files[0]), pointer(lengths), pointer(weights), pointer(code_values), pointer(keys), pointer(values)
+    return arrays, len(keys), len(lengths) > 0
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def posting_weight(store: Any, bm25: Any, place: int, code: int, entry: int, term: int, chunk: int) -> float:
+    """The exact weight behind a posting's code: float64.
+
+    store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `place` is where the block's places
+    begin; `chunk` counts from the shard's first.
+    """
+    (data, lengths, weights, code_values, keys, values), exceptions, by_length = store
+    if not by_length:
+        step = (load_8(data, place + (entry >> 1)) >> (4 * (entry & 1))) & 15
         if step == FAR:
-            return float(weights[exception(keys, values, (term << 32) | chunk, 0)])
+            return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, 0)])
         return float(weights[code_values[code] + step])
     k1, b, shard_mean, mean = bm25
     norm = length_norm(lengths[chunk], k1, b, shard_mean)
     frequency = smallest_frequency(code, norm)
     if frequency_code(frequency + 1, norm) == code:
-        frequency = exception(keys, values, (term << 32) | chunk, frequency)
+        frequency = exception(keys, values, exceptions, (term << 32) | chunk, frequency)
     return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))

@@ -36,14 +36,17 @@ def coarse_steps(bounds: Any, scale: float, best: float, steps: Any, tables: Any
 
 
 @njit(nogil=True, cache=True)
-def bound_of(files: Any, lists: Any, steps: Any, first: int, size: int, local: int, placed: bool) -> int:
-    """The bound of 16 bits of one chunk of a window; steps[i, c] is that of code c in list i."""
+def bound_of(data: Any, lists: Any, steps: Any, first: int, size: int, local: int) -> int:
+    """The bound of 16 bits of one chunk of a window; steps[i, c] is that of code c in list i.
+
+    data: a `pointer` to the posting file's bytes.
+    """
     bound = 0
     for i in range(len(lists)):
         kind = lists[i, KIND]
         if kind != ABSENT:
             chunk = local + (first if kind == SHORT else 0)
-            code, _ = find_entry(files, kind, lists[i, AT], lists[i, ENTRIES], size, chunk, placed)
+            code, _ = find_entry(data, kind, lists[i, AT], lists[i, ENTRIES], size, chunk)
             bound += int(steps[i, code])
     return bound
 

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.sparse.bits import fetch
-from retrieval.sparse.postings import BITS, GAPS, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
+from retrieval.sparse.bits import fetch, pointer
+from retrieval.sparse.postings import BITS, GAPS, RANK, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
 # columns are taken by element-wise operations on long rows.
 COLUMNS = 1024
 # Looking a chunk up in one list takes as long as walking over this many postings.
 LOOKUP = 24
+# Chunks that are looked up together.
+GROUP = 32
 # Columns of a query's table of lists.
 KIND, AT, CODES, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(8)
 ROW = 8
@@ -97,45 +99,60 @@ def kth_largest(values: Any, count: int, k: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def score_one(
-    files: Any, tables: Any, bm25: Any, lists: Any, terms: Any, weights: Any, first: int, size: int, local: int
-) -> float:
-    """The exact score of one chunk: float64, added in term order."""
-    placed = len(tables[0]) == 0
-    found = np.empty((len(terms), 3), np.int64)
+def score_some(
+    data: Any,
+    store: Any,
+    bm25: Any,
+    lists: Any,
+    terms: Any,
+    weights: Any,
+    first: int,
+    size: int,
+    wanted: Any,
+    hits: Any,
+    exact: Any,
+) -> None:
+    """exact[j] becomes the exact score of chunk wanted[j] of a window: float64, added in term order.
+
+    data, store, bm25: a `pointer` to the posting file's bytes, and as for `posting_weight`.
+    hits: int64 [len(wanted) * len(terms), 4], for what is found. All chunks are looked up in one list after the other:
+    the look-ups in one list do not wait for each other's memory, and its kind is the same for all.
+    """
+    placed = not store[2]
+    # Adding a block reads neither its skips nor its ranks: they are asked for here, all at once.
+    for i in range(len(terms)):
+        if lists[i, KIND] == GAPS:
+            for skip in range(0, (lists[i, ENTRIES] + SKIP - 1) // SKIP, 32):
+                fetch(data, lists[i, AT] + 2 * skip)
+        elif lists[i, KIND] == BITS:
+            ranks = lists[i, AT] + (size + 63) // 64 * 8
+            for j in range(len(wanted)):
+                fetch(data, ranks + wanted[j] // RANK * 2)
+    found = 0
     for i in range(len(terms)):
         kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
-        found[i, 0] = 0
         if kind == ABSENT:
             continue
-        code, entry = find_entry(files, kind, at, entries, size, local + (first if kind == SHORT else 0), placed)
-        if code > 0:
-            place = places_at(kind, at, entries, size)
-            found[i, 0], found[i, 1], found[i, 2] = code, entry, place
-            if placed:
-                # Places were not read so far: they are asked for here, all at once.
-                fetch(files[0], place + (entry >> 1))
-    score = 0.0
-    for i in range(len(terms)):
-        if found[i, 0] > 0:
-            score += weights[i] * posting_weight(
-                files,
-                tables,
-                bm25,
-                lists[i, KIND],
-                found[i, 2],
-                found[i, 0],
-                found[i, 1],
-                terms[i],
-                first + local,
-            )
-    return score
+        place = places_at(kind, at, entries, size)
+        base = first if kind == SHORT else 0
+        for j in range(len(wanted)):
+            code, entry = find_entry(data, kind, at, entries, size, wanted[j] + base)
+            hits[found, 0], hits[found, 1], hits[found, 2], hits[found, 3] = i, j, code, entry
+            found += code > 0
+            # Places were not read so far: they are asked for here, all at once. At `at` is nothing new.
+            fetch(data, at + (place - at + (entry >> 1)) * (placed & (code > 0)))
+    exact[: len(wanted)] = 0.0
+    for hit in range(found):
+        i, j, code, entry = hits[hit, 0], hits[hit, 1], hits[hit, 2], hits[hit, 3]
+        place = places_at(lists[i, KIND], lists[i, AT], lists[i, ENTRIES], size)
+        chunk = first + int(wanted[j])
+        exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
 
 
 @njit(nogil=True, cache=True)
 def _score_many(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -148,7 +165,7 @@ def _score_many(
 ) -> None:
     """exact[i] becomes the exact score of chunk wanted[i]; a list is walked once. slots: all 0, and left so."""
     data, halves, words = files
-    placed = len(tables[0]) == 0
+    pointed = pointer(data)
     for i in range(len(wanted)):
         slots[wanted[i]] = i + 1
         exact[i] = 0.0
@@ -159,11 +176,10 @@ def _score_many(
         place = places_at(kind, at, entries, size)
         if kind == BITS:
             for j in range(len(wanted)):
-                code, entry = find_entry(files, kind, at, entries, size, wanted[j], placed)
+                code, entry = find_entry(pointed, kind, at, entries, size, wanted[j])
                 if code > 0:
                     chunk = first + wanted[j]
-                    weight = posting_weight(files, tables, bm25, kind, place, code, entry, terms[i], chunk)
-                    exact[j] += weights[i] * weight
+                    exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
             continue
         codes = at + 4 * entries
         if kind == SPARSE:
@@ -183,9 +199,8 @@ def _score_many(
             code = int(data[codes + entry])
             slot = slots[local]
             if slot > 0 and code > 0:
-                exact[slot - 1] += weights[i] * posting_weight(
-                    files, tables, bm25, kind, place, code, entry, terms[i], first + local
-                )
+                chunk = first + local
+                exact[slot - 1] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
     for i in range(len(wanted)):
         slots[wanted[i]] = 0
 
@@ -202,7 +217,7 @@ def _threshold(heap_scores: Any, held: int, scale: float) -> int:
 @njit(nogil=True, cache=True)
 def offer_chunks(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -224,23 +239,33 @@ def offer_chunks(
     """
     bounds, slots, exact = workspace[0], workspace[5], workspace[6]
     if len(wanted) * len(terms) * LOOKUP > postings:
-        _score_many(files, tables, bm25, lists, terms, weights, first, size, wanted, slots, exact)
+        _score_many(files, store, bm25, lists, terms, weights, first, size, wanted, slots, exact)
         for j in range(len(wanted)):
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + wanted[j])
         return held
-    for local in wanted:
-        if bounds[local] >= _threshold(heap_scores, held, scale):
-            score = score_one(files, tables, bm25, lists, terms, weights, first, size, local)
-            if score > 0:
-                held = push(heap_scores, heap_chunks, held, score, first_chunk + first + local)
+    group = min(GROUP, len(wanted))
+    hits = np.empty((group * len(terms), 4), np.int64)
+    some = np.empty(group, np.int64)
+    data = pointer(files[0])
+    at = 0
+    while at < len(wanted):
+        least, count = _threshold(heap_scores, held, scale), 0
+        while at < len(wanted) and count < group:
+            some[count] = wanted[at]
+            count += bounds[wanted[at]] >= least
+            at += 1
+        score_some(data, store, bm25, lists, terms, weights, first, size, some[:count], hits, exact)
+        for j in range(count):
+            if exact[j] > 0:
+                held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + some[j])
     return held
 
 
 @njit(nogil=True, cache=True)
 def select_chunks(
     files: Any,
-    tables: Any,
+    store: Any,
     bm25: Any,
     lists: Any,
     terms: Any,
@@ -299,7 +324,7 @@ def select_chunks(
             else:
                 held = offer_chunks(
                     files,
-                    tables,
+                    store,
                     bm25,
                     lists,
                     terms,

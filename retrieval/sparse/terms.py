@@ -14,26 +14,28 @@ LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @njit(nogil=True, cache=True)
-def merge_terms(offsets: Any, keys: Any, weights: Any) -> bool:
-    """Sort every query's terms and add up the weights of those that come twice, in place; False: a weight is no number.
+def merge_terms(offsets: Any, keys: Any, weights: Any) -> int:
+    """Sort every query's terms and add up the weights of those that come twice, in place.
 
-    Term order, not query order: the same terms in another order get the same scores to the last bit.
+    Returns the largest number of different terms in a query, and -1 where a weight is no number. Term order, not query
+    order: the same terms in another order get the same scores to the last bit.
     """
-    kept, start = 0, 0
+    kept = start = largest = 0
     for q in range(len(offsets) - 1):
-        end = offsets[q + 1]
+        end, first = offsets[q + 1], kept
         order = np.argsort(keys[start:end], kind="mergesort") + start
         ordered_keys, ordered_weights = keys[order], weights[order]
         for i in range(len(order)):
             if not abs(ordered_weights[i]) <= LARGEST_WEIGHT:
-                return False
+                return -1
             if i > 0 and ordered_keys[i] == ordered_keys[i - 1]:
                 weights[kept - 1] += ordered_weights[i]
             else:
                 keys[kept], weights[kept] = ordered_keys[i], ordered_weights[i]
                 kept += 1
         start, offsets[q + 1] = end, kept
-    return True
+        largest = max(largest, kept - first)
+    return largest
 
 
 @njit(nogil=True, cache=True)

@@ -170,7 +170,7 @@ def test_a_list_is_stored_as_the_smallest_kind_and_every_posting_is_found(
         others = np.random.default_rng(term).integers(0, size, 500)
         order = {chunk: i for i, chunk in enumerate(wanted.tolist())}
         for chunk in {*wanted[:300].tolist(), *wanted[-300:].tolist(), *others.tolist(), 0, size - 1}:
-            code, entry = find_entry(postings.files, kind, at, entries, min(size, WINDOW), chunk, placed)
+            code, entry = find_entry(postings.files[0], kind, at, entries, min(size, WINDOW), chunk)
             assert (code > 0) == (chunk in order)
             if placed and code and kind != GAPS:  # the bridges of GAPS are entries too
                 assert entry == order[chunk]
@@ -252,6 +252,24 @@ def test_chunks_that_reach_the_best_have_full_coarse_bounds(largest: list[int], 
     assert (steps >= np.minimum(bits.SATURATED * (bounds * scale / best), bits.SATURATED)).all()
     assert np.array_equal(steps > 0, bounds > 0), "a bridge of GAPS is no posting"
     assert (tables[:, np.arange(STEPS + 1) >> 2] >= steps).all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 255)), min_size=8, max_size=8), st.integers(-300, 70_000))
+def test_sums_of_the_first_bytes_are_compared_as_a_loop_would(values: list[int], wanted: int) -> None:
+    data = np.array([9, *values], np.uint8)
+    sums = np.cumsum(values).tolist()
+    for sought in (wanted, *sums):
+        below, met = bits.sums_before(data, 1, sought)
+        assert below == sum(each < max(sought, 0) for each in sums)
+        assert met == (max(sought, 0) in sums)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=72, max_size=72), st.integers(0, 511))
+def test_the_rank_of_a_place_counts_the_bits_before_it(masks: bytes, place: int) -> None:
+    data = np.frombuffer(masks, np.uint8)
+    assert bits.rank_in(data, 8, place) == np.unpackbits(data[8:], bitorder="little")[:place].sum()
 
 
 # Selection

@@ -115,6 +115,15 @@ def test_where_nothing_can_be_saved_search_is_exact(tmp_path: Path, monkeypatch:
     assert choose_pruning(engine, [asked(query, None) for query in queries], 0.5, K) == (EXACT, 1.0, 1.0)
 
 
+def test_a_list_of_every_chunk_is_less_work_than_one_of_a_twentieth(tmp_path: Path) -> None:
+    """It is added 64 chunks at a time, in 0.029 ns a chunk, and the other posting by posting, in 0.8 to 0.9 ns each."""
+    chunks = np.arange(CHUNKS)
+    lists = {term: (found, np.full(len(found), 0x3F80)) for term, found in enumerate((chunks, chunks[::20]))}
+    engine = Corpus(CHUNKS, lists).engine(tmp_path)
+    every, twentieth = (engine.work([asked([(term, 1.0)], None)], 1) for term in lists)
+    assert every < twentieth
+
+
 def words(number: int) -> str:
     """A document whose words recur in others as those of real texts do: few in most, most in few."""
     draw = np.random.default_rng(number)
