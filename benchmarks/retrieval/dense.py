@@ -27,6 +27,8 @@ from retrieval.index import Ranking
 GROUPS = (1, 8, 64)
 # Searches in a row of each kind a round, so that its threads have started and its kernels are loaded.
 SEARCHES = {1: 8, 8: 3, 64: 1}
+# Seconds between the two: after a product, OpenBLAS's threads wait in a loop for a while, and keep the cores busy.
+IDLE = 0.1
 CHECKED = 4
 ENCODED = 1 << 14
 
@@ -101,6 +103,7 @@ def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, roun
                     coded.scored = searched = 0
                     for number in range(rounds):
                         for ranker in (product, coded)[:: 1 if number % 2 else -1]:
+                            time.sleep(IDLE)
                             for search in range(SEARCHES[group]):
                                 first = (number * SEARCHES[group] + search) * group % len(names)
                                 asked = names[first : first + group]
