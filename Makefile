@@ -114,14 +114,14 @@ browser:
 # Where it is set, each of the thousand commands that the tests start compiles all modules again: a fifth of their time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes, since many tests wait for something or compute on one core. Without `make vllm`, `inspect`, `slurm` and
+# Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `inspect`, `slurm` and
 # `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # Four minutes on two cores where the kernels were changed, to be run while writing code: no model, no servers, nothing that takes more than five seconds.
 test-fast: $(VENV)/engines
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system
 
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
@@ -132,7 +132,7 @@ $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 
 # What the lower bounds of the core may break: training, both engines, the servers and one whole round.
 test-oldest: $(OLDEST)/installed $(MODEL)/model.safetensors
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not vllm and not cluster" \
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not vllm and not cluster" \
 		tests/training tests/inference tests/retrieval tests/system/test_loop.py
 
 # What the first hour on a GPU has to show: offline, under 25 minutes. Without a GPU, the same steps on tiny shapes.
