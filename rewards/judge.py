@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +53,10 @@ class JudgeCall(Record):
     finish_reason: str
 
 
+Waiting = tuple[JudgeCall, asyncio.Future[None]]
+"""A reply that is not on disk yet, and who waits for that."""
+
+
 class CallLog:
     """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored.
 
@@ -60,7 +66,8 @@ class CallLog:
 
     def __init__(self, path: Path, finished: set[str]) -> None:
         self._segment = Segment(path)
-        self._waiting: list[tuple[JudgeCall, asyncio.Future[None]]] = []
+        self._writing = threading.Lock()
+        self._waiting: deque[Waiting] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._calls: dict[str, dict[str, JudgeCall]] = {}
         for call in read_segment(path, JudgeCall):
@@ -83,16 +90,22 @@ class CallLog:
         """Write what waits, and what comes meanwhile, until nothing does."""
         try:
             while self._waiting:
-                batch = self._waiting
-                self._waiting = []
-                try:
-                    await asyncio.to_thread(self._segment.extend, [call for call, _ in batch])
-                except (UserError, ValueError) as error:
-                    _settle(batch, error)
-                else:
-                    _settle(batch)
+                _settle(*await asyncio.to_thread(self._write))
         finally:
             self._flushing = None
+
+    def _write(self) -> tuple[list[Waiting], Exception | None]:
+        """Write what waits: what that was, and why it could not be written."""
+        with self._writing:
+            batch = []
+            while self._waiting:  # nobody else takes from it
+                batch.append(self._waiting.popleft())
+            try:
+                if batch:
+                    self._segment.extend([call for call, _ in batch])
+            except (UserError, ValueError) as error:
+                return batch, error
+        return batch, None
 
     def forget(self, owner: str) -> None:
         """Free the memory of an owner whose score is stored."""
@@ -102,14 +115,16 @@ class CallLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        # Replies that came just before the end, or whose flush has not begun: the next run need not ask again.
         try:
-            if self._waiting:  # replies that came just before the end: the next run need not ask again
-                self._segment.extend(call for call, _ in self._waiting)
+            _, error = self._write()
+            if error is not None:
+                raise error
         finally:
             self._segment.close()
 
 
-def _settle(batch: Sequence[tuple[JudgeCall, asyncio.Future[None]]], error: Exception | None = None) -> None:
+def _settle(batch: Sequence[Waiting], error: Exception | None) -> None:
     """Tell those who wait for a flush that it is done, or why not."""
     for _, flushed in batch:
         if flushed.done():  # its task was cancelled

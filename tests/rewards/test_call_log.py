@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,4 +71,20 @@ async def test_replies_that_came_just_before_the_end_are_kept(tmp_path: Path) ->
         for one in adding:
             one.cancel()
         await asyncio.gather(*adding, return_exceptions=True)
+    assert sorted(keys_on_disk(path)) == ["k0", "k1", "k2"]
+
+
+async def test_replies_whose_flush_has_not_begun_at_the_end_are_kept(tmp_path: Path) -> None:
+    path, leave = tmp_path / "calls.jsonl", threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(leave.wait)  # the flush waits for its thread
+        with CallLog(path, set()) as log:
+            adding = [asyncio.create_task(log.add(reply(number))) for number in range(3)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            for one in adding:
+                one.cancel()
+            await asyncio.gather(*adding, return_exceptions=True)
+        leave.set()
     assert sorted(keys_on_disk(path)) == ["k0", "k1", "k2"]
