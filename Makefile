@@ -119,7 +119,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-# Four minutes on two cores where the kernels were changed, to be run while writing code: no model, no servers, nothing that takes more than five seconds.
+# For while one writes code: no model, no servers, nothing that takes more than half a second of a core.
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system

@@ -100,9 +100,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with long tests first, so that processes that share the tests end at about the same time."""
-    long = {item.path for item in items if {"vllm", "cluster", "slow"} & set(item.keywords)}
-    items.sort(key=lambda item: item.path not in long)
+    """Files whose tests mostly wait first, and then those with long tests, so that processes that share the tests are
+    all busy, and end at about the same time."""
+    waiting = {item.path for item in items if {"vllm", "cluster"} & set(item.keywords)}
+    long = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: (item.path not in waiting, item.path not in long))
 
 
 @pytest.fixture(autouse=True)

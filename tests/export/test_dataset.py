@@ -12,6 +12,7 @@ from sampling.store import TrajectoryStore
 from training.rows import read_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scope", "count"), [("kept", 11), ("all", 12)])
 def test_trajectories_and_rows_are_read_by_datasets(
     trained: Path, run_folder: Path, tmp_path: Path, scope: str, count: int

@@ -163,6 +163,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "x.gguf").exists()
 
 
+@pytest.mark.slow
 def test_the_command_writes_files_modelfile_and_card(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,6 +39,7 @@ def logits(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
     return found
 
 
+@pytest.mark.slow
 def test_merged_weights_give_the_logits_of_base_and_adapter(
     trained: Path, run_folder: Path, tmp_path: Path, export: Export
 ) -> None:

@@ -57,6 +57,7 @@ def write_config(folder: Path, documents: int, **index: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_bytes_of_more_documents_are_those_of_the_index_that_is_then_built(tmp_path: Path) -> None:
     path = write_config(tmp_path, 4000, chunk_tokens=100, chunk_overlap=20, shard_documents=2000)
     config = load_config(path)

@@ -39,6 +39,7 @@ def reads_rows(config: IndexConfig) -> bool:
     return isinstance(index.ranker.engine, RowEngine)
 
 
+@pytest.mark.slow
 def test_every_shard_has_them_once_and_a_search_that_may_miss_some_reads_them(
     tmp_path: Path, config: IndexConfig
 ) -> None:

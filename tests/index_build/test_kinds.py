@@ -140,6 +140,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, after: 
 # Learned sparse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lion", "splade"])
 def test_learned_sparse_is_brute_force_over_the_encoder(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
@@ -345,6 +346,7 @@ def collections_of(config: IndexConfig) -> int:
 # Hybrid, and indexes elsewhere
 
 
+@pytest.mark.slow
 def test_a_hybrid_fuses_its_parts(tmp_path: Path, lion: Settings) -> None:
     words = index_config(tmp_path / "words", DOCUMENTS, shard_documents=15, **SMALL)
     meanings = index_config(tmp_path / "meanings", DOCUMENTS, kind="sparse", encoder=lion, shard_documents=15, **SMALL)

@@ -143,6 +143,7 @@ def test_a_limit_without_room_for_text_is_refused(
         command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder))
 
 
+@pytest.mark.slow
 def test_the_last_sentence_of_a_long_document_is_found(
     tmp_path: Path, minilm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -177,6 +177,7 @@ def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
     assert_same(whole, config)
 
 
+@pytest.mark.slow
 def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from index_build import content
     from retrieval.encoders.vectors import SparseVectors, save_vectors

@@ -232,6 +232,7 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     Version(transformers.__version__) < Version("5.23"), reason="older versions import torch for any tokenizer"
 )

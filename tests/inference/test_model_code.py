@@ -100,6 +100,7 @@ def test_a_call_that_forgets_it_is_found(line: str, bad: bool) -> None:
     assert forgetful(line) == ([1] if bad else [])
 
 
+@pytest.mark.slow
 def test_every_call_that_loads_a_model_says_that_its_code_is_not_run() -> None:
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [name for name in tracked.stdout.split() if not name.startswith("tests/")]

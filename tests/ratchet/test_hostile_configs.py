@@ -19,6 +19,7 @@ EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -59,6 +60,7 @@ def test_a_config_is_a_file(tmp_path: Path) -> None:
             load_config(path)
 
 
+@pytest.mark.slow
 def test_an_override_is_checked_as_a_file_is(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(BASE)

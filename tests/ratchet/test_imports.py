@@ -63,6 +63,7 @@ def started() -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_sets_how_openmp_waits_before_its_library_is_loaded(
     command: str, started: dict[str, list[Any]]
@@ -74,6 +75,7 @@ def test_a_users_own_wait_policy_is_kept() -> None:
     assert json.loads(run_python(STARTING, "train", OMP_WAIT_POLICY="active"))["train"][1] == "active"
 
 
+@pytest.mark.slow
 def test_kernels_are_kept_in_a_folder_named_after_their_sources_or_where_the_user_says(tmp_path: Path) -> None:
     shown = "import numba, retrieval.sparse.kernels as kernels; print(numba.config.CACHE_DIR)"
     assert run_python(shown, XDG_CACHE_HOME=str(tmp_path)).startswith(f"{tmp_path}/ratchet/numba-")

@@ -193,6 +193,7 @@ with Lease(folder / ".lease", "it", wait=30):
 """
 
 
+@pytest.mark.slow
 def test_of_many_takers_of_a_dead_lease_one_at_a_time_has_it(tmp_path: Path) -> None:
     elsewhere(tmp_path / ".lease", age=2 * STALE_SECONDS)
     takers = [

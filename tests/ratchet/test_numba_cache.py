@@ -40,12 +40,14 @@ def run_kernel(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_home_kernels_are_kept_in_a_temporary_folder_of_ones_own(tmp_path: Path) -> None:
     assert run_kernel(tmp_path) == "42\n"
     folder = tmp_path / f"ratchet-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700 and list(folder.rglob("*.nbi"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", ["open to others", "a link", "no folder at all"])
 def test_compiled_code_is_neither_read_from_nor_left_in_a_folder_of_others(tmp_path: Path, spoilt: str) -> None:
     folder, elsewhere = tmp_path / f"ratchet-{os.getuid()}", tmp_path / "elsewhere"

@@ -116,6 +116,7 @@ def ratchet(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_exit_statuses_are_those_of_the_commands() -> None:
     assert ratchet("help").returncode == 0
     unknown = ratchet("rewards")

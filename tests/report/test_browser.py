@@ -73,6 +73,7 @@ def play(text: str, tmp_path: Path) -> Play:
     return played
 
 
+@pytest.mark.slow
 def test_filters_leave_the_questions_and_trajectories_that_match(play: Play, sections: Sections) -> None:
     sampled = sections["sampled"]
     expected = {
@@ -100,6 +101,7 @@ def test_filters_leave_the_questions_and_trajectories_that_match(play: Play, sec
     assert all(expected.values()) and found == expected
 
 
+@pytest.mark.slow
 def test_what_went_wrong_leads_to_its_trajectories(play: Play, sections: Sections) -> None:
     base = [r for q in sections["evaluated"] for r in q["runs"] if r["arm"] == "base"]
     wrong = [run["key"] for run in base if "wrong_answer" in run["outcomes"]]
@@ -112,6 +114,7 @@ def test_what_went_wrong_leads_to_its_trajectories(play: Play, sections: Section
     assert (count, shown) == (len(wrong), wrong) and "shares no word" in label
 
 
+@pytest.mark.slow
 def test_a_permalink_opens_its_trajectory_alone(play: Play, sections: Sections) -> None:
     question = sections["evaluated"][5]
     key = question["runs"][1]["key"]
@@ -125,6 +128,7 @@ def test_a_permalink_opens_its_trajectory_alone(play: Play, sections: Sections) 
     assert told == "The trajectory of this link is not on the page."
 
 
+@pytest.mark.slow
 def test_keys_move_between_questions_and_trajectories(play: Play, sections: Sections) -> None:
     second = sections["sampled"][1]
     keys = [run["key"] for run in second["runs"]]
@@ -155,6 +159,7 @@ def test_keys_move_between_questions_and_trajectories(play: Play, sections: Sect
     ]
 
 
+@pytest.mark.slow
 def test_the_focus_stays_where_it_is_while_filtering(play: Play) -> None:
     found = play("""
       const found = [];
@@ -167,6 +172,7 @@ def test_the_focus_stays_where_it_is_while_filtering(play: Play) -> None:
     assert found == ["question-search", "kepttrue", "filter-kind"]
 
 
+@pytest.mark.slow
 def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tuple[Config, Gathered]) -> None:
     gathered = made[1]
     assert gathered.sampled is not None
@@ -194,6 +200,7 @@ def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tup
     assert (hidden, visible) == ("none", "block")
 
 
+@pytest.mark.slow
 def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
     hostile = sections["sampled"][0]
     answers, images = play(f"""
@@ -205,6 +212,7 @@ def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
     assert any(HOSTILE in answer for answer in answers) and images == 0
 
 
+@pytest.mark.slow
 def test_terms_are_explained_at_the_focus(play: Play) -> None:
     before, text, box, after = play("""
       const before = one("#tip").hidden;

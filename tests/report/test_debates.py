@@ -135,6 +135,7 @@ class Rendered(HTMLParser):
             self.transcripts[-1][-1][-1] += data
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_browser_shows_rounds_as_columns_and_steps_as_rows(gathered: tuple[Gathered, str], tmp_path: Path) -> None:
     shown = Rendered(dumped_dom(gathered[1], tmp_path))

@@ -106,6 +106,7 @@ def trajectories_of(page: Page, name: str) -> Iterator[dict[str, Any]]:
         yield from question["runs"]
 
 
+@pytest.mark.slow
 def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> None:
     folder = run[1]
     results = json.loads((folder.evaluation / "results.json").read_text())
@@ -120,6 +121,7 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> No
     assert "one hop" in visible
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chance(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=30)
@@ -236,6 +238,7 @@ def test_base_and_trained_stand_side_by_side(page: Page) -> None:
         assert [r["arm"] for r in question["runs"]] == ["base", "adapter", "no retrieval"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=24)
@@ -311,6 +314,7 @@ def test_a_torn_log_line_and_values_that_are_not_finite_are_left_out(tmp_path: P
     assert training[10].dev_loss is not None and training[10].loss is not None
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_into_the_run_folder(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def words_of(text: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
+@pytest.mark.slow
 def test_each_candidate_stands_beside_the_adapter_that_it_follows(rounds: Rounds) -> None:
     found = rounds[2].rounds
     assert [n.promotion is not None and n.promotion.promoted for n in found] == [True, False, True]
@@ -193,6 +194,7 @@ def test_a_run_of_one_round_has_no_such_parts_until_there_is_a_ledger(rounds: Ro
     assert "The ledger" in render(config, gather(config, folder, 1))
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_last_round_that_has_anything(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -236,6 +238,7 @@ def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
         path.write_text(before)
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_click_marks_the_same_content_everywhere(rounds: Rounds, tmp_path: Path) -> None:
     wanted = digest("trajectories", 2)

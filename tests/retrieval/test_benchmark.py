@@ -80,6 +80,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 ENGINES = [Ours(), Naive(), BlockMax(), Lion(), Bm25s(), Tantivy()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bm25", "learned"])
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
 def test_engines_agree_with_brute_force(engine: Engine, kind: str, tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_engines_agree_with_brute_force(engine: Engine, kind: str, tmp_path: Pat
             assert verdict in (("bits", "float64") if isinstance(engine, Ours) else ("float32",))
 
 
+@pytest.mark.slow
 def test_the_engine_of_another_checkout_answers_as_its_own_does(tmp_path: Path) -> None:
     rows, columns, queries = corpus("learned")
     other = Checkout(ROOT)

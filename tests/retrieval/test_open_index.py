@@ -167,6 +167,7 @@ def test_a_flipped_byte_in_any_file_is_refused_until_it_is_mended(folder: Path) 
     assert found(folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "shards/00000/shard.json"])
 def test_no_flipped_byte_in_a_manifest_changes_a_result(folder: Path, name: str) -> None:
     """Some bytes are for the reader alone: the name of the tokenizer, the path of a source."""

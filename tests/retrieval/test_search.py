@@ -49,6 +49,7 @@ def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[floa
     return scores
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     texts=st.lists(PROSE, min_size=1, max_size=8),
@@ -106,6 +107,7 @@ def test_two_by_two_is_the_whole_ranking(tmp_path: Path) -> None:
     assert [p for offset in range(0, len(whole) + 4, 2) for p in index.search("ash birch cedar", 2, offset)] == whole
 
 
+@pytest.mark.slow
 def test_the_cut_into_shards_changes_nothing(tmp_path: Path) -> None:
     queries = [f"{a} {b}" for a in WORDS for b in WORDS]
     one = forest(tmp_path / "one").search_batch(queries, 20, 3)
@@ -256,6 +258,7 @@ def search_folders(folders: list[Path]) -> list[tuple[list[int], list[float]]]:
 LISTS, BM25 = 12, Bm25(0.9, 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is needed on Linux only")
 def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> None:
     """The system refuses the process more private memory than a small part of the index.

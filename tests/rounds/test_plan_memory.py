@@ -132,6 +132,7 @@ def allocated(config: Qwen2Config, dtype: torch.dtype, tokens: int, learnt: int,
     return peak.most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inner", "vocabulary", "learnt", "dtype", "checkpointing"),
     [
@@ -212,6 +213,7 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     assert "hours: not known, since a model runs elsewhere or on the CPU, or does not fit the GPU" in said
 
 
+@pytest.mark.slow
 def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)
     main(["--config", str(path), "--questions", "1000"])

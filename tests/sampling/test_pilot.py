@@ -138,6 +138,7 @@ def kept_of(folder: RoundFolder) -> list[str]:
     return list(selection.kept)
 
 
+@pytest.mark.slow
 def test_plain_trajectories_are_those_of_a_round_without_a_pilot(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -166,6 +166,7 @@ def bm25(query: str) -> list[str]:
     return sorted(scores, key=lambda i: (-scores[i], i))
 
 
+@pytest.mark.slow
 def test_bm25_finds_the_first_gold_document() -> None:
     for kind, share in (("one_hop", 0.9), ("comparison", 0.9), ("two_hop", 0.8)):
         asked = [q for q in ALL if q.kind == kind]

@@ -55,6 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFold
     return config, folder
 
 
+@pytest.mark.slow
 def test_the_control_is_trained_on_as_many_random_trajectories_with_the_same_settings(
     trained: tuple[Config, RoundFolder],
 ) -> None:

@@ -26,6 +26,7 @@ def learner(shape: PreTrainedConfig) -> Any:
     return add_lora(AutoModelForCausalLM.from_config(shape), LoraConfig(), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [LlamaConfig(**SMALL), Qwen2Config(**SMALL)], ids=["llama", "qwen2"])
 def test_norms_and_mlps_are_liger_s_and_the_head_is_not(
     monkeypatch: pytest.MonkeyPatch, shape: PreTrainedConfig

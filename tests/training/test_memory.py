@@ -82,6 +82,7 @@ def test_shapes_that_the_formula_does_not_describe_are_checkpointed() -> None:
     assert CheckpointingRule(None, 1e15).needs_checkpointing(1, 1)
 
 
+@pytest.mark.slow
 def test_auto_checkpoints_the_micro_batches_that_do_not_fit_and_the_curve_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, b
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 @every_objective
 def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(alone: Trained) -> None:
     config, folder = alone.config, alone.folder
@@ -109,6 +110,7 @@ def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(alone: Traine
     assert gap(now) > gap(before) + 0.01
 
 
+@pytest.mark.slow
 @every_objective
 def test_in_other_micro_batches_and_killed_after_a_checkpoint_it_has_the_same_curve(
     alone: Trained, tmp_path: Path

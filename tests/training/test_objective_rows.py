@@ -298,6 +298,7 @@ def test_rows_of_an_objective_are_shown_with_what_is_learnt(
     assert lines[0].endswith("reward 1.000, kept, 2 rows") and lines[1].endswith("reward 0.000, not kept, 2 rows")
 
 
+@pytest.mark.slow
 def test_the_report_marks_the_actions_that_have_rows(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo", **ACTION)
     rows_of(config, folder)

@@ -59,6 +59,7 @@ def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: 
     assert not (folder.training / "reference").exists()
 
 
+@pytest.mark.slow
 def test_a_trained_round_takes_another_objective_once_its_training_is_moved(model: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model, max_steps=1)
     recipe.train(config, 1)
@@ -75,6 +76,7 @@ def test_a_trained_round_takes_another_objective_once_its_training_is_moved(mode
 # The reference, and how rows make up steps
 
 
+@pytest.mark.slow
 def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

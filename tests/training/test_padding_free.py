@@ -144,6 +144,7 @@ def test_the_loss_is_that_of_one_row_at_a_time_to_six_digits(tmp_path: Path) -> 
     assert trainer.tokens == 2 * sum(len(row["ids"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_with_it(tmp_path: Path) -> None:
     logs, weights = [], []
     for name, free, shared in (("padded", False, False), ("free", True, False), ("shared", True, True)):

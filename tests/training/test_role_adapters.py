@@ -74,6 +74,7 @@ def same(one: Path, other: Path) -> bool:
     return all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
+@pytest.mark.slow
 def test_every_role_has_an_adapter_that_learnt_from_its_rows_alone(finished: tuple[Config, RoundFolder]) -> None:
     config, folder = finished
     assert json.loads((folder.adapter / "roles.json").read_text()) == {role: role for role in ROLES}
@@ -124,6 +125,7 @@ def test_its_adapters_load_in_plain_peft(finished: tuple[Config, RoundFolder]) -
     assert not torch.allclose(found[0], found[1])
 
 
+@pytest.mark.slow
 def test_groups_share_an_adapter_and_a_second_run_does_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +144,7 @@ def test_groups_share_an_adapter_and_a_second_run_does_nothing(
     assert (folder.adapter / "both" / "adapter_model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
     model: Path, finished: tuple[Config, RoundFolder], tmp_path: Path
 ) -> None:
@@ -179,6 +182,7 @@ def test_two_processes_train_what_one_does(model: Path, tmp_path: Path) -> None:
         assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 
+@pytest.mark.slow
 def test_a_later_round_continues_each_from_its_own(
     model: Path, finished: tuple[Config, RoundFolder], tmp_path: Path
 ) -> None:
@@ -198,6 +202,7 @@ def test_a_later_round_continues_each_from_its_own(
         recipe.train(shared, 1, start=first)
 
 
+@pytest.mark.slow
 @every_objective
 def test_every_objective_trains_them(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     groups = {"all": list(ROLES)}

@@ -54,6 +54,7 @@ def test_the_rows_are_those_of_all_rounds(model: Path, tmp_path: Path, settings:
     assert sides[1] and not sides[0] & sides[1], "a question is held out in every round, or in none"
 
 
+@pytest.mark.slow
 def test_it_trains_on_them_and_the_summary_finds_them(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

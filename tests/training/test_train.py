@@ -83,6 +83,7 @@ def mean_loss(model: Any, rows: list[dict[str, Any]]) -> float:
     return summed / count
 
 
+@pytest.mark.slow
 def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     config, folder = round_of(finished)
     rows, question_of = prepare_rows(config, folder)
@@ -134,6 +135,7 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
+@pytest.mark.slow
 def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
     model: Path, finished: Path, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_patience_ends_training_and_a_killed_one_does_not_go_on_past_its_end(
     assert json.loads((folder.adapter / "training.json").read_text())["step"] == best
 
 
+@pytest.mark.slow
 def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
     model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

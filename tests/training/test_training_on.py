@@ -42,6 +42,7 @@ def log(folder: RoundFolder) -> list[dict[str, Any]]:
     return read_log(folder.training / "log.jsonl")
 
 
+@pytest.mark.slow
 def test_the_second_round_goes_on_where_the_first_ended(
     trained: tuple[Config, RoundFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:

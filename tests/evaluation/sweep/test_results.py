@@ -45,6 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finished: Path) -> None:
     results = results_of(finished)
     dev = [cell for cell in results.cells if cell.stage == "dev"]
@@ -70,6 +71,7 @@ def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finish
         assert cell.p_holm == pytest.approx(floor)
 
 
+@pytest.mark.slow
 def test_a_tested_choice_is_compared_with_the_best_untrained_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +140,7 @@ def count_evaluations(path: Path) -> int:
     return len(json.loads((path.parent / "run" / "sweep" / "test.json").read_text())["looks"])
 
 
+@pytest.mark.slow
 def test_the_test_set_is_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

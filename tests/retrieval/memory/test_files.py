@@ -26,6 +26,7 @@ def write_until_killed(folder: str, name: str, told: Connection) -> None:
         told.send(text)
 
 
+@pytest.mark.slow
 def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     reader = opened(tmp_path, most=MANY, per_entity=MANY)

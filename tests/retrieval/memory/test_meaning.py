@@ -55,6 +55,7 @@ def test_string_recall_mixes_the_two_apples(apples: Memory) -> None:
     assert recalled(apples, "Apple Inc.") == []
 
 
+@pytest.mark.slow
 def test_recall_by_meaning_tells_the_two_apples_apart(apples: Memory, minilm: DenseEncoder) -> None:
     for names, text, kind in [
         (["Apple"], ABOUT_COMPANY, "company"),

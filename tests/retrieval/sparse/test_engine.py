@@ -39,6 +39,7 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     return st.lists(st.dictionaries(st.integers(0, 6), values, max_size=6), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     rows(FREQUENCIES),
@@ -59,6 +60,7 @@ def test_bm25_is_brute_force(
         assert_exact(engine, every, queries, k)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(rows(VALUES), QUERIES, KS, CUTS, st.sampled_from([1, 3]))
 def test_learned_sparse_is_brute_force(
@@ -114,6 +116,7 @@ def large(folder: Path, bm25: Bm25 | None) -> tuple[Corpus, Engine, Engine]:
 KINDS = pytest.mark.parametrize("bm25", [DEFAULT, None], ids=["bm25", "sparse"])
 
 
+@pytest.mark.slow
 @KINDS
 @settings(deadline=None, max_examples=20)
 @given(

@@ -202,6 +202,7 @@ assert bits.screen_bits(nothing, nothing, place, place, 0, nothing.reshape(1, 64
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["", "+avx2", None], ids=["one by one", "AVX2", "this machine's"])
 def test_every_way_to_add_a_block_of_bits_gives_the_same_bounds(features: str | None) -> None:
     if features and features[1:] not in Path("/proc/cpuinfo").read_text():

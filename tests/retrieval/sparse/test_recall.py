@@ -156,6 +156,7 @@ def pruning_of(index: object) -> Pruning:
     return index.ranker.pruning
 
 
+@pytest.mark.slow
 def test_recall_is_measured_once_and_again_after_a_change(
     config: IndexConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
