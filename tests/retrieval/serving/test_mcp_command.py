@@ -110,7 +110,7 @@ async def test_over_stdin_and_stdout(config: Path, monkeypatch: pytest.MonkeyPat
         await check(client, config)
     for name, value in preloaded().items():
         monkeypatch.setenv(name, value)
-    await check_source(McpConfig(command=tuple(command(config)), env=tuple(preloaded())), config)
+    await check_source(McpConfig(command=tuple(command(config)), env=tuple(filter(os.environ.get, preloaded()))), config)
 
 
 async def test_over_http(http: str, config: Path) -> None:
