@@ -108,9 +108,10 @@ async def test_over_stdin_and_stdout(config: Path, monkeypatch: pytest.MonkeyPat
     program, *arguments = command(config)
     async with Client(StdioServerParameters(command=program, args=arguments, env=preloaded())) as client:
         await check(client, config)
-    for name, value in preloaded().items():
+    variables = {name: value for name, value in preloaded().items() if value}  # an empty one counts as not set
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    await check_source(McpConfig(command=tuple(command(config)), env=tuple(filter(os.environ.get, preloaded()))), config)
+    await check_source(McpConfig(command=tuple(command(config)), env=tuple(variables)), config)
 
 
 async def test_over_http(http: str, config: Path) -> None:
