@@ -18,6 +18,7 @@ from inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
 from inference.local.prompt import FAST, MIN_TOKENS, ROWS, prompt_kernel, suits
 from ratchet.config import ModelConfig
 from tests.helpers.tiny import save_tiny_tokenizer
+from tests.inference.test_local_engine import SHAPE as SMALL
 
 needs_instruction = pytest.mark.skipif(not FAST, reason="this CPU has no AVX-512 instructions for bfloat16")
 PAGES = 60
@@ -104,16 +105,7 @@ def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
     assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
 
 
-SHAPE: dict[str, Any] = {
-    "hidden_size": 192,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.15,
-}
+SHAPE = {**SMALL, "hidden_size": 192, "initializer_range": 0.15}
 
 
 @pytest.fixture(scope="module")
