@@ -130,13 +130,20 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
 
 
 _loading = threading.Lock()
-_load_once = functools.cache(load_dense_encoder)
+
+
+@functools.cache
+def _load_once(config: DenseConfig, folder: Path | None) -> DenseEncoder:
+    return load_dense_encoder(config)
 
 
 def shared_encoder(config: DenseConfig) -> DenseEncoder:
-    """`load_dense_encoder`, once in a process for a config."""
+    """`load_dense_encoder`, once in a process for a config and, if its path is a folder's, for that folder."""
+    path = Path(config.path)
+    # A path from the working directory names another folder, or a model of the hub, when that directory is another.
+    folder = path.resolve() if path.is_dir() else None
     with _loading:  # two threads that ask first must not both load it
-        return _load_once(config)
+        return _load_once(config, folder)
 
 
 def model_folder(config: DenseConfig) -> Path:

