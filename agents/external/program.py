@@ -34,7 +34,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agents.core.labels import labels_text
 from inference.engine import EngineError
 from ratchet.errors import UserError
-from ratchet.http.responses import BadResponse, certificates, no_cookies, send_request
+from ratchet.http.clients import open_async_client
+from ratchet.http.responses import BadResponse, send_request
 from ratchet.records import Question
 from ratchet.text import plain_line, read_json
 
@@ -158,12 +159,7 @@ async def run_program(command: Sequence[str], env: Mapping[str, str], task: Task
 async def ask_program(url: str, task: Task, seconds: float) -> ProgramAnswer:
     """Send the task to a running program, and wait for its answer. ProgramError where nothing answers in time."""
     try:
-        async with (
-            asyncio.timeout(seconds),
-            httpx.AsyncClient(
-                timeout=None, trust_env=False, cookies=no_cookies(), verify=certificates(trust_env=False)
-            ) as client,
-        ):
+        async with asyncio.timeout(seconds), open_async_client(trust_env=False, timeout=None) as client:
             answer = await send_request(client, client.build_request("POST", url, json=asdict(task)), MAX_OUTPUT)
     except TimeoutError:
         raise ProgramError(f"{url}: no answer in {seconds:g} s, which system.settings.timeout allows") from None

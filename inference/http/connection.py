@@ -19,7 +19,8 @@ import httpx
 from inference.engine import EngineError
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
-from ratchet.http.responses import HEADERS, Answer, BadResponse, certificates, no_cookies, send_request
+from ratchet.http.clients import certificates, is_local, open_async_client
+from ratchet.http.responses import Answer, BadResponse, send_request
 from ratchet.http.retry import AWAY, TRANSIENT, Backoff, parse_retry_after
 from ratchet.progress import duration
 from ratchet.text import read_json, short_line
@@ -96,19 +97,16 @@ class Connection:
         self._answered_at = float("-inf")
         self._away_since: float | None = None
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=model.max_in_flight)
-        local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
-        direct = not local and not getproxies()
-        trusted = certificates(trust_env=not local)
-        self._client = httpx.AsyncClient(
-            headers=HEADERS | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-            cookies=no_cookies(),
+        local = is_local(self.url)
+        transport = None
+        if not local and not getproxies():
+            transport = httpx.AsyncHTTPTransport(verify=certificates(), limits=limits, socket_options=_keep_alive())
+        self._client = open_async_client(
+            self._key,
+            trust_env=not local,
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
             limits=limits,
-            verify=trusted,
-            trust_env=not local,  # a proxy for the world outside cannot reach our own servers
-            transport=httpx.AsyncHTTPTransport(verify=trusted, limits=limits, socket_options=_keep_alive())
-            if direct
-            else None,
+            transport=transport,
         )
 
     async def close(self) -> None:

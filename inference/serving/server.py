@@ -21,7 +21,7 @@ from inference.engine import EngineError
 from inference.http.adapter_check import check_adapter
 from inference.serving import subreaper
 from ratchet.files import disk_error
-from ratchet.http.responses import certificates
+from ratchet.http.clients import open_async_client
 
 POLL_SECONDS = 0.5
 """Seconds between two health checks of a server that is starting."""
@@ -100,11 +100,7 @@ class Server:
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        trusted = certificates(trust_env=False)
-        async with httpx.AsyncClient(
-            headers=headers, timeout=REQUEST_TIMEOUT, trust_env=False, verify=trusted
-        ) as client:
+        async with open_async_client(self._key, trust_env=False, timeout=REQUEST_TIMEOUT) as client:
             await self._wait_until_healthy(client)
             await self._check_served_model(client)
             for folder in self.adapters:

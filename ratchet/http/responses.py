@@ -6,17 +6,12 @@ errors of many families for what it cannot make sense of.
 
 from __future__ import annotations
 
-import ssl
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
-HEADERS = {"Accept-Encoding": "gzip"}
-"""Headers of every request: no other compression is read."""
 DISCONNECTED = ("disconnected", "closed connection")
 """How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
 
@@ -44,17 +39,6 @@ class Answer:
     @property
     def text(self) -> str:
         return self.body.decode(errors="replace")
-
-
-@cache
-def certificates(trust_env: bool = True) -> ssl.SSLContext:
-    """For clients: what httpx trusts. A client without it reads the same certificates itself, in 20 ms of a core."""
-    return httpx.create_ssl_context(trust_env=trust_env)
-
-
-def no_cookies() -> CookieJar:
-    """For clients: a server's odd cookie would otherwise spoil every request after it."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
 async def send_request(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int) -> Answer:

@@ -13,7 +13,8 @@ import httpx
 
 from inference.engines import addressed
 from ratchet.config import Config
-from ratchet.http.responses import HEADERS, BadResponse, certificates, no_cookies, send_request_sync
+from ratchet.http.clients import open_client
+from ratchet.http.responses import BadResponse, send_request_sync
 
 SECONDS = 1.5
 """How long an engine or nvidia-smi may take to answer."""
@@ -31,10 +32,7 @@ FIELDS = ("name", "utilization.gpu", "memory.used", "memory.total", "power.draw"
 
 def read_engines(config: Config) -> Iterator[tuple[str, str, dict[str, float], str]]:
     """(model, address, metrics, problem) of every server that the config, or the environment, gives an address of."""
-    trusted = certificates(trust_env=False)
-    with httpx.Client(
-        timeout=SECONDS, headers=HEADERS, trust_env=False, cookies=no_cookies(), verify=trusted
-    ) as client:
+    with open_client(trust_env=False, timeout=SECONDS) as client:
         for name, model in config.models.items():
             if model.engine != "vllm":
                 continue

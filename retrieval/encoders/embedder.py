@@ -18,7 +18,8 @@ import numpy as np
 
 from ratchet.config import EmbedderConfig
 from ratchet.errors import UserError
-from ratchet.http.responses import HEADERS, Answer, BadResponse, certificates, no_cookies, send_request_sync
+from ratchet.http.clients import is_local, open_client
+from ratchet.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import read_json, short_line
 from retrieval.encoders.dense import Embed, shared_encoder
@@ -68,15 +69,8 @@ class RemoteEmbedder:
             raise SourceError(f"{self._url} did not answer with vectors ({self._line(error)}); is url right?") from None
 
     def _post(self, body: dict[str, Any]) -> Answer:
-        headers = HEADERS | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         failed = 0
-        # A proxy for the world outside cannot reach our own servers.
-        outside = httpx.URL(self._url).host not in ("127.0.0.1", "localhost", "::1")
-        timeout = self._config.timeout
-        trusted = certificates(trust_env=outside)
-        with httpx.Client(
-            headers=headers, cookies=no_cookies(), timeout=timeout, trust_env=outside, verify=trusted
-        ) as client:
+        with open_client(self._key, trust_env=not is_local(self._url), timeout=self._config.timeout) as client:
             while True:
                 asked = None
                 try:

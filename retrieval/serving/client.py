@@ -13,7 +13,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.responses import HEADERS, Answer, BadResponse, certificates, no_cookies, send_request_sync
+from ratchet.http.clients import is_local, open_client
+from ratchet.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.http.retry import Backoff, parse_retry_after
 from ratchet.records import Passage
 from ratchet.text import short_line
@@ -57,12 +58,10 @@ class RemoteIndex:
         self._url = _base_url(url)
         self._backoff = backoff or Backoff()
         self._timeout = timeout
-        self._client = httpx.Client(
-            headers=HEADERS
-            | {"Content-Type": "application/json"}
-            | ({"Authorization": f"Bearer {key}"} if key else {}),
-            cookies=no_cookies(),
-            verify=certificates(),
+        self._client = open_client(
+            key or "",
+            {"Content-Type": "application/json"},
+            trust_env=not is_local(self._url),
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )

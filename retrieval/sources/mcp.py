@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from ratchet.config import McpConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.responses import no_cookies
+from ratchet.http.clients import no_cookies
 from ratchet.records import Passage, content_key
 from ratchet.text import read_json, short_line, short_text
 from retrieval.serving.mcp_results import read_results

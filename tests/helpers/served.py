@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from ratchet.errors import UserError
-from ratchet.http.responses import certificates
+from ratchet.http.clients import certificates
 from ratchet.http.retry import Backoff
 from ratchet.records import Passage
 from retrieval.serving.app import create_app

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import httpx
 
-from ratchet.http.responses import HEADERS, Answer, BadResponse, TooLarge, certificates, no_cookies, send_request
+from ratchet.http.clients import open_async_client
+from ratchet.http.responses import Answer, BadResponse, TooLarge, send_request
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import short_line
 from retrieval.sources.source import SourceError
@@ -148,15 +149,7 @@ class WebClient:
         """Connections belong to an event loop, and a source may outlive one."""
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
-            headers = HEADERS | dict(self._access.headers)
-            client = httpx.AsyncClient(
-                headers=headers,
-                cookies=no_cookies(),
-                timeout=None,
-                follow_redirects=False,
-                verify=certificates(),
-            )
-            self._open = (loop, client)
+            self._open = (loop, open_async_client(headers=dict(self._access.headers), timeout=None))
         return self._open[1]
 
     def _server_words(self, text: str) -> str:

@@ -1,0 +1,56 @@
+"""httpx clients that send our requests: no cookies, no compression but gzip, and certificates that are read once."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import httpx
+
+
+def open_client(
+    key: str = "", headers: Mapping[str, str] | None = None, trust_env: bool = True, **settings: Any
+) -> httpx.Client:
+    """A client whose answers `send_request_sync` reads (ratchet/http/responses.py).
+
+    `key` is sent as a bearer token unless it is empty. `trust_env`: whether the environment's proxies and certificates
+    count; not for a server on this machine, which a proxy for the world outside cannot reach. `settings` are httpx's.
+    """
+    return httpx.Client(**_settings(key, headers, trust_env), **settings)
+
+
+def open_async_client(
+    key: str = "", headers: Mapping[str, str] | None = None, trust_env: bool = True, **settings: Any
+) -> httpx.AsyncClient:
+    """`open_client` for an event loop, and for `send_request`."""
+    return httpx.AsyncClient(**_settings(key, headers, trust_env), **settings)
+
+
+def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> dict[str, Any]:
+    bearer = {"Authorization": f"Bearer {key}"} if key else {}
+    return {
+        # Nothing else is unpacked.
+        "headers": {"Accept-Encoding": "gzip"} | bearer | dict(headers or {}),
+        "cookies": no_cookies(),
+        "trust_env": trust_env,
+        "verify": certificates(trust_env),
+    }
+
+
+@cache
+def certificates(trust_env: bool = True) -> ssl.SSLContext:
+    """What httpx trusts. A client without it reads the same certificates itself, in 20 ms of a core."""
+    return httpx.create_ssl_context(trust_env=trust_env)
+
+
+def no_cookies() -> CookieJar:
+    """A server's odd cookie would otherwise spoil every request after it."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
+
+
+def is_local(url: str) -> bool:
+    """Whether the URL is of this machine."""
+    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
