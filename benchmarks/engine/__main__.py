@@ -1,7 +1,7 @@
 """The in-process engine beside transformers' generate and vLLM's build for CPUs, and its prefill beside its limit.
 
     python -m benchmarks.engine [--dtype bfloat16] [--requests 1,8,24,64] [--samples 8] [--tokens 24] [--repeats 2]
-    python -m benchmarks.engine --prefill [--threads 1,2]
+    python -m benchmarks.engine --prefill [--threads 1,2] [--other CHECKOUT]
 
 Each question is sampled several times, as in self-training. transformers gets all requests as one left-padded batch;
 the engine and vLLM get single requests, the engine once with its default workers and once as one batch on all cores.
@@ -12,7 +12,7 @@ where there is none (`make vllm`).
 
 With --prefill, prompt tokens a second of one uncached prompt in a single worker, up to its first new token, beside
 the limit: the matrix products of the same shapes, number format and threads by torch's linear alone, in turns in the
-same process. Both print Markdown tables.
+same process. --other measures the engine of another checkout, too. Both print Markdown tables.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
+from benchmarks.engine import prefill
 from benchmarks.engine.contenders import CONTENDERS, VLLM, Setting, Turn, answer_questions
-from benchmarks.engine.prefill import Prefill, print_prefill
 from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
 from ratchet.config import ModelConfig
+from ratchet.packages import ROOT
 
 COMMAND = (sys.executable, "-m", "benchmarks.engine")
 
@@ -88,14 +90,16 @@ def compare(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     print(f"\n{cached_line(best)}")
 
 
-def compare_prefill(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+def compare_prefill(options: argparse.Namespace) -> None:
     """Measure prefill with each number of threads, and print the table."""
+    checkouts = {"other": options.other.resolve()} if options.other else {}
     found = []
-    for threads in numbers(options.threads):
-        command = [*COMMAND, *arguments, "--contender", "prefill"]
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    for threads, (name, checkout) in product(numbers(options.threads), (checkouts | {"this": ROOT}).items()):
+        # -P: the modules beside this file are not the other checkout's.
+        command = [sys.executable, "-P", prefill.__file__, options.model, options.dtype, str(options.repeats)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(checkout)}
         made = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout
-        found += [Prefill(*one) for one in json.loads(made)]
+        found += [(name, prefill.Prefill(*one)) for one in json.loads(made)]
     print(f"{options.dtype}, prompts in one worker, medians of {options.repeats}:\n\n{prefill_table(found)}")
 
 
@@ -115,19 +119,18 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python interpreter that has vLLM")
     parser.add_argument("--prefill", action="store_true", help="measure prefill beside its limit instead")
     parser.add_argument("--threads", default="1,2", help="with --prefill: numbers of threads")
+    parser.add_argument("--other", type=Path, metavar="CHECKOUT", help="with --prefill: measure its engine as well")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--log", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.dtype = ModelConfig(path=options.model, dtype=options.dtype, device="cpu").dtype
-    if options.contender == "prefill":
-        print_prefill(options.model, options.dtype, options.repeats)
-    elif options.contender:
+    if options.contender:
         counts = numbers(options.requests)
         vllm = str(Path(options.vllm).absolute())
         common = (options.model, options.dtype, options.samples, options.tokens, counts, vllm, options.log)
         answer_questions(options.contender, Setting(*common))
     elif options.prefill:
-        compare_prefill(options, arguments)
+        compare_prefill(options)
     else:
         compare(options, arguments)
 

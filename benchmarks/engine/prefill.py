@@ -1,10 +1,14 @@
-"""Prefill beside its limit: prompt tokens a second of the in-process engine, and of its matrix products alone."""
+"""Prefill beside its limit: prompt tokens a second of the in-process engine, and of its matrix products alone.
+
+As a program it measures the engine that PYTHONPATH leads to: python -P prefill.py MODEL DTYPE REPEATS
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import sys
 import time
 from statistics import median
 from typing import NamedTuple
@@ -13,6 +17,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from inference.engine import SamplingParams
+from inference.footprint import footprint
+from inference.local.cache import BLOCK
 from inference.local.engine import LocalEngine
 from inference.local.scheduler import PREFILL_TOKENS
 from ratchet.config import ModelConfig
@@ -70,23 +76,33 @@ class Products:
 
 
 def measure_prefill(model: str, dtype: str, repeats: int) -> list[Prefill]:
-    """In turns on the threads that this process has: a prompt, which no cache holds, and the products of its chunks."""
+    """In turns on the threads that this process has: a prompt, which no cache holds, and the products of its chunks.
+
+    The cache's memory has been used before, as in all but the first seconds of a run: it holds the longest prompt, so
+    that each takes the place of others.
+    """
     threads = torch.get_num_threads()
     products = Products(linear_shapes(model), PREFILL_TOKENS, getattr(torch, dtype))
+    cache_gb = (max(PROMPTS) + 2 * BLOCK) * footprint(model, None, "float32").kv_bytes_per_token / 1e9
     config = {"path": model, "dtype": dtype, "device": "cpu", "max_context": max(PROMPTS) + 1, "workers": 1}
-    engine = LocalEngine(ModelConfig.model_validate(config | {"cache_gb": 1.0}))
+    engine = LocalEngine(ModelConfig.model_validate(config | {"cache_gb": cache_gb}))
     draw = random.Random(1)
+
+    def prefill(length: int) -> float:
+        ids = [draw.randrange(1000, 40_000) for _ in range(length)]
+        began = time.perf_counter()
+        made = runner.run(engine.generate(ids, SamplingParams(0.0, max_tokens=1)))
+        if made.cached_tokens:
+            raise AssertionError("the prompt was in the cache")
+        return time.perf_counter() - began
+
     found = []
     with asyncio.Runner() as runner:
+        prefill(max(PROMPTS))
         for length in PROMPTS:
             times: list[tuple[float, float]] = []
             for _ in range(repeats + 1):
-                ids = [draw.randrange(1000, 40_000) for _ in range(length)]
-                began = time.perf_counter()
-                made = runner.run(engine.generate(ids, SamplingParams(0.0, max_tokens=1)))
-                spent = time.perf_counter() - began
-                if made.cached_tokens:
-                    raise AssertionError("the prompt was in the cache")
+                spent = prefill(length)
                 times.append((spent, sum(products.seconds() for _ in range(length // PREFILL_TOKENS))))
             seconds, alone = (median(column) for column in zip(*times[1:], strict=True))  # the first compiles kernels
             operations = products.operations * (length // PREFILL_TOKENS)
@@ -96,6 +112,5 @@ def measure_prefill(model: str, dtype: str, repeats: int) -> list[Prefill]:
     return found
 
 
-def print_prefill(model: str, dtype: str, repeats: int) -> None:
-    """The process of one number of threads: its figures in one line."""
-    print(json.dumps(measure_prefill(model, dtype, repeats)))
+if __name__ == "__main__":
+    print(json.dumps(measure_prefill(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -51,12 +51,24 @@ def cached_line(best: Best) -> str:
     return f"Prompt tokens from the cache with {most} requests, first and second turn: {said}" if said else ""
 
 
-def prefill_table(found: Sequence[Prefill]) -> str:
-    """The last column counts attention's products in the limit, at the rate that the linear layers' products have."""
-    header = ["threads", "prompt tokens", "tokens/s", "products alone, tokens/s", "GFLOP/s", "share of the limit"]
+def prefill_table(found: Sequence[tuple[str, Prefill]]) -> str:
+    """Of figures with the name of the checkout that they are of.
+
+    The last column counts attention's products in the limit, at the rate that the linear layers' products have.
+    """
+    header = [
+        "checkout",
+        "threads",
+        "prompt tokens",
+        "tokens/s",
+        "products alone, tokens/s",
+        "GFLOP/s",
+        "share of the limit",
+    ]
     header.append("with attention's products")
     rows = [
         [
+            name,
             str(one.threads),
             str(one.prompt),
             f"{one.prompt / one.seconds:.0f}",
@@ -65,6 +77,6 @@ def prefill_table(found: Sequence[Prefill]) -> str:
             f"{one.products / one.seconds:.0%}",
             f"{one.products * (1 + one.attention / one.operations) / one.seconds:.0%}",
         ]
-        for one in found
+        for name, one in found
     ]
     return markdown(header, rows)

@@ -36,14 +36,15 @@ class Packed:
     tiles: Array
     """int64 [tiles, 4], on a CPU: first token, how many, chunk, positions that the first token attends to."""
     cuts: list[int]
-    """Bounds of ranges of tiles of nearly equal work, one for each thread."""
+    """Bounds of ranges of tiles, one for each thread: those of its tokens, or of nearly equal work where there is one
+    range of tokens."""
     prompt_tiles: Array
     """int64 [tiles, 5], on a CPU: those of long chunks that `prompt_kernel` computes, as it takes them."""
     prompt_cuts: list[int]
     """As `cuts`."""
     ranges: list[int]
-    """Bounds of ranges of tokens, on a CPU: one for each thread that has what is between the attention of two layers to
-    itself, the products included; one range for all where the threads share each product."""
+    """Bounds of ranges of tokens, on a CPU: one for each thread that computes all of its tokens, products included; one
+    range for all where the threads share each product."""
     chunks: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
     """On a GPU: (first token, end token, blocks, attended length, mask or None when nothing is cached)."""
     threads: ThreadPoolExecutor
@@ -130,19 +131,25 @@ def attention_kernel(group: int, dim: int) -> Callable[..., None]:
 
 def attend_tiles(query: Array, layer: int, scale: float, out: Array, packed: Packed) -> None:
     """Attention of all tokens of a step on a CPU: query float32 [tokens, heads, dim], out the same or in bfloat16."""
+
+    def work(first: int, end: int) -> None:
+        attend_range(query, layer, scale, out, packed, first, end)
+
+    share_work(packed.threads, range(len(packed.cuts)), work)
+
+
+def attend_range(query: Array, layer: int, scale: float, out: Array, packed: Packed, first: int, end: int) -> None:
+    """`attend_tiles` of the tiles from one of `packed.cuts` to another."""
     keys, values = packed.pool.keys[layer], packed.pool.values[layer]
     kv_heads, dim = keys.shape[1:3]
     group = query.shape[1] // kv_heads
     flat = keys.view(-1).numpy(), values.view(-1).numpy()
     kinds = (attention_kernel, packed.tiles, packed.cuts), (prompt_kernel, packed.prompt_tiles, packed.prompt_cuts)
 
-    def work(part: int, end: int) -> None:
-        for kernel, tiles, cuts in kinds:
-            if cuts[part] < cuts[end]:
-                arguments = packed.tables, tiles, np.float32(scale), out, cuts[part], cuts[end]
-                kernel(group, dim)(query, *flat, kv_heads, *arguments)
-
-    share_work(packed.threads, range(len(packed.cuts)), work)
+    for kernel, tiles, cuts in kinds:
+        if cuts[first] < cuts[end]:
+            arguments = packed.tables, tiles, np.float32(scale), out, cuts[first], cuts[end]
+            kernel(group, dim)(query, *flat, kv_heads, *arguments)
 
 
 def paged_attention(

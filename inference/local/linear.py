@@ -8,8 +8,11 @@ multiplies and adds in float32.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -83,6 +86,33 @@ def share_work(threads: ThreadPoolExecutor, cuts: Sequence[int], work: Callable[
     work(*here)
     for other in others:
         other.result()
+
+
+class Progress:
+    """How far each part of some work is, for parts that need what those before them did. Threads may use it at once."""
+
+    def __init__(self, parts: int) -> None:
+        self._steps: list[float] = [0] * parts
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, part: int) -> Iterator[None]:
+        """While a part is worked on. One that fails counts as done: those after it must not wait for ever."""
+        try:
+            yield
+        finally:
+            self._reach(part, math.inf)
+
+    def wait(self, part: int, step: int) -> None:
+        """Say that a part has done a step, and wait until all parts before it have."""
+        self._reach(part, step)
+        with self._changed:
+            self._changed.wait_for(lambda: all(done >= step for done in self._steps[:part]))
+
+    def _reach(self, part: int, step: float) -> None:
+        with self._changed:
+            self._steps[part] = step
+            self._changed.notify_all()
 
 
 class ReducedLinear(torch.nn.Linear):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -182,6 +183,7 @@ class PackedModel:
         blocks, places = [], []
         pages = [chunk.blocks[: (chunk.past + len(chunk.ids) + BLOCK - 1) // BLOCK] for chunk in chunks]
         tables = np.zeros((len(chunks), max(map(len, pages))), np.int32)
+        starts: list[int] = []  # tokens that no tile holds together with one before them
         tiles: list[tuple[int, int, int, int]] = []
         prompt_tiles: list[tuple[int, int, int, int, int]] = []
         long: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]] = []
@@ -195,10 +197,12 @@ class PackedModel:
             tables[number, : len(used)] = used
             if self._rounds_prompts and n >= MIN_TOKENS:
                 prompt_tiles += [(at, n, number, chunk.past, row) for row in range(0, n * self._group, ROWS)]
+                starts += range(at, at + n, ROWS // math.gcd(ROWS, self._group))
             elif self.device.type == "cpu":
                 whole = n - n % together
                 tiles += [(at + i, together, number, chunk.past + i + 1) for i in range(0, whole, together)]
                 tiles += [(at + i, 1, number, chunk.past + i + 1) for i in range(whole, n)]
+                starts += [*range(at, at + whole, together), *range(at + whole, at + n)]
             else:
                 mask = None
                 if chunk.past:
@@ -206,18 +210,27 @@ class PackedModel:
                 long.append((at, at + n, torch.tensor(used, device=self.device), end, mask))
             at += n
         short, prompts = np.array(tiles, np.int64).reshape(-1, 4), np.array(prompt_tiles, np.int64).reshape(-1, 5)
-        apart = self._decoder is not None and self.threads > 1 and at >= self.threads * MIN_APART
-        parts = self.threads if apart else 1
+        if self._decoder is not None and self.threads > 1 and at >= self.threads * MIN_APART:
+            attended = [np.arange(one.past + 1, one.past + len(one.ids) + 1) for one in chunks]
+            bounds = even_cuts(self._decoder.token_work + np.concatenate(attended), self.threads)
+            begins = np.array([*starts, at])
+            ranges = np.unique(begins[np.searchsorted(begins, bounds, "right") - 1]).tolist()
+            cuts = np.searchsorted(short[:, 0], ranges).tolist()
+            prompt_cuts = np.searchsorted(prompts[:, 0] + prompts[:, 4] // self._group, ranges).tolist()
+        else:
+            ranges = [0, at]
+            cuts = even_cuts(short[:, 1] * short[:, 3], self.threads)
+            prompt_cuts = even_cuts(prompts[:, 3] + prompts[:, 4] // self._group + 1, self.threads)
         return Packed(
             pool=self.pool,
             write_blocks=torch.tensor(blocks, device=self.device),
             write_places=torch.tensor(places, device=self.device),
             tables=tables,
             tiles=short,
-            cuts=even_cuts(short[:, 1] * short[:, 3], self.threads),
+            cuts=cuts,
             prompt_tiles=prompts,
-            prompt_cuts=even_cuts(prompts[:, 3] + prompts[:, 4] // self._group + 1, self.threads),
-            ranges=[at * part // parts for part in range(parts + 1)],
+            prompt_cuts=prompt_cuts,
+            ranges=ranges,
             chunks=long,
             threads=self._threads,
         )

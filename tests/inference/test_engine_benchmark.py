@@ -47,9 +47,9 @@ def test_a_table_has_new_tokens_a_second_and_the_ratios_of_the_engine() -> None:
 
 def test_prefill_is_a_share_of_its_matrix_products_rate() -> None:
     found = Prefill(threads=2, prompt=512, seconds=2.0, products=0.5, operations=1e11, attention=2e10)
-    table = prefill_table([found])
+    table = prefill_table([("this", found)])
     assert [cell.strip() for cell in table.splitlines()[-1].split("|")[1:-1]] == [
-        *("2", "512", "256", "1024", "200", "25%", "30%")
+        *("this", "2", "512", "256", "1024", "200", "25%", "30%")
     ]  # fmt: skip
 
 

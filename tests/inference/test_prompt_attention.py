@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from inference.local import model as model_module
 from inference.local.cache import BLOCK
+from inference.local.linear import Progress, share_work
 from inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
 from inference.local.prompt import FAST, MIN_TOKENS, ROWS, prompt_kernel, suits
 from ratchet.config import ModelConfig
@@ -103,6 +105,22 @@ def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
     assert cuts[0] == 0 and cuts[-1] == 100
     assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in itertools.pairwise(cuts))
     assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
+
+
+def test_a_part_that_fails_keeps_no_other_waiting() -> None:
+    progress, seen = Progress(2), []
+
+    def work(part: int, end: int) -> None:
+        with progress.of(part):
+            progress.wait(part, 1)
+            if part == 0:
+                raise ValueError("broken")
+            progress.wait(part, 2)
+            seen.append(part)
+
+    with ThreadPoolExecutor(2) as threads, pytest.raises(ValueError, match="broken"):
+        share_work(threads, range(3), work)
+    assert seen == [1]
 
 
 SHAPE = {**SMALL, "hidden_size": 192, "initializer_range": 0.15}
