@@ -71,6 +71,17 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
+def last_up_to(data: Any, at: int, count: int, chunk: int) -> int:
+    """Which of `count` 16-bit numbers, which ascend from byte `at` on, is the last one up to `chunk`; 0 where none is."""
+    low, left = 0, count
+    while left > 1:
+        half = left >> 1
+        low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
+        left -= half
+    return low
+
+
+@njit(nogil=True, cache=True, forceinline=True)
 def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int) -> Any:
     """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
 
@@ -81,11 +92,7 @@ def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, 
     """
     if kind == GAPS:
         skips = (entries + SKIP - 1) // SKIP
-        low, left = 0, skips
-        while left > 1:
-            half = left >> 1
-            low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
-            left -= half
+        low = last_up_to(data, at, skips, chunk)
         here = load_16(data, at + 2 * low)
         gaps = at + 2 * skips + SKIP * low + 1
         # The eight gaps among which it must be, then how many of them do not reach it.
@@ -106,11 +113,7 @@ def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, 
         there = (load_8(data, at + (chunk >> 3)) >> (chunk & 7)) & 1
         return load_8(data, at + bits_head(window_chunks) + entry) * there, entry
     if kind == SPARSE:
-        low, left = 0, entries
-        while left > 1:
-            half = left >> 1
-            low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
-            left -= half
+        low = last_up_to(data, at, entries, chunk)
         there = load_16(data, at + 2 * low) == chunk
         return load_8(data, at + 2 * entries + low) * there, low
     low, left = 0, entries
