@@ -332,12 +332,14 @@ class Engine:
                     ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
                 # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
                 slack = 1.0 if self._bm25 is None else max(1.0, self._mean_length / shard.mean_length)
+                # Numba would compile the kernel once more for an array that can be written to.
+                allowed_here = _ALL_ALLOWED if allowed is None else _read_only(allowed[i].view())
                 search_shard(
                     shard.files,
                     shard.tables,
                     self._bm25_of(shard),
                     shard.shard.manifest.top * slack,
-                    _ALL_ALLOWED if allowed is None else allowed[i],
+                    allowed_here,
                     len(shard.shard),
                     shard.shard.first_chunk,
                     windows,
@@ -367,7 +369,8 @@ class _Batch:
     def only(self, kept: np.ndarray) -> _Batch:
         """The same queries with some of their terms: bool [terms of all queries]."""
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[self.offsets]
-        return _Batch(offsets, self.terms[:, kept], self.begins[:, kept], self.ends[:, kept], self.weights[kept])
+        terms, begins, ends = (np.compress(kept, one, axis=1) for one in (self.terms, self.begins, self.ends))
+        return _Batch(offsets, terms, begins, ends, self.weights[kept])
 
     def words(self, query: int) -> int:
         """Words of the posting files that a query reads."""

@@ -72,7 +72,7 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def last_up_to(data: Any, at: int, count: int, chunk: int) -> int:
-    """Which of `count` 16-bit numbers, which ascend from byte `at` on, is the last one up to `chunk`; 0 where none is."""
+    """Which of `count` ascending 16-bit numbers from byte `at` on is the last one up to `chunk`; 0 where none is."""
     low, left = 0, count
     while left > 1:
         half = left >> 1

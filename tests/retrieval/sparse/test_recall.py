@@ -16,6 +16,7 @@ from retrieval.index import Index, Ranking
 from retrieval.loader import open_index
 from retrieval.sparse import engine as engine_module
 from retrieval.sparse.engine import EXACT, Bm25, Pruning
+from retrieval.sparse.kernels import score_chunks, search_shard
 from retrieval.sparse.ranker import SparseRanker
 from retrieval.sparse.recall import RECALL, choose_pruning, mean_recall
 from tests.helpers.postings_oracle import Corpus, Query, asked
@@ -106,6 +107,19 @@ def test_chunks_that_must_be_left_out_are_and_few_matches_are_all_found(tmp_path
     allowed[(np.arange(CHUNKS) % 300 != 0)] = 0
     few = engine.search(sparse, 15, [allowed[:8_000], allowed[8_000:]], pruning=HALF)
     assert [len(ranking) for ranking in few] == [len(every.ranking(query, 15, allowed)) for query in queries]
+
+
+def test_every_kind_of_search_runs_the_same_compiled_code(tmp_path: Path) -> None:
+    """Numba compiles for seconds for each kind of its arguments: writeable or not, contiguous or not."""
+    for bm25 in (None, Bm25(0.9, 0.4)):
+        every, queries = skewed(3000, bm25)
+        engine = every.engine(tmp_path / str(bm25 is None), [1000])
+        sparse = [asked(query, bm25) for query in queries[:4]]
+        allowed = np.ones(3000, np.uint8)
+        for pruning in (EXACT, HALF):
+            for some in (None, [allowed[:1000], allowed[1000:]]):
+                engine.search(sparse, K, some, pruning=pruning)
+    assert len(search_shard.signatures) == len(score_chunks.signatures) == 1
 
 
 def test_where_nothing_can_be_saved_search_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
