@@ -291,13 +291,17 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
         totals = np.empty(rows_of_tile, np.float32)
         power = np.float32(scale * 1.4426950408889634)
         for h in range(kv_heads):
-            known, ready = -1, 0
+            known, ready, written = -1, 0, 0
             for i in range(first, last):
                 token, count, chunk, past, row = tiles[i, 0], tiles[i, 1], tiles[i, 2], tiles[i, 3], tiles[i, 4]
                 rows = min(rows_of_tile, count * group - row)
                 end = past + (row + rows - 1) // group + 1
                 if chunk != known:
-                    known, ready = chunk, 0
+                    known, ready, after = chunk, 0, i
+                    while after < last and tiles[after, 2] == chunk:
+                        after += 1
+                    # Other threads write the keys and values of what comes after these tiles, in this very moment.
+                    written = past + (min(tiles[after - 1, 4] + rows_of_tile, count * group) - 1) // group + 1
                 while ready * block < end:
                     at = (np.int64(tables[chunk, ready]) * kv_heads + h) * (dim * block)
                     start = ready * block
@@ -305,7 +309,7 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
                     for d in range(dim // 2):
                         low = at + 2 * d * block
                         round_pairs(keys, low, low + block, rounded_keys, to + d * together)
-                    used = past + count - start  # what stands in the page after these was written by others, or never
+                    used = written - start  # what stands in the page after these was written by others, or never
                     for j in range(block // 2):
                         to, low = (start // 2 + j) * dim, at + 2 * j * dim
                         for d in range(0, dim, lanes):

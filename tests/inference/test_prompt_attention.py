@@ -82,6 +82,24 @@ def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: i
 
 
 @needs_instruction
+def test_what_another_thread_has_not_written_yet_does_not_leak_in() -> None:
+    """Tokens after a range of tiles are another thread's: their keys and values may be anything at that time."""
+    generator = np.random.default_rng(1)
+    group, kv_heads, dim, past, count = 4, 2, 32, 2, 40
+    keys = generator.standard_normal((3, kv_heads, dim, BLOCK), np.float32)
+    values = generator.standard_normal((3, kv_heads, BLOCK, dim), np.float32)
+    query = generator.standard_normal((count, group * kv_heads, dim), np.float32)
+    tiles = np.array([(0, count, 0, past, row) for row in range(0, count * group, ROWS)])
+    tables, mine = np.arange(3, dtype=np.int32)[None], 7 * ROWS // group
+    exact = dense(query[:mine], keys, values, past, 0.3)
+    for position in range(past + mine, 3 * BLOCK):
+        keys[position // BLOCK, :, :, position % BLOCK] = values[position // BLOCK, :, position % BLOCK] = np.nan
+    out = np.zeros_like(query)
+    prompt_kernel(group, dim)(query, keys.ravel(), values.ravel(), kv_heads, tables, tiles, np.float32(0.3), out, 0, 7)
+    torch.testing.assert_close(torch.from_numpy(out[:mine]).double(), exact, atol=0.008, rtol=0.008)
+
+
+@needs_instruction
 @pytest.mark.parametrize("size", [1e-30, 1e4])
 def test_scores_that_are_all_alike_or_far_apart_give_weights_that_add_up_to_one(size: float) -> None:
     generator = np.random.default_rng(0)
