@@ -12,7 +12,8 @@ where there is none (`make vllm`).
 
 With --prefill, prompt tokens a second of one uncached prompt in a single worker, up to its first new token, beside
 the limit: the matrix products of the same shapes, number format and threads by torch's linear alone, in turns in the
-same process. --other measures the engine of another checkout, too. Both print Markdown tables.
+same process. --other measures the engine of another checkout before this one's; each share is of one process. Both
+print Markdown tables.
 """
 
 from __future__ import annotations

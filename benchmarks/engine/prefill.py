@@ -78,8 +78,8 @@ class Products:
 def measure_prefill(model: str, dtype: str, repeats: int) -> list[Prefill]:
     """In turns on the threads that this process has: a prompt, which no cache holds, and the products of its chunks.
 
-    The cache's memory has been used before, as in all but the first seconds of a run: it holds the longest prompt, so
-    that each takes the place of others.
+    The cache's memory has been used before, as in all but the first seconds of a run: there is room for one of the
+    longest prompts, so that each prompt evicts earlier ones.
     """
     threads = torch.get_num_threads()
     products = Products(linear_shapes(model), PREFILL_TOKENS, getattr(torch, dtype))
@@ -87,24 +87,24 @@ def measure_prefill(model: str, dtype: str, repeats: int) -> list[Prefill]:
     config = {"path": model, "dtype": dtype, "device": "cpu", "max_context": max(PROMPTS) + 1, "workers": 1}
     engine = LocalEngine(ModelConfig.model_validate(config | {"cache_gb": cache_gb}))
     draw = random.Random(1)
-
-    def prefill(length: int) -> float:
-        ids = [draw.randrange(1000, 40_000) for _ in range(length)]
-        began = time.perf_counter()
-        made = runner.run(engine.generate(ids, SamplingParams(0.0, max_tokens=1)))
-        if made.cached_tokens:
-            raise AssertionError("the prompt was in the cache")
-        return time.perf_counter() - began
-
     found = []
     with asyncio.Runner() as runner:
+
+        def prefill(length: int) -> float:
+            ids = [draw.randrange(1000, 40_000) for _ in range(length)]
+            began = time.perf_counter()
+            made = runner.run(engine.generate(ids, SamplingParams(0.0, max_tokens=1)))
+            if made.cached_tokens:
+                raise AssertionError("the prompt was in the cache")
+            return time.perf_counter() - began
+
         prefill(max(PROMPTS))
         for length in PROMPTS:
             times: list[tuple[float, float]] = []
             for _ in range(repeats + 1):
                 spent = prefill(length)
                 times.append((spent, sum(products.seconds() for _ in range(length // PREFILL_TOKENS))))
-            seconds, alone = (median(column) for column in zip(*times[1:], strict=True))  # the first compiles kernels
+            seconds, alone = (median(column) for column in zip(*times[1:], strict=True))  # torch prepares the first
             operations = products.operations * (length // PREFILL_TOKENS)
             attention = attention_operations(model, length)
             found.append(Prefill(threads, length, seconds, alone, operations, attention))

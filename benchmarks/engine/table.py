@@ -52,7 +52,7 @@ def cached_line(best: Best) -> str:
 
 
 def prefill_table(found: Sequence[tuple[str, Prefill]]) -> str:
-    """Of figures with the name of the checkout that they are of.
+    """A row for each of a checkout's figures.
 
     The last column counts attention's products in the limit, at the rate that the linear layers' products have.
     """

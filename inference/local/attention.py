@@ -139,7 +139,7 @@ def attend_tiles(query: Array, layer: int, scale: float, out: Array, packed: Pac
 
 
 def attend_range(query: Array, layer: int, scale: float, out: Array, packed: Packed, first: int, end: int) -> None:
-    """`attend_tiles` of the tiles from one of `packed.cuts` to another."""
+    """`attend_tiles` of the tiles from one of the cuts to another."""
     keys, values = packed.pool.keys[layer], packed.pool.values[layer]
     kv_heads, dim = keys.shape[1:3]
     group = query.shape[1] // kv_heads

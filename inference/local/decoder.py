@@ -61,7 +61,8 @@ def rotate_and_store(
     """
     tokens, heads, dim = query.shape
     kv_heads, half = keys.shape[1], dim // 2
-    # A page keeps a key's numbers apart, so that writing them at once would keep the rotation from being vector code.
+    # In a page the numbers of one key lie apart: written where they are computed, they would keep LLVM from making
+    # vector code of the rotation.
     key = np.empty(dim, np.float32)
     for t in range(tokens):
         block, place = blocks[t], places[t]
@@ -155,8 +156,8 @@ class Part:
     """[tokens, heads * dim], in the format of `x`: what attention gives."""
     blocks: Array
     places: Array
-    more: Array
-    """What is added to the residual stream next: [tokens, size], or empty."""
+    more: torch.Tensor
+    """What is added to the residual stream next: [tokens, size], in the format that its product gave, or empty."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class Decoder:
 
         Each of `packed.ranges` of tokens is a thread's own, from the first layer to the last. A token attends to those
         before it, so that a thread waits for a layer's keys and values of the ranges before its own, and for nothing
-        else. The one thread of a step with one range shares attention with the others.
+        else. In a step with one range the calling thread runs the layers, and all threads share their attention.
         """
         hidden = self._embed(ids)[0].float()
         cos, sin = (one[0].contiguous().numpy() for one in self._rotary(hidden, positions))
@@ -236,7 +237,7 @@ class Decoder:
         for first, end in pairwise(packed.ranges):
             part = slice(first, end)
             views = cos[part], sin[part], stream[part], x[part], query[part], mixed[part], blocks[part], places[part]
-            nothing = np.empty((0, size), np.float32)
+            nothing = torch.empty((0, size))
             parts.append(Part(adapters.groups_within(first, end), *views, more=nothing))
 
         results = _numbers(mixed).reshape(tokens, self._heads, dim)
@@ -253,10 +254,11 @@ class Decoder:
                         attend_range(query, number, self._scale, results, packed, part, end)
                 self._between(len(self._layers), parts[part], packed, adapters)
 
-        share_work(packed.threads, range(len(parts) + 1), work)
-        more = np.concatenate([part.more for part in parts]) if len(parts) > 1 else parts[0].more
+        with progress.of(0):  # also where the first part cannot even begin
+            share_work(packed.threads, range(len(parts) + 1), work)
+        more = torch.cat([part.more for part in parts])  # in float32 where an adapter gave any of it in float32
         last = torch.empty((len(rows), size))
-        add_and_normalise(stream[rows.numpy()], more[rows.numpy()], self._norm, self._epsilon, last.numpy())
+        add_and_normalise(stream[rows.numpy()], _numbers(more[rows]), self._norm, self._epsilon, last.numpy())
         return last[None]
 
     def _between(self, number: int, part: Part, packed: Packed, adapters: LoraBank) -> None:
@@ -269,10 +271,10 @@ class Decoder:
             gates = _numbers(layer.gate_and_up(x, adapters, groups))
             gated = torch.empty((len(gates), gates.shape[1] // 2), dtype=x.dtype)
             gate(gates, _numbers(gated))
-            part.more = _numbers(layer.down(gated, adapters, groups))
+            part.more = layer.down(gated, adapters, groups)
         if number < len(self._layers):
             layer = self._layers[number]
-            add_and_normalise(part.stream, part.more, layer.before_attention, self._epsilon, _numbers(x))
+            add_and_normalise(part.stream, _numbers(part.more), layer.before_attention, self._epsilon, _numbers(x))
             joined = _numbers(layer.joined(x, adapters, groups))
             keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
             rotate_and_store(joined, part.cos, part.sin, part.query, keys, values, part.blocks, part.places)

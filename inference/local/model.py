@@ -26,7 +26,7 @@ from inference.local.cache import BLOCK, BlockPool
 from inference.local.decoder import Decoder
 from inference.local.linear import Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
-from inference.local.prompt import MIN_TOKENS, ROWS, suits
+from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
 from inference.local.vectors import Array
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
@@ -57,8 +57,8 @@ read by each, in place of a part of each product."""
 
 
 def even_cuts(work: Array, parts: int) -> list[int]:
-    """Bounds of `parts` ranges of tiles that have nearly the same sum of `work`."""
-    shares = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, parts) / parts)
+    """Bounds of `parts` ranges of items that have nearly the same sum of `work`."""
+    shares = np.searchsorted(np.cumsum(work) - work / 2, work.sum() * np.arange(1, parts) / parts)
     return [0, *(int(share) for share in shares), len(work)]
 
 
@@ -117,6 +117,8 @@ class PackedModel:
         self._group = shape.num_attention_heads // kv_heads
         if self.device.type == "cpu":
             attention_kernel(self._group, head_dim)  # once, before there are threads
+            if self._rounds_prompts:
+                prompt_kernel(self._group, head_dim)
         self._open()
 
     def copy_for_worker(self) -> PackedModel:

@@ -300,7 +300,7 @@ def prompt_kernel(group: int, dim: int) -> Callable[..., None]:
                     known, ready, after = chunk, 0, i
                     while after < last and tiles[after, 2] == chunk:
                         after += 1
-                    # Other threads write the keys and values of what comes after these tiles, in this very moment.
+                    # Other threads may still be writing the keys and values of what comes after these tiles.
                     written = past + (min(tiles[after - 1, 4] + rows_of_tile, count * group) - 1) // group + 1
                 while ready * block < end:
                     at = (np.int64(tables[chunk, ready]) * kv_heads + h) * (dim * block)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import benchmarks.engine.__main__ as benchmark
+from benchmarks.engine import prefill
 from benchmarks.engine.contenders import ENGINE, GENERATE, VLLM, Turn, question_prompts
 from benchmarks.engine.prefill import Prefill, Products, attention_operations, linear_shapes
 from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
+from ratchet.packages import ROOT
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import tiny_model
 
@@ -51,6 +56,22 @@ def test_prefill_is_a_share_of_its_matrix_products_rate() -> None:
     assert [cell.strip() for cell in table.splitlines()[-1].split("|")[1:-1]] == [
         *("this", "2", "512", "256", "1024", "200", "25%", "30%")
     ]  # fmt: skip
+
+
+def test_prefill_of_another_checkout_is_measured_by_this_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen = []
+
+    def run(command: Sequence[str], env: dict[str, str], **_: Any) -> Any:
+        seen.append((env["PYTHONPATH"], env["OMP_NUM_THREADS"]))
+        assert command[1:4] == ["-P", prefill.__file__, "some-model"]
+        return subprocess.CompletedProcess(command, 0, json.dumps([[2, 512, 2.0, 0.5, 1e11, 2e10]]))
+
+    monkeypatch.setattr(benchmark.subprocess, "run", run)
+    benchmark.main(["--prefill", "--model", "some-model", "--threads", "2", "--other", str(tmp_path)])
+    assert seen == [(str(tmp_path), "2"), (str(ROOT), "2")]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[-2:]] == ["other", "this"]
 
 
 def test_the_limit_has_every_linear_layer_but_the_output_layer(tmp_path: Path) -> None:

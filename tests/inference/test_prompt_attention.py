@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,26 @@ def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
     assert cuts[0] == 0 and cuts[-1] == 100
     assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in itertools.pairwise(cuts))
     assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
+    for count, parts in itertools.product((2, 4, 12), (2, 4)):
+        equal = np.diff(even_cuts(np.full(count, 9), parts))
+        assert equal.max() == -(-count // parts)
+
+
+def test_a_part_waits_for_those_before_it_and_for_no_other() -> None:
+    progress, begun = Progress(3), []
+    seen: dict[int, set[int]] = {}
+
+    def work(part: int, end: int) -> None:
+        with progress.of(part):
+            if part == 1:
+                time.sleep(0.1)
+            begun.append(part)
+            progress.wait(part, 1)
+            seen[part] = set(begun)
+
+    with ThreadPoolExecutor(3) as threads:
+        share_work(threads, range(4), work)
+    assert 1 not in seen[0] and seen[2] == {0, 1, 2}
 
 
 def test_a_part_that_fails_keeps_no_other_waiting() -> None:
@@ -202,6 +223,9 @@ def test_threads_with_products_of_their_own_compute_what_one_thread_computes(
         for adapters in ((0, 0, 0), (number, 0, number), (number, number, number)):
             chunks = [Chunk(long, 0, list(range(12)), adapters[0]), Chunk(middle, 0, [12, 13, 14], adapters[1])]
             found.append(mine.forward([*chunks, Chunk(short, 0, [15], adapters[2])]))
+        # Logits of the base's tokens, of which the first thread has no others.
+        bases = [Chunk(long[:MIN_APART], 0, list(range(at, at + 4)), 0) for at in (0, 4)]
+        found.append(mine.forward([*bases, Chunk(long, 0, list(range(8, 20)), number)]))
         mine.close()
         return found
 
