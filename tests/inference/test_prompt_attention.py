@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,16 +131,19 @@ def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
 
 
 def test_a_part_waits_for_those_before_it_and_for_no_other() -> None:
-    progress, begun = Progress(3), []
+    progress, begun, first_is_done = Progress(3), [], threading.Event()
     seen: dict[int, set[int]] = {}
 
     def work(part: int, end: int) -> None:
         with progress.of(part):
             if part == 1:
-                time.sleep(0.1)
+                assert first_is_done.wait(20)
+                time.sleep(0.05)
             begun.append(part)
             progress.wait(part, 1)
             seen[part] = set(begun)
+            if part == 0:
+                first_is_done.set()
 
     with ThreadPoolExecutor(3) as threads:
         share_work(threads, range(4), work)
