@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, StrictUndefined
 
 from export.folders import CARD, export_folder
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from questions.load import LoadedSplit, load_split
 from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError

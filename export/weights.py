@@ -105,7 +105,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from peft import PeftModel
     from transformers.utils import logging
 
-    from inference.chat import load_tokenizer
+    from inference.tokenizer import load_tokenizer
     from inference.weights import load_causal_model
 
     logging.disable_progress_bar()

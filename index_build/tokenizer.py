@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, IndexConfig, written
 from ratchet.errors import UserError
 from retrieval.encoders.limits import TokenLimit

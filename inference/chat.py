@@ -17,13 +17,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 from inference.engine import Completion, Message
 from inference.rendering import render
-from ratchet.errors import UserError, first_line
-from ratchet.files import read_json_file
+from ratchet.errors import UserError
 from ratchet.records import Author, Conversation, Span
 from ratchet.text import replace_surrogates
 
@@ -368,34 +366,3 @@ def _control_names(tokenizer: Any) -> dict[int, str]:
     known = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     names = {i: str(tokenizer.convert_ids_to_tokens(i)) for i in known}
     return {i: name for i, name in names.items() if len(name.strip()) > 1}
-
-
-def load_tokenizer(path: str, revision: str | None = None) -> Any:
-    """The tokenizer of a local folder or hub name; never runs code that comes with a model."""
-    looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).parent.is_dir()
-    if looks_local and not Path(path).is_dir():
-        raise UserError(f"{path}: no such model folder; for the demo's model run `make model`")
-    try:
-        if _is_plain(Path(path)):
-            from transformers import PreTrainedTokenizerFast
-
-            return PreTrainedTokenizerFast.from_pretrained(path, trust_remote_code=False)
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-    except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        raise UserError(f"{path}: cannot load its tokenizer: {first_line(error)}") from error
-
-
-def _is_plain(folder: Path) -> bool:
-    """Whether AutoTokenizer would choose PreTrainedTokenizerFast, as it does for the folders that we make.
-
-    Choosing it directly saves every command about three seconds: AutoTokenizer imports torch to find it.
-    """
-    model = folder / "config.json"
-    try:
-        kind = read_json_file(model)["model_type"] if model.exists() else "llama"
-        tokenizer = read_json_file(folder / "tokenizer_config.json")
-        return (kind, tokenizer["tokenizer_class"]) == ("llama", "TokenizersBackend") and "auto_map" not in tokenizer
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

@@ -23,8 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig, parse
 from ratchet.errors import UserError
 from ratchet.files import read_jsonl

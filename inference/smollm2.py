@@ -16,7 +16,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_atomic
 

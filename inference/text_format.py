@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from ratchet.records import content_key
 from ratchet.text import replace_surrogates
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Conversation

@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from ratchet.command import add_round_argument, config_of, config_parser, run_command
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean

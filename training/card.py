@@ -14,8 +14,9 @@ from jinja2 import Environment, StrictUndefined
 
 from agents.core.context import RunContext
 from agents.core.system import load_system, run_episode
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.scripted import ScriptedEngine
+from inference.tokenizer import load_tokenizer
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from questions.load import load_questions

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from agents.core.system import load_system
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError, first_line

@@ -122,7 +122,7 @@ def check_ids_are_known(trajectory: Trajectory) -> None:
 
 @cache
 def _tokenizer(path: str, revision: str | None) -> Any:
-    from inference.chat import load_tokenizer
+    from inference.tokenizer import load_tokenizer
 
     return load_tokenizer(path, revision)
 

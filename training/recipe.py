@@ -270,7 +270,7 @@ def optimise(job: TrainingJob, plan: Schedule) -> float | None:
     """Run or finish the optimisation, which leaves the evaluated adapters in the job's folder; the first dev loss."""
     import torch
 
-    from inference.chat import load_tokenizer
+    from inference.tokenizer import load_tokenizer
     from training.callback import TrainingCallback, held_out_losses, patience_is_over
     from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
     from training.lora import add_lora, load_model, start_from_adapter

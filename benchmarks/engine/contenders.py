@@ -16,13 +16,14 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.engine import SamplingParams
 from inference.http.engine import HttpEngine
 from inference.http.protocol import token_completion, token_request
 from inference.local.engine import LocalEngine
 from inference.serving.server import Server, reserve_port
 from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment
+from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig
 from ratchet.config.models import ServeConfig
 

@@ -22,7 +22,7 @@ from benchmarks.retrieval.corpus import Query, Rows, columns_of
 from benchmarks.retrieval.oracle import Oracle, top
 from benchmarks.retrieval.timing import log
 from index_build.chunks import Chunker
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import read_jsonl

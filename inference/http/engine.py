@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.adapters import load_request
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.http.adapter_check import check_adapter
 from inference.http.connection import Connection, StatusError
@@ -25,6 +25,7 @@ from inference.http.protocol import (
     token_completion,
     token_request,
 )
+from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.retry import TRANSIENT, Backoff

@@ -14,13 +14,14 @@ from concurrent.futures import Future
 import torch
 
 from inference.adapters import adapter_digest
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.local.cache import BLOCK
 from inference.local.model import PackedModel, cpu_threads, model_fingerprint
 from inference.local.routing import Router
 from inference.local.sampling import Grammars
 from inference.local.scheduler import Request, Scheduler, Stats
+from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig
 
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from inference.adapters import adapter_digest
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import read_json_file

@@ -12,7 +12,8 @@ from agents.core.output import json_schema
 from agents.mrag.coordinator import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from ratchet.records import Note, content_key
 from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
 

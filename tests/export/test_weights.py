@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from export import weights
 from export.__main__ import main
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
+from inference.tokenizer import load_tokenizer
 from ratchet.errors import UserError
 from training.card import RESULTS_BEGIN, RESULTS_END
 

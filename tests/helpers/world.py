@@ -13,8 +13,9 @@ from packaging.version import Version
 from pyarrow import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from inference.chat import Dialogue, load_tokenizer
+from inference.chat import Dialogue
 from inference.engine import Completion
+from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.rendering import render
+from inference.tokenizer import load_tokenizer
 from ratchet.errors import UserError
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tests.helpers.tiny import tiny_tokenizer
@@ -238,7 +239,7 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
 )
 def test_a_plain_tokenizer_is_loaded_without_torch(tmp_path: Path) -> None:
     tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
-    says = "import sys; from inference.chat import load_tokenizer; load_tokenizer(sys.argv[1]); print(*sys.modules)"
+    says = "import sys; from inference.tokenizer import load_tokenizer as load; load(sys.argv[1]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", says, tmp_path], capture_output=True, text=True, check=True)
     assert "transformers" in done.stdout.split() and "torch" not in done.stdout.split()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from inference.chat import load_tokenizer
 from inference.rendering import render
+from inference.tokenizer import load_tokenizer
 from inference.weights import load_causal_model
 from ratchet.errors import UserError
 from tests.inference.test_local_engine import make_model

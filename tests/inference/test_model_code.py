@@ -16,7 +16,7 @@ from tests.inference.test_local_engine import make_model
 LOADERS = {
     "the sampling engine": "from inference.local.model import PackedModel as load; load(MODEL)",
     "training": "from training.lora import load_model as load; load(MODEL)",
-    "the tokenizer": "from inference.chat import load_tokenizer as load; load(MODEL.path)",
+    "the tokenizer": "from inference.tokenizer import load_tokenizer as load; load(MODEL.path)",
     "sizes": "from inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
     "the sparse encoder": "from retrieval.encoders.loading import load_encoder as load; "
     "from retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",

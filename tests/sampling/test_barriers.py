@@ -13,9 +13,9 @@ from agents.core.tools import Answer, Tools
 from benchmarks.sampling import RunMeasurement, measure, table
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from index_build.build import build_index
-from inference.chat import load_tokenizer
 from inference.engine import Completion, SamplingParams
 from inference.scripted import ScriptedEngine
+from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, Section
 from ratchet.files import Segment, read_segments, write_jsonl
 from ratchet.progress import Progress

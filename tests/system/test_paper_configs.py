@@ -21,9 +21,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import selftrain
-from inference.chat import ChatFormat, load_tokenizer
+from inference.chat import ChatFormat
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine
+from inference.tokenizer import load_tokenizer
 from questions.labels import FEVER
 from ratchet.config import ModelConfig
 from tests.helpers import claims

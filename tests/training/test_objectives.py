@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from inference.chat import load_tokenizer
+from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
