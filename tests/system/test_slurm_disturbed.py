@@ -44,10 +44,10 @@ class Site:
     def sampled(self, run: str) -> list[Trajectory]:
         return list(read_segments(self.round(run).trajectories, Trajectory))
 
-    def wait_for_some(self, run: str, job: int) -> None:
-        """Until the job is in the middle of sampling."""
+    def wait_for_some(self, run: str, job: int, count: int = 4) -> None:
+        """Until the job is in the middle of sampling: it has `count` trajectories."""
         deadline = time.monotonic() + 180
-        while len(self.sampled(run)) < 4:
+        while len(self.sampled(run)) < count:
             assert time.monotonic() < deadline, self.cluster.log(job)
             time.sleep(0.05)
 
@@ -81,15 +81,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def out_of_time(site: Site) -> int:
-    """A job that needs more than its minute. It is begun first, as SLURM looks at time limits twice a minute only."""
-    return site.submit("out of time", "--time=1", settings=("sampling.concurrency=1",))
+def twice(site: Site) -> list[int]:
+    """The same job, submitted twice at once; begun early, as it takes long."""
+    return [site.submit("twice", settings=("sampling.concurrency=3",)) for _ in range(2)]
 
 
 @pytest.fixture(scope="module")
-def twice(site: Site) -> list[int]:
-    """The same job, submitted twice at once; also begun early."""
-    return [site.submit("twice", settings=("sampling.concurrency=3",)) for _ in range(2)]
+def out_of_time(site: Site, twice: list[int]) -> int:
+    """A job whose time will soon be over, though it has begun to write; also begun early.
+
+    SLURM looks at time limits every 30 s, and warns where less than 30 s more than `--signal` says are left: a limit
+    given at the start would have to allow for how long the job takes to begin on a busy machine.
+    """
+    job = site.submit("out of time", settings=("sampling.concurrency=1",))
+    site.wait_for_some("out of time", job, count=1)
+    site.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+40seconds")
+    return job
 
 
 @pytest.fixture(scope="module")
