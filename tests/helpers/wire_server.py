@@ -58,6 +58,8 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.connections: list[socket.socket] = []
         self.requests: list[Request] = []
+        self.asking: list[HttpEngine] = []
+        """Engines of a test that are to be closed with it."""
         self.faults: list[Fault] = []
         self.judge: Callable[[Any], Fault | None] = lambda body: None
         """What happens to a body where no fault is left."""
@@ -270,6 +272,7 @@ class World:
         values = {"engine": "vllm", "url": server.url, "served_name": "tiny", "timeout": 5.0} | settings
         self.server = server
         self.engine = HttpEngine(ModelConfig(path=folder, **values), FAST)
+        server.asking.append(self.engine)
         self.dialogue = Dialogue("r", "m", self.engine.format, True, "Be brief.")
         self.dialogue.user("Where is the harbour?")
         self.end = self.engine.format.end_of_turn

@@ -1,6 +1,6 @@
 """The HTTP engines' surroundings."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -9,9 +9,11 @@ from tests.helpers.wire_server import Server, World, running
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+async def server() -> AsyncIterator[Server]:
     with running() as server:
         yield server
+        for engine in server.asking:
+            await engine.close()
 
 
 @pytest.fixture(scope="module")
