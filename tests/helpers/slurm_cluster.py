@@ -200,7 +200,8 @@ class SlurmCluster:
             tasks = self.tasks(job)
             if tasks and all(task["JobState"] in wanted for task in tasks):
                 return tasks
-            now = ", ".join(task["JobState"] for task in tasks) or "unknown"
+            facts = ("JobState", "ExitCode", "Restarts", "Reason")
+            now = ", ".join(" ".join(task.get(fact, "") for fact in facts) for task in tasks) or "unknown"
             is_over = tasks and all(task["JobState"] in ENDED for task in tasks)
             if is_over or time.monotonic() > until:
                 raise AssertionError(f"job {job} is {now}, not {' or '.join(wanted)}\n{self.log(job)}")
