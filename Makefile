@@ -127,7 +127,7 @@ test-fast: $(VENV)/engines
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,gguf,server,dense,mcp]'
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,gguf,server,dense,lucene,mcp]'
 	touch $@
 
 # What the lower bounds of the core may break: training, both engines, the servers and one whole round.

@@ -207,10 +207,13 @@ class SlurmCluster:
                 raise AssertionError(f"job {job} is {now}, not {' or '.join(wanted)}\n{self.log(job)}")
             time.sleep(0.1)
 
-    def start_now(self, job: int) -> None:
-        """A requeued job waits two minutes for its turn: not this one, once it is back in the queue."""
+    def start_soon(self, job: int) -> None:
+        """A requeued job waits two minutes for its turn: this one 3 s, once it is back in the queue.
+
+        The node refuses a job that starts in the second of its requeue: "Job credential revoked".
+        """
         self.wait(job, "PENDING", "RUNNING", "COMPLETED")
-        self.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now+3seconds", check=False)
 
     def log(self, job: int) -> str:
         """What the job and its tasks have printed."""

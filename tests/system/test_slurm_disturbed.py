@@ -112,7 +112,7 @@ def test_a_preempted_job_goes_on_where_it_was(site: Site, undisturbed: dict[str,
     urgent = site.cluster.submit("--partition=urgent", "--gres=gpu:1", "--wrap", "true")
     site.cluster.wait(urgent, "COMPLETED")
     assert len(site.sampled("preempted")) < ALL, "it was over before it was preempted"
-    site.cluster.start_now(job)
+    site.cluster.start_soon(job)
     [ended] = site.cluster.wait(job, "COMPLETED")
     assert ended["Restarts"] == "1"
     assert site.result("preempted") == undisturbed
@@ -138,7 +138,7 @@ def test_a_job_requeues_itself_before_its_time_limit(site: Site, undisturbed: di
     assert 0 < len(site.sampled("out of time")) < ALL
     assert not list(site.round("out of time").trajectories.glob(".*.lease")), "a lease was left behind"
     site.cluster.run("scontrol", "update", f"JobId={out_of_time}", "TimeLimit=10")
-    site.cluster.start_now(out_of_time)
+    site.cluster.start_soon(out_of_time)
     [ended] = site.cluster.wait(out_of_time, "COMPLETED")
     assert ended["Restarts"] == "1"
     assert site.result("out of time") == undisturbed
