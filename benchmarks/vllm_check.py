@@ -98,7 +98,8 @@ def kill_server(process: subprocess.Popen[str], trajectories: Path, seconds: flo
                     words = child.cmdline()
                 except psutil.Error:
                     continue
-                if "vllm.entrypoints.openai.api_server" in words:
+                # the process that watches over the server has the server's words among its own, further behind
+                if words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
                     child.kill()
                     return True
         time.sleep(0.5)

@@ -134,11 +134,11 @@ class CheckpointingRule:
     """Bytes that activations may take."""
 
     @classmethod
-    def of(cls, model: Any, rank: int, device: torch.device, dtype: torch.dtype) -> Self:
+    def of(cls, model: Any, rank: int, device: torch.device, dtype: torch.dtype, tiled_head: bool) -> Self:
         """The rule for a PeftModel that lies on its device and has taken no step yet."""
         adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
         shape = model.get_base_model().config.get_text_config()
-        activations = Activations.of(shape, rank, dtype, tiled_head=device.type == "cuda")
+        activations = Activations.of(shape, rank, dtype, tiled_head)
         return cls(activations, (1 - SPARE_FRACTION) * free_memory(device) - OPTIMIZER_BYTES * adapter)
 
     def needs_checkpointing(self, tokens: int, learnt: int) -> bool:

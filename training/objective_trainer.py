@@ -104,6 +104,9 @@ class ObjectiveTrainer(RowTrainer):
             return super().make_sampler(batch_size, epoch, rows_at_once)
         return PackedSampler(self.packing, self.lengths, self.args.seed, epoch, rows_at_once)
 
+    def computes_head_in_tiles(self) -> bool:
+        return False  # see `log_probabilities`
+
     def log_probabilities(self, model: Any, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probabilities, which of them are of labels), both (rows, positions where any row has a label); of rows
         without padding (rows, the most labels of any row)."""

@@ -156,8 +156,11 @@ def attention_by_products(
     return torch.bmm(shares, value[0]).view(1, heads, asked, size)
 
 
-def pack_attention(model: Any) -> None:
-    """Make a PeftModel attend within rows that lie one after the other. UserError where its architecture cannot."""
+def pack_attention(model: Any, on_gpu: bool) -> None:
+    """Make a PeftModel attend within rows that lie one after the other. UserError where its architecture cannot.
+
+    `on_gpu`: whether it will be trained on a GPU; the trainer moves it there later.
+    """
     base = model.get_base_model()
     shape = base.config.get_text_config()
     others = sorted(set(getattr(shape, "layer_types", None) or ()) - LAYERS)
@@ -168,7 +171,7 @@ def pack_attention(model: Any) -> None:
             f"training.padding_free: a {shape.model_type} model has {others[0] if others else 'attention of its own'}, "
             "which cannot be computed over rows without padding; set training.padding_free=false"
         )
-    if is_flash_attn_2_available() and torch.cuda.is_available() and base.device.type == "cuda":
+    if on_gpu and base.dtype in (torch.float16, torch.bfloat16) and is_flash_attn_2_available():
         base.set_attn_implementation("flash_attention_2")
         return
     AttentionInterface.register(NAME, packed_attention)

@@ -134,6 +134,10 @@ def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
 
     table = rows.table
     if has_lessons(table):
+        if config.training.backend == "unsloth":
+            raise UserError(
+                "training.backend: rows with weights need logits, which unsloth does not give; set it to peft"
+            )
         from training.objective_trainer import with_numbers
 
         table = with_numbers(table)

@@ -133,7 +133,7 @@ class RowTrainer(SFTTrainer):
         pad = tokenizer.pad_token_id
         arguments.eval_on_start = len(dev) > 0 and not resumed
         if training.padding_free:
-            pack_attention(model)
+            pack_attention(model, on_gpu=not arguments.use_cpu)
         if arguments.bf16 or arguments.fp16:
             take_inputs_as_they_are(model)
         if arguments.bf16 and arguments.use_cpu:
@@ -189,6 +189,10 @@ class RowTrainer(SFTTrainer):
         """See `compute_loss`; tests of what GPUs run answer otherwise."""
         return not self.args.use_cpu
 
+    def computes_head_in_tiles(self) -> bool:
+        """Whether training keeps no logits of all tokens with a loss at once."""
+        return self.uses_trl_head()
+
     def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **named: Any) -> torch.Tensor:
         if self.decides_checkpointing:
             self.set_checkpointing(self.needs_checkpointing(inputs))
@@ -200,9 +204,16 @@ class RowTrainer(SFTTrainer):
             return True
         if self.checkpointing_rule is None:
             computes_in = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
-            self.checkpointing_rule = CheckpointingRule.of(self.model, self.lora_rank, self.args.device, computes_in)
-        learnt = int((inputs["labels"] != IGNORED).sum())
-        return self.checkpointing_rule.needs_checkpointing(inputs["input_ids"].numel(), learnt)
+            self.checkpointing_rule = CheckpointingRule.of(
+                self.model, self.lora_rank, self.args.device, computes_in, self.computes_head_in_tiles()
+            )
+        return self.checkpointing_rule.needs_checkpointing(inputs["input_ids"].numel(), self.positions_of_head(inputs))
+
+    def positions_of_head(self, inputs: Mapping[str, torch.Tensor]) -> int:
+        """The number of tokens of a micro-batch for which the output head is computed."""
+        learnt = inputs["labels"] != IGNORED
+        # `logits_of_labels` takes the same positions of all rows
+        return int(learnt.sum() if self.computes_head_in_tiles() else learnt.any(dim=0).sum() * len(learnt))
 
     def set_checkpointing(self, on: bool) -> None:
         """Turn gradient checkpointing of the layers on or off; layers of a kind of their own keep it on."""

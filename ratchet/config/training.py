@@ -156,6 +156,8 @@ class TrainingConfig(Section):
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
         if self.liger and self.backend == "unsloth":
             raise ValueError("liger: backend unsloth has kernels of its own; set liger to false")
+        if self.objective != "sft" and self.backend == "unsloth":
+            raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
         return self
 
     @field_validator("adapters")

@@ -23,9 +23,14 @@ HALF_SUBNORMAL = 2.0**-25
 """The largest error of a number too small for float16's full precision."""
 BLOCK = 1 << 26
 """Numbers of a block of vectors in float32, and of its scores: 256 MiB each."""
-MEMORY = 0.9
-"""The part of the free memory that vectors, a block and its scores may take."""
+SPARE = 1 << 30
+"""Bytes that stay free beside vectors, a block and its scores."""
 UPLOAD_ROWS = 1 << 17
+
+
+def memory_needed(numbers: int) -> int:
+    """Bytes of a GPU's free memory that vectors with so many numbers in all are scored in."""
+    return numbers * 2 + 3 * BLOCK * 4 + SPARE
 
 
 def make_scorer(shards: Sequence[np.ndarray], device: str, on_host: Callable[[], BlockScorer]) -> BlockScorer:
@@ -35,11 +40,11 @@ def make_scorer(shards: Sequence[np.ndarray], device: str, on_host: Callable[[],
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if torch.device(device).type != "cuda":
         return on_host()
-    needed = sum(shard.size for shard in shards) * 2 + 3 * BLOCK * 4
+    needed = memory_needed(sum(shard.size for shard in shards))
     free = torch.cuda.mem_get_info(torch.device(device))[0]
-    if needed > MEMORY * free:
+    if needed > free:
         logger.warning(
-            "the index's vectors need %.1f GB in float16 and %.1f GB of %s are free: searching on the CPU",
+            "the index's vectors and their scores need %.1f GB and %.1f GB of %s are free: searching on the CPU",
             needed / 1e9,
             free / 1e9,
             device,

@@ -55,10 +55,13 @@ def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
         return found
     found += _encoder(f"{key}.encoder", encoder)
     if index.kind == "dense" and index.engine == "ratchet" and encoder.device != "cpu":
-        # Chunks are scored from a copy in float16 (retrieval/backends/gpu.py), half of what the shards hold.
+        from retrieval.backends.gpu import memory_needed
+
         vectors = sum(file.stat().st_size for file in Path(index.path).glob("shards/*/vectors"))
         if vectors:
-            found.append(EncoderMemory(f"{key}.encoder: vectors of {index.path}", encoder.device, vectors // 2))
+            found.append(
+                EncoderMemory(f"{key}.encoder: vectors of {index.path}", encoder.device, memory_needed(vectors // 4))
+            )
     return found
 
 

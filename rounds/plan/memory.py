@@ -166,7 +166,8 @@ def training_row(config: Config, node: Node) -> TableRow:
     loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
     rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]
     dtype = getattr(torch, model.dtype)
-    activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head=True)
+    tiled_head = training.objective == "sft"  # the other objectives need each token's log-probability
+    activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head)
     if activations is None:
         return TableRow("train", "?", f"the formula does not describe models of the type {loaded.model_type}")
     single = Step(size, activations, training.gradient_checkpointing is True)

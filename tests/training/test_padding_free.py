@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen2Config
 from trl import SFTTrainer
 
 from ratchet.config import LoraConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from tests.helpers.world import make_run, make_trainer, trl_head_on_cpu
-from training import recipe
+from training import packed_attention, recipe
 from training.collator import Collator
 from training.lora import add_lora, round_frozen_products
 from training.packed_attention import attend_to_end, flash_attention, pack_attention
@@ -104,7 +104,7 @@ def test_shared_prompts_give_the_loss_and_the_gradient_of_one_row_at_a_time(name
         return total, [w.grad.clone() for w in model.parameters() if w.grad is not None]
 
     alone, expected = gradients([Collator(0)([row]) for row in rows])
-    pack_attention(model)
+    pack_attention(model, on_gpu=False)
     inputs = Collator(0, padding_free=True, share_prompts=True)(rows)
     assert inputs["input_ids"].shape[1] < 0.7 * sum(len(row["ids"]) for row in rows)
     together, found = gradients([inputs])
@@ -120,7 +120,7 @@ def test_logits_of_a_long_row_with_short_ones_are_those_of_one_row_at_a_time(nam
     with torch.no_grad():
         alone = torch.cat([base(torch.tensor([row["ids"]])).logits[0] for row in rows])
         model = add_lora(base, LoraConfig(), 0).eval()
-        pack_attention(model)
+        pack_attention(model, on_gpu=False)
         inputs = Collator(0, padding_free=True)(rows)
         together, labels = RowTrainer.logits_of_labels(model, inputs)
     learnt = torch.cat([torch.tensor([*row["loss_mask"][1:], 0], dtype=torch.bool) for row in rows])
@@ -174,9 +174,11 @@ def test_what_cannot_go_without_padding_is_refused() -> None:
     shape = Gemma2Config(**SMALL, head_dim=8)
     model = add_lora(AutoModelForCausalLM.from_config(shape), LoraConfig(), 0)
     with pytest.raises(UserError, match=r"padding_free: a gemma2 model has attention with capped logits"):
-        pack_attention(model)
+        pack_attention(model, on_gpu=False)
     with pytest.raises(ValueError, match="backend unsloth has an attention of its own"):
         TrainingConfig(padding_free=True, backend="unsloth")
+    with pytest.raises(ValueError, match="objective: dpo needs logits, which backend unsloth does not give"):
+        TrainingConfig(objective="dpo", backend="unsloth")
     with pytest.raises(ValueError, match="share_prompts: needs padding_free: true as well"):
         TrainingConfig(share_prompts=True)
 
@@ -221,3 +223,15 @@ def test_frozen_weights_kept_in_bfloat16_give_the_loss_and_the_gradients_of_auto
 
     for one, other in zip(outcome(False), outcome(True), strict=True):
         assert torch.equal(one, other)
+
+
+def test_flash_attention_is_chosen_before_the_trainer_moves_the_model_to_its_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(packed_attention, "is_flash_attn_2_available", lambda: True)
+    monkeypatch.setattr(LlamaForCausalLM, "set_attn_implementation", lambda self, name: asked.append(name))
+    for dtype, on_gpu in ((torch.bfloat16, True), (torch.bfloat16, False), (torch.float32, True)):
+        base = LlamaForCausalLM(LlamaConfig(**SMALL)).to(dtype)
+        pack_attention(add_lora(base, LoraConfig(), 0), on_gpu)
+    assert asked == ["flash_attention_2", packed_attention.NAME, packed_attention.NAME]

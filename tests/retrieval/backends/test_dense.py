@@ -130,7 +130,9 @@ def test_a_gpu_is_used_where_the_vectors_fit_its_memory(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
     monkeypatch.setattr(gpu, "DeviceScorer", lambda shards, device: device)
     assert gpu.make_scorer(shards, "auto", on_host) == "cuda" and gpu.make_scorer(shards, "cuda:1", on_host) == "cuda:1"
-    free = 10**8
+    free = gpu.memory_needed(8000)
+    assert gpu.make_scorer(shards, "auto", on_host) == "cuda", "what serving keeps free is what is asked for"
+    free -= 1
     assert isinstance(gpu.make_scorer(shards, "auto", on_host), HostScorer)
     assert "searching on the CPU" in caplog.text
 
