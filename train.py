@@ -41,6 +41,9 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     )
     with recording if is_writer else nullcontext():
         train(config, arguments.round, arguments.start, arguments.control)
+    from training.processes import end_process  # late: it imports torch
+
+    end_process()
 
 
 if __name__ == "__main__":

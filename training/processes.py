@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -66,10 +68,21 @@ def adapter_weights(model: Any) -> dict[str, Any]:
     }
 
 
-def leave_process_group() -> None:
-    """Leave the other processes when all is done: torch's threads may abort a process that exits within the group."""
-    if torch.distributed.is_initialized():
+def end_process() -> None:
+    """End this process when all is done, if it trained together with others.
+
+    Gloo's threads may hold tensors of the last collectives for longer, and abort the process when they release one
+    while Python or the group is being torn down (pytorch/pytorch#179291): a process with Gloo ends without either.
+    """
+    if not torch.distributed.is_initialized():
+        return
+    if torch.distributed.get_backend() != "gloo":
         torch.distributed.destroy_process_group()
+        return
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextlib.contextmanager

@@ -82,9 +82,6 @@ def train(config: Config, number: int, start: Path | None = None, control: Train
             else:
                 _select_at_random(config, one)
         _train(config, folder, start)
-    from training.processes import leave_process_group  # late: it imports torch
-
-    leave_process_group()
 
 
 def _select_at_random(config: Config, folder: RoundFolder) -> None:
