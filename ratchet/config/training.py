@@ -84,7 +84,7 @@ class TrainingConfig(Section):
     """Which adapters a round trains. `shared`: one for all trainable roles, as mRAG (Salemi et al. 2025, arXiv
     2506.10844) does. `role`: one for each role. Or groups of roles, by a name: one adapter for each group."""
     backend: Literal["peft", "unsloth"] = "peft"
-    """Library that trains the adapter."""
+    """Library that trains the adapter; `unsloth` with the objective `sft` alone, and on rows without weights."""
     four_bit: bool = Field(False, exclude_if=lambda four_bit: not four_bit)
     """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314), in a quarter of the
     memory."""
