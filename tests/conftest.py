@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from shutil import rmtree, which
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -20,6 +21,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as for commands (`ratchet.command`)
 # A job that a script started in the background ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is: no test may fail by it.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
