@@ -54,13 +54,20 @@ def test_mrags_published_code_is_one_config() -> None:
     assert published.system.settings == {"length": "concise"}
 
 
+@pytest.mark.parametrize("name", ["awe", "awe_drag"])
+def test_awe_is_measured_on_dev_sets_and_chosen_on_other_questions(name: str) -> None:
+    awe = config(name)
+    asked = {one.benchmark: one.split for one in (awe.questions.test, *awe.evaluation.benchmarks.values())}
+    dev = dict.fromkeys(("nq", "triviaqa", "twowiki", "hotpotqa"), "dev")
+    assert asked == {**dev, "popqa": "test", **({"strategyqa": "train"} if name == "awe_drag" else {})}
+    train, chosen = awe.questions.train, awe.questions.dev
+    assert (train.split, chosen.split) == ("train", "train")
+    assert train.rows is not None and chosen.rows is not None and train.rows[1] <= chosen.rows[0]
+
+
 def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark() -> None:
     awe = config("awe_drag")
     assert awe.evaluation.temperature == 0.0
-    assert (awe.questions.test.benchmark, awe.questions.test.split) == (
-        "nq",
-        "dev",
-    )
     systems = {"AwE": awe.system, **awe.evaluation.baselines}
     assert {one.role("default").max_tokens for one in systems.values()} == {256}
     marked = {name for name, one in systems.items() if one.settings.get("answer_form") == "marked"}
