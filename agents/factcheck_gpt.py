@@ -44,7 +44,6 @@ from agents.core.claims import (
     joint_truth,
     label_of_claims,
     missing_text,
-    note_cuts,
     object_schema,
     one_line,
     search_claims,
@@ -119,7 +118,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     found = await search_claims(tools, queries, settings.documents, settings.source)
     missing = [missing_text(results) for results in found]
     evidence = [interleave([result.passages for result in results], settings.evidence) for results in found]
-    note_cuts(tools, "stance", unique(chain.from_iterable(evidence)))
     stances = await asyncio.gather(
         *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
     )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import chain
 
 from pydantic import Field
 
@@ -34,7 +33,6 @@ from agents.core.claims import (
     extract_claims,
     label_of_claims,
     missing_text,
-    note_cuts,
     one_line,
     search_claims,
     unique,
@@ -98,7 +96,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
     found = await search_claims(tools, queries, settings.documents, settings.source)
     evidence = [unique(passage for result in results for passage in result.passages) for results in found]
-    note_cuts(tools, "verifier", unique(chain.from_iterable(evidence)))
     checked = await asyncio.gather(
         *(
             verify(tools, claim, asked, read, missing_text(results))

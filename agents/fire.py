@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import evidence_text, missing_text, note_cuts, object_schema, one_line, unique
+from agents.core.claims import evidence_text, missing_text, object_schema, one_line, unique
 from agents.core.labels import labels_of
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
@@ -113,9 +113,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             stopped = f"answer forced: {why} at step {step}"
             break
         found = await tools.try_search("verifier", query, settings.documents, source=settings.source)
-        known = evidence_of(past)
         past.append(SearchStep(said["reasoning"], query, found))
-        note_cuts(tools, "verifier", evidence_of(past)[len(known) :])
         ids = tuple(passage.id for passage in found.passages)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
         tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ from ratchet.records import Author, Conversation, Span
 from ratchet.text import replace_surrogates
 
 SENTINEL = "\ue000{}\ue001"
+MAX_CHARACTERS = 16
+"""Of a token, on average over a text; a word's token has 4 to 5. What stands behind so many is cut without a count."""
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +165,14 @@ class ChatFormat:
     def count(self, ids: Sequence[int]) -> int:
         """How many of the context's tokens a dialogue of these ids takes."""
         return len(ids)
+
+    def first_tokens(self, text: str, max_tokens: int) -> str:
+        """The beginning of a text that takes at most so many tokens; the text itself where all of it does."""
+        beginning = text[: MAX_CHARACTERS * max_tokens]
+        if beginning == text and self.count(self.encode(text)) <= max_tokens:
+            return text
+        ends = range(len(beginning) + 1)
+        return text[: bisect_right(ends, max_tokens, key=lambda end: self.count(self.encode(text[:end]))) - 1]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, control tokens included."""

@@ -80,6 +80,15 @@ def short_text(text: str, max_characters: int) -> str:
     return _shortened(plain_text(text[: 2 * max_characters]), max_characters)
 
 
+def shortened(text: str, max_characters: int) -> str:
+    """At most so many characters, ended at a word, and with an ellipsis where something is missing."""
+    if len(text) <= max_characters:
+        return text
+    cut, whole = text[: max_characters - 1], text[max_characters - 1].isspace()
+    words = cut.rsplit(None, 1)
+    return (cut if whole or len(words) < 2 else words[0]).rstrip() + "…"
+
+
 def _shortened(text: str, max_characters: int) -> str:
     return text if len(text) <= max_characters else text[: max(0, max_characters - len(CUT))] + CUT[:max_characters]
 

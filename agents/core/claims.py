@@ -18,8 +18,8 @@ from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
 from retrieval.sources.source import SourceError, ToolResult
 
-CHARACTERS, TITLE_CHARACTERS = 1500, 200
-"""Of one document and of its title, that a model sees."""
+TITLE_CHARACTERS = 200
+"""Of a document's title, that a model sees. Its text is cut where it is found (`agents.core.tools`)."""
 EXTRACTOR = """\
 Take the text apart into its factual claims. Write each claim as one short sentence that can be understood alone: put \
 names in the place of words like "he" or "it". Leave out opinions and questions. Write one JSON object:
@@ -48,14 +48,12 @@ class CheckedClaim:
         return {True: "true", False: "false", None: "unverified"}[self.true]
 
 
-def one_line(text: str, max_characters: int = CHARACTERS) -> str:
-    """Text from outside, cut, without line breaks: it cannot begin a line of its own in a prompt."""
-    flat = _flat(text)
-    return flat if len(flat) <= max_characters else f"{flat[:max_characters].rstrip()} ..."
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
+def one_line(text: str, max_characters: int | None = None) -> str:
+    """Text from outside without line breaks: it cannot begin a line of its own in a prompt."""
+    flat = " ".join(text.split())
+    if max_characters is None or len(flat) <= max_characters:
+        return flat
+    return f"{flat[:max_characters].rstrip()} ..."
 
 
 def evidence_text(passages: Iterable[Passage], missing: str = "") -> str:
@@ -74,19 +72,6 @@ def missing_text(results: Sequence[ToolResult]) -> str:
     """What a model is told of searches that gave no answer; "" where all gave one."""
     failed = sum(bool(result.error) for result in results)
     return f"(Evidence is missing: {failed} of {len(results)} searches gave no answer.)" if failed else ""
-
-
-def note_cuts(tools: Tools, role: str, passages: Iterable[Passage]) -> None:
-    """Leave a note of the documents of which a model sees only the beginning."""
-    cut = [
-        passage.id for passage in passages if _is_longer(passage.text) or _is_longer(passage.title, TITLE_CHARACTERS)
-    ]
-    if cut:
-        tools.note(role, f"shown up to {CHARACTERS} characters: {len(cut)} document(s) are cut ({', '.join(cut)})")
-
-
-def _is_longer(text: str, max_characters: int = CHARACTERS) -> bool:
-    return len(_flat(text)) > max_characters
 
 
 def unique(passages: Iterable[Passage]) -> tuple[Passage, ...]:

@@ -35,6 +35,8 @@ class Resources:
     embed: Embed = no_embedder
     thresholds: Thresholds = field(default_factory=Thresholds)
     """Of scores that the embedder makes."""
+    max_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of a passage, of the sources that say so; others cut to what fits the context."""
     digest: str = ""
     """Of what is configured here; empty where nothing is."""
 
@@ -53,10 +55,13 @@ def open_resources(config: Config, retriever: Retriever) -> Resources:
     sources = open_sources(config.sources, retriever, config.embedder)
     memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
+    max_tokens = {name: cut for name, source in config.sources.items() if (cut := source.max_tokens)}
+    if max_tokens:
+        facts["max_tokens"] = max_tokens
     if config.memory is not None:
         facts["memory"] = memory.digest
     # Earlier runs have no embedder in their keys: a run folder keeps to one, so only what is newer has to be in them.
     if {"engine", "thresholds"} & config.embedder.model_fields_set:
         facts["embedder"] = [config.embedder.identity, config.embedder.thresholds.model_dump()]
     digest = content_key("reach", facts) if facts else ""
-    return Resources(sources, memory, open_embedder(config.embedder), config.embedder.thresholds, digest)
+    return Resources(sources, memory, open_embedder(config.embedder), config.embedder.thresholds, max_tokens, digest)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from inference.engine import Engine
 from ratchet.config import RoleConfig, SystemConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Event, LookupState, Note, Passage, Question, Recall, Search, ToolCall
+from ratchet.text import shortened
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
 from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
@@ -33,6 +35,8 @@ from retrieval.sources.source import Source, SourceError, ToolError, ToolResult,
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 
 
+SHARE = 8
+"""What a source finds at once may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
 UNAVAILABLE = "{name} is not available now: it gave no answer."
 """What a model is told of a service that failed; the reason, with advice for people, is in the event."""
 
@@ -83,12 +87,14 @@ class Tools(Dialogues):
         self, role: str, query: str, k: int, offset: int, source: str
     ) -> tuple[list[Passage], SourceError | None]:
         slot, at = self._start()
-        passages, problem = list[Passage](), None
+        passages, cut, problem = list[Passage](), "", None
         try:
             if source == INDEX:
                 passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
             else:
-                passages = await self._source(source).search(query, k, offset)
+                found = ToolResult(tuple(await self._source(source).search(query, k, offset)))
+                fitted, cut = self._fit(role, source, found)
+                passages = list(fitted.passages)
         except SourceError as error:
             problem = error
         self._finish(
@@ -105,7 +111,26 @@ class Tools(Dialogues):
                 seconds=time.monotonic() - self._started - at,
             ),
         )
+        if cut:
+            self.note(role, cut)
         return passages, problem
+
+    def _fit(self, role: str, source: str, found: ToolResult) -> tuple[ToolResult, str]:
+        """What a source found, cut to the tokens that its passages may take, and a remark on what was cut or ""."""
+        engine = self._engine(self.role(role).model)
+        share = engine.max_context // SHARE
+        most = self._resources.max_tokens.get(source) or max(1, share // max(1, len(found.passages)))
+
+        def fit(text: str, max_tokens: int) -> str:
+            return shortened(text, max(1, len(engine.format.first_tokens(text, max_tokens))))
+
+        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in found.passages)
+        fitted = replace(found, passages=passages, text=found.text if passages else fit(found.text, most))
+        cut = [old.id for old, new in zip(found.passages, passages, strict=True) if new.text != old.text]
+        if fitted.text != found.text:
+            cut.append("its text")
+        remark = f"{source}: {len(cut)} document(s) cut to {most} tokens ({', '.join(cut)})" if cut else ""
+        return fitted, remark
 
     @property
     def outage(self) -> str:
@@ -140,12 +165,12 @@ class Tools(Dialogues):
         specs = {spec.name: name for name in sources for spec in await self._source(name).tools()}
         slot, at = self._start()
         state: LookupState = "ok"
-        error = ""
+        error, cut = "", ""
         if tool not in specs:
             found, state = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}."), "refused"
         else:
             try:
-                found = await self._source(specs[tool]).call(tool, arguments, k)
+                found, cut = self._fit(role, specs[tool], await self._source(specs[tool]).call(tool, arguments, k))
                 state = "refused" if found.error else "ok"
             except ToolError as fault:
                 found, state = ToolResult(error=str(fault)), "refused"
@@ -166,6 +191,8 @@ class Tools(Dialogues):
                 seconds=time.monotonic() - self._started - at,
             ),
         )
+        if cut:
+            self.note(role, cut)
         return found
 
     async def recall(self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False) -> list[Evidence]:

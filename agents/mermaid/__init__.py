@@ -22,7 +22,7 @@ The paper's ablations and open questions, as settings
 - `uncertain: true`: where no label of the task has the stance "unknown", the Executor may answer UNCERTAIN.
 
 Ours. The paper's prompts are not in the summary that we worked from; all words are ours. New evidence goes under all
-entities of its claim. A document is shown to the Executor up to 1,500 characters; one that was shown before is named
+entities of its claim. A document is cut as its source says (`sources.X.max_tokens`); one that was shown before is named
 again, not repeated. A tool's answer that is text and not documents is shown likewise and kept as a document of its own.
 Thoughts and texts have a length that a grammar can keep, since small models ramble (`actions.py`). With a conversation
 that has no room left there is no verdict, and nothing is remembered.
@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import document_text, note_cuts, one_line
+from agents.core.claims import document_text, one_line
 from agents.core.labels import label_of_stance, labels_of, labels_text
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
@@ -141,7 +141,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if remembers:
         pieces = await tools.recall("executor", entities, question.text, by_meaning=settings.memory == "meaning")
         evidence.recalled = {piece.passage.id: piece.passage for piece in pieces}
-    note_cuts(tools, "executor", evidence.passages)
     if evidence.recalled:
         summary = f"recalled {len(evidence.recalled)} document(s)"
         turns.append(
@@ -189,7 +188,6 @@ async def execute(
         else:
             found = await tools.call("executor", tool, arguments, settings.documents, settings.tools)
             passages = documents_of(found, call, tool)
-            note_cuts(tools, "executor", [p for p in passages if p.id not in {**evidence.recalled, **evidence.found}])
             if found.error:
                 text = tools.prompt("failure.user", error=one_line(found.error, 300))
             else:

@@ -21,6 +21,7 @@ from ratchet.config.section import AsGiven, Section
 INDEX = "index"
 """The name of the config's own index among the sources."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+MaxTokens = Annotated[int | None, Field(gt=0, exclude_if=lambda tokens: tokens is None)]
 
 
 class SourceConfig(Section):
@@ -52,8 +53,10 @@ class SourceConfig(Section):
     """Maximum number of attempts of one request."""
     wait: float = Field(1.0, gt=0)
     """Maximum wait before the second attempt, in seconds. It doubles with every further attempt."""
-    max_characters: int = Field(4000, gt=0)
-    """Maximum number of characters of a passage. A longer passage is truncated and ends with an ellipsis."""
+    max_tokens: MaxTokens = None
+    """Maximum number of tokens of a passage, by the tokenizer of the model that searches. A longer passage is truncated
+    at a word, ends with an ellipsis, and is named in a note of the trajectory. Default: what fits the context. The
+    passages of one search share an eighth of the model's `max_context`."""
     keywords: bool = False
     """Send the query's content words instead of the query."""
     summarise: int | None = Field(None, gt=0)
@@ -97,7 +100,9 @@ class McpConfig(Section):
     timeout: float = Field(60.0, gt=0)
     """Seconds that one request may take."""
     max_characters: int = Field(40_000, gt=0)
-    """Maximum number of characters of one answer. A longer answer is truncated."""
+    """Maximum number of characters of one answer that are read. A longer answer is truncated."""
+    max_tokens: MaxTokens = None
+    """Maximum number of tokens of a passage, or of a tool's text. Default: as for a search service."""
 
     @model_validator(mode="after")
     def _check(self) -> McpConfig:
@@ -124,6 +129,8 @@ class PluginConfig(Section):
     settings: dict[str, Any] = Field(default={})
     """The source's own settings, which its class `Settings` declares."""
     # A mapping here, because retrieval/ is above this package: load_config checks it.
+    max_tokens: MaxTokens = None
+    """Maximum number of tokens of a passage, or of a tool's text. Default: as for a search service."""
 
 
 def _check_names(sources: dict[str, Section]) -> dict[str, Section]:

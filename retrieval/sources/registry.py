@@ -75,7 +75,7 @@ def _open(
     if config.mode == "local":
         return _local_source(name, config, kind, treatment, retriever)
     cache = ResponseCache(Path(config.cache), config.mode)
-    return kind(name, treatment, _client(name, config, kind), cache, config.max_characters)
+    return kind(name, treatment, _client(name, config, kind), cache)
 
 
 def _local_source(

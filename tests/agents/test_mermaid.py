@@ -186,12 +186,6 @@ async def test_a_hostile_document_stays_in_its_line() -> None:
     assert sum(i in turns for i in agent.calls[2].prompt) == len(agent.calls[2].messages) + 1  # and the one to come
 
 
-async def test_a_long_document_is_cut_for_the_model_and_kept_whole() -> None:
-    agent = engine([PARTS, search("harbour"), verdict()])
-    done = await check(agent, Shelf({"harbour": [passage(1, "word " * 5_000)]}), memory="off")
-    assert len(str(agent.calls[2].messages[-1]["content"])) < 1_600 and len(done.passages[0].text) == 25_000
-
-
 async def test_a_decomposition_that_cannot_be_read_ends_it() -> None:
     done = await check(engine([say(triplets=[], keywords=[])]))
     assert done.status == "unparsed" and done.error.startswith("decomposer") and len(done.model_calls) == 1

@@ -202,7 +202,7 @@ async def test_what_a_loop_read_is_kept_though_it_came_to_no_verdict() -> None:
     react = await ended("react", ["Thought: x\nAction: search[harbour]"], {}, CLAIM)
     assert (react.answer, react.passages, len(react.turns)) == ("", (ADA, QUAY), 1)
     fire = await ended("fire", [say(reasoning="x", search_query="harbour")], {}, CLAIM)
-    assert (fire.answer, fire.passages, len(fire.turns)) == ("", (ADA, QUAY), 1)
+    assert (fire.answer, [p.id for p in fire.passages], len(fire.turns)) == ("", [ADA.id, QUAY.id], 1)
     call = say(thought="x", action="search", arguments={"query": "harbour"})
     config = {"name": "mermaid", "settings": {"decomposer": False, "memory": "off"}}
     mermaid = await play(config, engine([call, BAD]), Library({}), question=CLAIM)

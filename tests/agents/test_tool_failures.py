@@ -20,7 +20,7 @@ from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
-from ratchet.records import Label, Note, Question, Search, ToolCall, Trajectory
+from ratchet.records import Label, Question, Search, ToolCall, Trajectory
 from retrieval.sources.source import SourceError
 from sampling.pool import Job, Task, run_pool
 from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play, reach_over, say
@@ -179,33 +179,6 @@ async def test_factcheck_gpt_calls_nothing_false_for_want_of_an_answer(labels: t
     question = CLAIM.model_copy(update={"labels": labels})
     trajectory, _ = await with_queries_down("factcheck_gpt", said, "one", question=question, extract=False, queries=2)
     assert (trajectory.status, trajectory.answer) == ("failed", "") and "'one'" in trajectory.error
-
-
-async def test_documents_that_are_cut_are_counted() -> None:
-    """The note of each system that shows a model the beginning of its documents alone."""
-    long = Shelf({"one": [passage(1, "x " * 1000), passage(2, "y" * 1500)], "two": [passage(1, "x " * 1000)]})
-    triplet = {"subject": "Ada", "relation": "built", "object": "harbour", "attributions": []}
-    call = say(thought="Who?", action="shelf", arguments={"query": "one"})
-    asked = {
-        "fire": [fire_step("one"), fire_step("two"), say(reasoning="So.", final_answer="SUPPORTS")],
-        "factool": [say(queries=["one", "two"]), FACT],
-        "factcheck_gpt": [say(queries=["one", "two"]), say(stance="refute"), say(stance="irrelevant")],
-        "mermaid": [say(triplets=[triplet], keywords=[]), call, call, say(thought="So.", verdict="SUPPORTS")],
-    }
-    own: dict[str, dict[str, Any]] = {
-        "fire": {"source": "shelf", "tolerance": None},
-        "factool": {"source": "shelf", "extract": False},
-        "factcheck_gpt": {"source": "shelf", "extract": False, "queries": 2},
-        "mermaid": {"tools": ["shelf"]},
-    }
-    for name, said in asked.items():
-        with reach_over(long) as resources:
-            resources = replace(resources, sources={"shelf": resources.sources["shelf"]})
-            trajectory = await play(
-                {"name": name, "settings": own[name]}, engine(said), long, question=CLAIM, resources=resources
-            )
-        told = [event.text for event in trajectory.events if isinstance(event, Note) and "cut" in event.text]
-        assert told == ["shown up to 1500 characters: 1 document(s) are cut (c1)"], name
 
 
 def test_records_of_before_have_their_state() -> None:

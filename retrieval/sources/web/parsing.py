@@ -39,15 +39,6 @@ def without_tags(text: str) -> str:
     return html.unescape(TAG.sub("", text))
 
 
-def shortened(text: str, max_characters: int) -> str:
-    """At most so many characters, ended at a word, and with an ellipsis where something is missing."""
-    if len(text) <= max_characters:
-        return text
-    cut, whole = text[: max_characters - 1], text[max_characters - 1].isspace()
-    words = cut.rsplit(None, 1)
-    return (cut if whole or len(words) == 1 else words[0]).rstrip() + "…"
-
-
 def keywords(query: str, max_words: int = 20) -> list[str]:
     """The query's words that carry its topic, in order and once each; all its words where none does."""
     terms = list({term.casefold(): term for term in TERM.findall(query)}.values())

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from ratchet.records import Passage, content_key
-from ratchet.text import plain_line
+from ratchet.text import plain_line, shortened
 from retrieval.index import Retriever
 from retrieval.sources.source import SearchSource, SourceError
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache
 from retrieval.sources.web.client import Access, Request, WebClient
-from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shortened, shorter_queries
+from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shorter_queries
 
 T = TypeVar("T")
 
@@ -93,13 +93,11 @@ class WebService(ProcessedSource):
     max_query_characters: ClassVar[int] = 300
     """Characters; the rest is cut, because services refuse longer ones."""
 
-    def __init__(
-        self, name: str, treatment: TextProcessing, client: WebClient, cache: ResponseCache, max_characters: int
-    ) -> None:
+    def __init__(self, name: str, treatment: TextProcessing, client: WebClient, cache: ResponseCache) -> None:
         super().__init__(name, treatment)
-        self._client, self._cache, self._max_characters = client, cache, max_characters
+        self._client, self._cache = client, cache
         shortens = ("shorter queries",) if self.matches_all_words else ()
-        self.digest = content_key(self.service, client.url, max_characters, treatment.digest, *shortens)
+        self.digest = content_key(self.service, client.url, "whole texts", treatment.digest, *shortens)
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -158,7 +156,7 @@ class WebService(ProcessedSource):
 
     def _passage(self, result: SearchResult, rank: int) -> Passage:
         title, text = plain_line(result.title), plain(result.text)
-        text = shortened(text or title, self._max_characters)
+        text = text or title
         return Passage(
             id=f"{self.service}:{plain_line(result.id) or content_key(result.url, text)[:16]}",
             document_id=plain_line(result.url),

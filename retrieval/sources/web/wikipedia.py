@@ -1,8 +1,8 @@
 """Wikipedia, or any MediaWiki: `url: https://de.wikipedia.org` asks another one.
 
-One request searches and brings the introductions of the pages that it found. A passage is the introduction, and after
-it the snippet that matched where that stands further down the page. Wikimedia's rules ask for a contact: set `contact`
-or the environment variable RATCHET_CONTACT.
+One request searches and brings the introductions of the pages that it found. A passage is the snippet that matched,
+where that stands further down the page, and then the introduction, of which a cut takes the end. Wikimedia's rules ask
+for a contact: set `contact` or the environment variable RATCHET_CONTACT.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read(text: str) -> list[SearchResult]:
 def _search_result(item: dict[str, Any], page: dict[str, Any]) -> SearchResult:
     intro = text_of(page.get("extract")).strip()
     snippet = plain_line(without_tags(text_of(item.get("snippet"))))
-    parts = [intro, snippet if snippet not in plain_line(intro) else ""]
+    parts = [snippet if snippet not in plain_line(intro) else "", intro]
     return SearchResult(
         url=text_of(page.get("fullurl")) or f"page {item.get('pageid')}",
         title=text_of(item.get("title")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,18 @@ from typing import Any
 import pytest
 
 from agents.core.context import RunContext
-from agents.core.resources import Resources
+from agents.core.resources import Resources, open_resources
 from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
-from ratchet.config import RoleConfig, Section, SystemConfig
+from inference.scripted import ScriptedEngine
+from inference.text_format import TextFormat
+from ratchet.config import Config, RoleConfig, Section, SystemConfig, parse
 from ratchet.errors import UserError
-from ratchet.records import Passage, Question, Trajectory
-from retrieval.sources.source import SourceError
+from ratchet.records import Note, Passage, Question, Search, ToolCall, Trajectory
+from retrieval.sources.source import SourceError, ToolResult
 from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play
 from tests.helpers.remembering import opened
+from tests.helpers.tiny import tiny_format
 
 SHELF = Shelf({"harbour": [passage(1), passage(2)]})
 
@@ -28,16 +32,19 @@ class Down(ShelfSource):
 
 
 async def solved(
-    solve: Any, resources: Resources, setting: RunContext = SETTING, question: Question = QUESTION
+    solve: Any,
+    resources: Resources,
+    setting: RunContext = SETTING,
+    question: Question = QUESTION,
+    agent: ScriptedEngine | None = None,
+    shelf: Shelf = SHELF,
 ) -> Trajectory:
     async def run(question: Question, tools: Tools, settings: Section) -> Answer:
         return await solve(tools)
 
     system = System("test", SystemConfig(), Section(), ("one",), run)
-    engines = {"agent": engine([])}
-    return await run_episode(
-        question, system, engines, Shelf({}), setting, key="k", sample=0, seed=1, resources=resources
-    )
+    engines = {"agent": agent or engine([])}
+    return await run_episode(question, system, engines, shelf, setting, key="k", sample=0, seed=1, resources=resources)
 
 
 async def test_a_source_is_searched_by_its_name_and_recorded() -> None:
@@ -47,6 +54,64 @@ async def test_a_source_is_searched_by_its_name_and_recorded() -> None:
 
     done = await solved(solve, Resources({"web": ShelfSource("web", SHELF)}))
     assert [(s.source, s.query, [p.id for p in s.passages]) for s in done.searches] == [("web", "harbour", ["c1"])]
+
+
+ABSTRACT = "The tide of Velm was measured. " * 80 + "So the harbour silts up."
+"""2,504 characters. Of 280 of PubMedQA's 1,000 abstracts the conclusion stands behind the first 1,500."""
+
+
+@pytest.mark.parametrize(
+    ("max_context", "max_tokens", "whole"), [(128_000, None, True), (8_000, None, False), (128_000, 90, False)]
+)
+@pytest.mark.parametrize("closed", [False, True])
+async def test_what_a_source_finds_is_cut_to_the_tokens_that_fit_and_noted(
+    max_context: int, max_tokens: int | None, whole: bool, closed: bool
+) -> None:
+    """By default two passages share an eighth of the context. The model may have no tokenizer of ours."""
+    shelf = Shelf({"tide": [passage(1, ABSTRACT), passage(2, "Short.")]})
+    chat = TextFormat.counting_with(None) if closed else tiny_format()
+
+    async def solve(tools: Tools) -> Answer:
+        await tools.search("one", "tide", 2, source="web")
+        await tools.call("one", "web", {"query": "tide"}, 2, ["web"])
+        return Answer("")
+
+    reach = Resources({"web": ShelfSource("web", shelf)}, max_tokens={"web": max_tokens} if max_tokens else {})
+    done = await solved(solve, reach, agent=ScriptedEngine(chat, [], max_context))
+    searched, called = (event for event in done.events if isinstance(event, Search | ToolCall))
+    most = max_tokens or max_context // 8 // 2
+    assert searched.passages == called.passages and searched.passages[1].text == "Short."
+    text = searched.passages[0].text
+    notes = [event.text for event in done.events if isinstance(event, Note)]
+    if whole:
+        assert (text, notes) == (ABSTRACT, [])
+    else:
+        assert notes == [f"web: 1 document(s) cut to {most} tokens (c1)"] * 2
+        assert text.endswith("…") and ABSTRACT.startswith(text[:-1])
+        assert most - 20 <= chat.count(chat.encode(text)) <= most + 3
+
+
+async def test_a_tools_text_is_cut_like_a_passage_and_the_index_is_not_cut() -> None:
+    class Notebook(ShelfSource):
+        async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
+            return ToolResult(text=ABSTRACT)
+
+    async def solve(tools: Tools) -> Answer:
+        found = await tools.call("one", "web", {}, 2, ["web"])
+        return Answer(found.text, tuple(await tools.search("one", "tide", 1)))
+
+    shelf = Shelf({"tide": [passage(1, ABSTRACT)]})
+    reach = Resources({"web": Notebook("web", shelf)})
+    done = await solved(solve, reach, agent=engine([], max_context=800), shelf=shelf)
+    assert len(done.answer) < 400 and done.answer.endswith("…") and done.passages[0].text == ABSTRACT
+
+
+def test_how_much_of_a_passage_is_read_is_part_of_what_a_run_samples_with(tmp_path: Path) -> None:
+    def digest(**source: Any) -> str:
+        config = {"sources": {"web": {"service": "arxiv", **source}}, "run": str(tmp_path)}
+        return open_resources(parse(Config, config, "test"), SHELF).digest
+
+    assert digest() != digest(max_tokens=100)
 
 
 async def test_a_source_that_the_config_has_not_is_the_users_to_mend() -> None:
