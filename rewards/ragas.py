@@ -10,11 +10,8 @@ right, weigh relevance lightly or not at all.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from statistics import fmean
-
-import numpy as np
 
 from agents.core import ragas
 from agents.core.ragas import F, Measurement, Reply
@@ -27,7 +24,7 @@ from rewards.prompts import prompt_set
 STATEMENTS, QUESTIONS = 16, 3
 """The maximum of statements of a response, and the number of questions that are generated for it."""
 RAGAS_FAITHFULNESS_VERSION = content_key(ragas.STATEMENTS, ragas.SUPPORT, STATEMENTS)[:12]
-ANSWER_RELEVANCE_VERSION = content_key(ragas.QUESTION, QUESTIONS)[:12]
+ANSWER_RELEVANCE_VERSION = content_key(ragas.QUESTION, QUESTIONS, "end of the question")[:12]
 
 
 async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
@@ -59,15 +56,11 @@ async def answer_relevance(
 
     Raises PromptTooLong and JudgeError; UserError where the embedder is not available.
     """
-
-    async def embedded(texts: Sequence[str]) -> np.ndarray:
-        return await asyncio.to_thread(embed, texts)
-
     prompt = prompt_set(judge.prompts, question).text
     found = await gather_or_cancel(
         [
             ragas.answer_relevance(
-                _asker(judge, trajectory, log, run), embedded, question, trajectory.response, QUESTIONS, prompt=prompt
+                _asker(judge, trajectory, log, run), embed, question, trajectory.response, QUESTIONS, prompt=prompt
             )
             for run in range(judge.runs)
         ]

@@ -18,7 +18,9 @@ What is decided where the papers say nothing, and what the published library doe
 - relevance with some replies unread, or with empty questions: the mean over the others; none left: unknown;
 - the same question twice counts twice: it is that likely;
 - noncommittal in part: no effect (an early version of the library: 0 if one flag is up);
-- the mean cosine is clipped to [0, 1] (library: may be negative).
+- the mean cosine is clipped to [0, 1] (library: may be negative);
+- of a question that is longer than the embedder reads, the end counts, because what is asked stands behind the case
+  that it describes; the tokens left out are counted (library: its embedder reads 8,191 tokens).
 Unknown is None with a reason, never 0.
 
 Deviations: verdicts have no explanations; statements, at most `max_statements` of them, and questions have a length
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean
@@ -41,6 +43,8 @@ from pydantic import ConfigDict, Field, create_model
 from agents.core.output import JsonObject
 from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from ratchet.records import Passage, Question
+from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import end_of
 
 STATEMENTS = """Below is a question or a claim, and an answer to it. Break the answer down into statements: short \
 sentences that each say one thing and can be understood alone, with names in place of pronouns. Write at most {most}, \
@@ -124,10 +128,6 @@ class Ask(Protocol):
     async def __call__(self, prompt: str, form: type[F], number: int = 0) -> Reply[F]: ...
 
 
-Embed = Callable[[Sequence[str]], Awaitable[np.ndarray]]
-"""Texts to vectors of length 1."""
-
-
 @dataclass(frozen=True)
 class Measurement:
     """The value of a score and what it was made of."""
@@ -139,6 +139,8 @@ class Measurement:
     """Every reply behind it, unread ones included."""
     unparsed: int = 0
     """How many of them could not be read."""
+    left_out: int = 0
+    """Tokens at the beginning of the question that the embedder could not read."""
 
 
 @dataclass(frozen=True)
@@ -219,13 +221,16 @@ async def answer_relevance(
     unread = sum(one.value is None for one in reply)
     if not found:
         return Measurement(None, "no readable question that the answer would answer", tuple(verdicts), unread)
-    vectors = await embed([question.text, *(asked.question for asked in found.values())])
+    end, left_out = await asyncio.to_thread(end_of, embed, question.text)
+    vectors = await asyncio.to_thread(embed, [end, *(asked.question for asked in found.values())])
     cosines = np.asarray(vectors[1:], np.float64) @ np.asarray(vectors[0], np.float64)
     for n, cosine in zip(found, cosines, strict=True):
         verdicts[n]["cosine"] = round(float(cosine), 6)
     vain = noncommittal == "zero" and all(asked.noncommittal for asked in found.values())
     value = 0.0 if vain else min(1.0, max(0.0, float(cosines.mean())))
-    return Measurement(value, "", tuple(verdicts), unread)
+    if left_out:
+        verdicts.append({"part": "embedded question", "tokens_left_out": left_out})
+    return Measurement(value, "", tuple(verdicts), unread, left_out)
 
 
 @cache

@@ -28,6 +28,7 @@ from ratchet.config import RoleConfig, SystemConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Event, LookupState, Note, Passage, Question, Recall, Search, ToolCall
 from ratchet.text import shortened
+from retrieval.encoders.dense import Embed
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
 from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
@@ -230,7 +231,12 @@ class Tools(Dialogues):
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1, by the config's `embedder`."""
-        return await asyncio.to_thread(self._resources.embed, texts)
+        return await asyncio.to_thread(self.embedder, texts)
+
+    @property
+    def embedder(self) -> Embed:
+        """The function behind `embed`."""
+        return self._resources.embed
 
     @property
     def thresholds(self) -> Thresholds:

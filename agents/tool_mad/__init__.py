@@ -201,7 +201,7 @@ async def score_turns(
     scoring_relevance = [
         answer_relevance(
             ask,
-            tools.embed,
+            tools.embedder,
             question,
             m.verdict.text,
             settings.questions,
@@ -220,6 +220,9 @@ async def score_turns(
         for name, measurement in found.items():
             if measurement.value is None:
                 tools.note("scorer", f"{agent.name}: {name} unknown: {measurement.reason}")
+            if measurement.left_out:
+                told = f"{name} without the first {measurement.left_out} tokens of the {question.form}"
+                tools.note("scorer", f"{agent.name}: {told}")
         scores: Scores = {name: measurement.value for name, measurement in found.items()}
         scored.append(replace(move, scores=scores))
     return scored

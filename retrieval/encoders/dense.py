@@ -50,7 +50,7 @@ class DenseEncoder:
         # Models that look words up in a table read texts of any length, and have tokenizers of another kind.
         limited = hasattr(tokenizer, "model_max_length") and (self.max_length or UNLIMITED) < UNLIMITED
         max_tokens = self.max_length if limited else None
-        self.document_limit, self._query_limit = (
+        self.document_limit, self.query_limit = (
             TokenLimit(tokenizer, prefix, max_tokens, config.path, self.digest)
             for prefix in (self.document_prefix, self.query_prefix)
         )
@@ -60,7 +60,7 @@ class DenseEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [n, dimension], rows of length 1."""
-        self._query_limit.warn_of_cut(texts)
+        self.query_limit.warn_of_cut(texts)
         rows = [self._encode([text], documents=False) for text in texts]
         return np.concatenate([np.empty((0, self.dimension), np.float32), *rows])
 

