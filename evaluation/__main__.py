@@ -276,6 +276,7 @@ SUBCOMMANDS = {
     "stability": Subcommand(
         "scores of a debate's turns by agent and round, right and wrong", "evaluation.tables.stability:stability"
     ),
+    "ablations": Subcommand("plot what single settings of the system change", "evaluation.tables.ablations:ablations"),
     "budgets": Subcommand("compare methods with equal numbers of tokens", "evaluation.tables.budgets:budgets"),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),

@@ -11,7 +11,7 @@ task.
 
 Budget: 14 model calls a round (of each agent: 1 query, 1 answer, 2 for faithfulness, 3 for relevance) and one for the
 judge, 43 at most; one retrieval an agent and round, so 2 to 6. Without query formulation 6 calls an agent and round,
-without stability scores 2, for an agent without a tool 4; with keywords 1 more.
+without stability scores 2, for an agent without a tool 4; with keywords, or from round 2 on with summaries, 1 more.
 
 Paper against itself and its code, as settings; the first value is the default:
 - thresholds_of: per_round (the text, section III-C), accumulated (algorithm 1: the sums over rounds so far);
@@ -21,6 +21,8 @@ Paper against itself and its code, as settings; the first value is the default:
   does not count where the label itself says that it cannot be told);
 - without_scores, where stability is off: all_rounds (figure 10: every round is played, whatever is agreed; the label
   that both give in the last one is the answer, else the judge decides), agreement (the same label ends the debate).
+- query_from: answer, summary (figure 4 has a prompt for either): from round 2 on a query is written from the opponent's
+  last answer, or from a summary of it.
 Its ablations: rounds (1 to 4), query_formulation, stability (off: no scores; the judge is given none), agents (any pair
 of none, rag, search). For section IV-D, keywords: the agents that draw keywords from their query, for a service that
 finds only what has every word of it.
@@ -70,17 +72,19 @@ from agents.tool_mad.prompts import (
     answer_prompt,
     judge_prompt,
     keywords_prompt,
+    other_answer,
     query_prompt,
     read_keywords,
     read_keywords_leniently,
     read_query,
     read_query_leniently,
+    summary_prompt,
 )
 from ratchet.config import Section, Thresholds
 from ratchet.records import Label, Question, Turn
 from retrieval.sources.source import SourceError
 
-ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "judge", "scorer")
+ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer")
 GIVES_VERDICT = True
 
 
@@ -102,6 +106,8 @@ class Settings(Section):
     sources: Sources = Sources()
     query_formulation: bool = True
     """false: the claim itself is every query."""
+    query_from: Literal["answer", "summary"] = "answer"
+    """What of the opponent's last turn a query is written from: the answer itself, or a summary of it."""
     keywords: tuple[Literal["rag", "search"], ...] = ()
     """The agents that search with keywords, which they draw from their query."""
     stability: bool = True
@@ -153,7 +159,11 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
         return Lookup()
     query = question.text
     if settings.query_formulation:
-        instructions, text = query_prompt(tools, question, agent, last)
+        other = other_answer(agent, last) if last else ""
+        if last and settings.query_from == "summary":
+            instructions, text = summary_prompt(tools, question, other)
+            other = await tools.ask(tools.dialogue("summariser", instructions), text)
+        instructions, text = query_prompt(tools, question, agent, last, other)
         dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
         query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
     words = query

@@ -115,15 +115,20 @@ def mean_by_trajectory(scores: Iterable[TurnScore], right: bool) -> list[float]:
 
 def draw_all(found: Mapping[tuple[str, str], Sequence[TurnScore]], folder: Path, kind: str) -> list[Path]:
     """Draw both figures; returns the files."""
+    drawn = {f"scores-{split}-{name}": distributions(f"{split}, {name}", s) for (split, name), s in found.items()}
+    for name in dict.fromkeys(name for _, name in found):
+        sets = {split: scores for (split, arm), scores in found.items() if arm == name}
+        drawn[f"means-{name}"] = means(name, sets)
+    return save_figures(drawn, folder, kind)
+
+
+def save_figures(drawn: Mapping[str, Figure], folder: Path, kind: str) -> list[Path]:
+    """Write each figure into a file of its name; returns the files."""
     import io
 
     import matplotlib
 
     paths = []
-    drawn = {f"scores-{split}-{name}": distributions(f"{split}, {name}", s) for (split, name), s in found.items()}
-    for name in dict.fromkeys(name for _, name in found):
-        sets = {split: scores for (split, arm), scores in found.items() if arm == name}
-        drawn[f"means-{name}"] = means(name, sets)
     for stem, figure in drawn.items():
         path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.{kind}"
         out = io.BytesIO()

@@ -93,6 +93,18 @@ async def test_from_the_second_round_on_each_side_has_seen_the_other() -> None:
     assert "<search 2>" in user and "<search 1>" not in user, "the documents of this round alone"
 
 
+async def test_a_query_may_be_written_from_a_summary_of_what_the_other_side_said() -> None:
+    debate = Debate(APART)
+    trajectory = await debate.play(rounds=2, query_from="summary")
+    assert len(trajectory.model_calls) == 2 * 14 + 2 + 1
+    assert [call.role for call in trajectory.model_calls].count("summariser") == 2
+    assert "> Reasons of search 1.\n> REFUTES" in debate.told("Sum up")[0][1]
+    [rag, search] = [user for _, user in debate.told("Write one query")[2:]]
+    assert rag.endswith("The other side's last answer:\n> In short: REFUTES.")
+    assert search.endswith("The other side's last answer:\n> In short: SUPPORTS.")
+    assert all("Reasons of" in user for _, user in debate.told("its aim is to agree")[2:]), "answers are read whole"
+
+
 async def test_its_prompts_are_pinned() -> None:
     debate = Debate({"rag": [YES], "none": [NO]}, faithful={"rag 1": 2})
     await debate.play(rounds=2, agents=["rag", "none"], questions=1)

@@ -77,6 +77,8 @@ class Debate:
             return self.ruling
         if "keywords for the query" in system:
             return "[aspirin, low dose, stroke]"
+        if "Sum up" in system:
+            return f"In short: {user.rsplit(chr(10), 1)[-1].removeprefix('> ')}."
         if "Write one query" in system:
             kind = next(kind for kind, tool in TOOL.items() if tool in system)
             return f"[{self._turn(kind)}]"

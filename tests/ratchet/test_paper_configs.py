@@ -79,6 +79,18 @@ def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark()
     assert awe.evaluation.baselines.keys() == config("awe").evaluation.baselines.keys()
 
 
+def test_tool_mads_agents_search_vectors_and_its_closed_model_plays_the_same_rows() -> None:
+    paper = config("tool_mad")
+    closed = load_config(PAPERS.parent / "closed/tool_mad_gpt_4o_mini.yaml")
+    for one in (paper, closed, config("tool_mad_medqa"), config("tool_mad_pubmedqa")):
+        assert one.index.kind == "dense"
+    assert (closed.models["agent"].path, closed.models["agent"].engine) == ("gpt-4o-mini", "chat-api")
+    assert (closed.system, closed.index, closed.sources) == (paper.system, paper.index, paper.sources)
+    assert closed.evaluation.baselines == paper.evaluation.baselines
+    assert closed.evaluation.benchmarks == paper.evaluation.benchmarks
+    assert closed.questions == paper.questions
+
+
 def test_the_small_config_of_mrags_task_has_the_rows_of_figure_2_and_of_section_4() -> None:
     small = load_config(PAPERS.parent / "small/datamorgana.yaml")
     assert small.evaluation.baselines.keys() == config("mrag").evaluation.baselines.keys()
