@@ -119,8 +119,8 @@ class Tools(Dialogues):
     def _fit(self, role: str, source: str, found: ToolResult) -> tuple[ToolResult, str]:
         """What a source found, cut to the tokens that its passages may take, and a remark on what was cut or ""."""
         engine = self._engine(self.role(role).model)
-        share = engine.max_context // SHARE
-        most = self._resources.max_tokens.get(source) or max(1, share // max(1, len(found.passages)))
+        fitting = engine.max_context // SHARE // max(1, len(found.passages))
+        most = self._resources.max_tokens.get(source) or max(1, fitting)
 
         def fit(text: str, max_tokens: int) -> str:
             return shortened(text, max(1, len(engine.format.first_tokens(text, max_tokens))))

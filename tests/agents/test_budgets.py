@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from agents.core.prompts.documents import MARK
 from inference.engine import Completion, EngineError, Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine, ScriptedReply
-from ratchet.records import Passage, Trajectory
+from ratchet.records import Passage, Search, ToolCall, Trajectory
 from tests.helpers.any_system import SYSTEMS
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tests.helpers.tiny import tiny_format
@@ -37,6 +38,37 @@ def opponent_wins(rounds: int) -> list[str]:
     return won if rounds == 3 else [*won, "Yes.", f"{EXPAND}another", "Proponent"]
 
 
+def debaters(*labels: str) -> Replies:
+    """Tool-MAD's agents, who give these labels in turn, with its scorer and judge."""
+    label = cycle(labels)
+
+    def reply(prompt: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+        opening = messages[0]["content"]
+        if len(messages) == 1:
+            scores: dict[str, dict[str, Any]] = {
+                '"statements": {': {"verdicts": [1]},
+                '"noncommittal"': {"question": "Who?", "noncommittal": 0},
+            }
+            return say(**next((form for mark, form in scores.items() if mark in opening), {"statements": ["So."]}))
+        if "Write one query" in opening:
+            return "[harbour]"
+        return VERDICT if "You judge" in opening else f"Ada built it.\n{next(label)}"
+
+    return reply
+
+
+def debate(settings: dict[str, Any], least: tuple[int, int], most: tuple[int, int]) -> list[Any]:
+    """Tool-MAD where both agents agree at once, and where they never do."""
+    replies = debaters("SUPPORTS"), debaters("SUPPORTS", "REFUTES")
+    return [("tool_mad", settings, said, *cost) for said, cost in zip(replies, (least, most), strict=True)]
+
+
+TRIPLET = {"subject": "Ada", "relation": "built", "object": "harbour", "attributions": []}
+PARTS, SUPPORTED = say(triplets=[TRIPLET], keywords=[]), say(thought="So.", verdict="SUPPORTS")
+CALLS = [say(thought="Who?", action="search", arguments={"query": f"query {n}"}) for n in range(9)]
+ANSWER, QUERIES = say(reasoning="So.", final_answer="SUPPORTS"), ["query" + "!" * 3 * n for n in range(5)]
+ASKED = [say(reasoning="Who?", search_query=query) for query in QUERIES]
+FACT = say(reasoning="So.", error="", correction="", factuality=True)
 TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("naive_gen", {}, ANSWERS, 1, 0),
     ("naive_rag", {}, ANSWERS, 1, 1),
@@ -47,6 +79,7 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("iter_retgen", {}, ANSWERS, 3, 3),
     ("ircot", {}, lambda *_: MORE, 11, 11),
     ("ircot", {"sentences": 5}, lambda *_: MORE, 6, 6),
+    ("ircot", {"sentences": 5}, ["So the answer is: Ada.", "Ada"], 2, 1),
     ("ircot", {}, [MORE, "So the answer is: Ada.", "Ada"], 3, 2),
     ("flare", {}, ["So the answer is: Ada."], 1, 1),
     ("flare", {}, [UNSURE, "So the answer is: Ada."], 2, 2),
@@ -67,6 +100,32 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("mad_liang", {}, [*[VERDICT, VERDICT, "NO PREFERENCE"] * 3, "both", VERDICT], 11, 0),
     ("madke", {}, ["[1]", "[none]", VERDICT, VERDICT, "Yes", VERDICT], 6, 1),
     ("madke", {}, [*["[1]", "[2]", VERDICT, VERDICT, "No"] * 3, VERDICT], 16, 1),
+    ("direct", {}, ["SUPPORTS"], 1, 0),
+    *debate({}, (14, 2), (43, 6)),
+    *debate({"rounds": 1}, (14, 2), (15, 2)),
+    *debate({"rounds": 2}, (14, 2), (29, 4)),
+    *debate({"rounds": 4}, (14, 2), (57, 8)),
+    *debate({"query_formulation": False}, (12, 2), (37, 6)),
+    *debate({"stability": False}, (12, 6), (13, 6)),
+    *debate({"agents": ["none", "none"]}, (8, 0), (25, 0)),
+    *debate({"agents": ["rag", "none"]}, (11, 1), (34, 3)),
+    *debate({"agents": ["search", "none"]}, (11, 1), (34, 3)),
+    *debate({"agents": ["rag", "rag"]}, (14, 2), (43, 6)),
+    *debate({"agents": ["search", "search"]}, (14, 2), (43, 6)),
+    ("madke", {"pool": {"index": 10, "search": 5}}, ["[1]", "[none]", VERDICT, VERDICT, "Yes", VERDICT], 6, 2),
+    ("madke", {"pool": {"index": 10, "search": 5}}, [*["[1]", "[2]", VERDICT, VERDICT, "No"] * 3, VERDICT], 16, 2),
+    ("mermaid", {}, [PARTS, SUPPORTED], 2, 0),
+    ("mermaid", {}, [PARTS, *CALLS[:4], SUPPORTED], 6, 4),
+    ("mermaid", {"steps": 3}, [PARTS, SUPPORTED], 2, 0),
+    ("mermaid", {"steps": 3}, [PARTS, *CALLS[:2], SUPPORTED], 4, 2),
+    ("mermaid", {"steps": 10}, [PARTS, SUPPORTED], 2, 0),
+    ("mermaid", {"steps": 10}, [PARTS, *CALLS, SUPPORTED], 11, 9),
+    ("mermaid", {"decomposer": False}, [SUPPORTED], 1, 0),
+    ("mermaid", {"decomposer": False}, [*CALLS[:4], SUPPORTED], 5, 4),
+    ("fire", {"tolerance": None}, [ANSWER], 1, 0),
+    ("fire", {"tolerance": None}, [*ASKED, ANSWER], 6, 5),
+    ("factool", {"extract": False}, [say(queries=["one", "two"]), FACT], 2, 2),
+    ("factcheck_gpt", {"extract": False}, [say(queries=QUERIES), *[say(stance="refute")] * 5], 6, 5),
     ("self_ask", {}, ["So the final answer is: Ada"], 1, 1),
     ("self_ask", {}, [FOLLOW_UP, END], 2, 2),
     ("self_ask", {}, [*[FOLLOW_UP] * 5, END], 6, 6),
@@ -105,7 +164,8 @@ async def test_calls_and_retrievals_are_those_of_the_paper(
     trajectory = await play({"name": name, "settings": settings}, agent, library, question=CLAIM)
     assert trajectory.status == "finished" and trajectory.answer
     assert (len(agent.calls), len(library.asked)) == (calls, retrievals)
-    assert (len(trajectory.model_calls), len(trajectory.searches)) == (calls, retrievals)
+    lookups = [event for event in trajectory.events if isinstance(event, Search | ToolCall)]
+    assert (len(trajectory.model_calls), len(lookups)) == (calls, retrievals)
     assert all(call.parse != "malformed" for call in trajectory.model_calls)
     assert check_training(trajectory) > 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evaluation.results import BASE
@@ -27,7 +28,7 @@ def test_a_number_is_a_line_for_each_question_set_and_anything_else_is_bars() ->
         results_of(claims("SSSS"), {"base": ["SSSS"], "less": ["SSRR"]}, "FAVIQ"),
     ]
     (axes,) = draw("rounds", {3.0: "base", 1.0: "less", 4.0: "not run"}, sets).axes
-    lines = {str(line.get_label()): list(line.get_xydata()[:2, 1]) for line in axes.lines}
+    lines = {str(line.get_label()): np.asarray(line.get_ydata())[:2].tolist() for line in axes.lines}
     assert lines == {"FEVER": [25, 75], "FAVIQ": [50, 100]}
     (axes,) = draw("stability", {"true": "base", "false": "less"}, sets).axes
     heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
