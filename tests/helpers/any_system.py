@@ -27,6 +27,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("no_retrieval", {"style": "brief"}),
     ("react", {"examples": True}),
     ("tool_mad", {"stability": False, "agents": ["none", "search"], "keywords": ["search"]}),
+    ("tool_mad", {"query_from": "summary"}),
     ("vanilla_rag", {"style": "brief"}),
 ]
 """Every system, and the settings that use other prompts than its defaults do."""
