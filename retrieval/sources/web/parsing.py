@@ -8,15 +8,19 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+import regex
+
 from ratchet.text import plain_line, plain_text
 from ratchet.text import read_json as text_json
+from ratchet.words import WORD, separate_unspaced, without_invisible
 from retrieval.sparse.analyzer import STOP_WORDS
 
 TAG = re.compile(
     r"</?(?:(?:jats|mml):\w+|b|i|u|em|strong|sub|sup|p|br|div|span|sec|title|italic|bold|h[1-6])(?:\s[^<>]*)?/?>", re.I
 )
 """Mark-up of snippets and abstracts; other angle brackets are part of the text."""
-TERM = re.compile(r"\w+(?:[-'’.]\w+)*")
+TERM = regex.compile(rf"{WORD.pattern}(?:[-'’._]{WORD.pattern})*")
+"""A keyword: words that a sign joins are one."""
 MAX_DEPTH = 200
 """Elements inside each other."""
 
@@ -50,7 +54,7 @@ def shortened(text: str, max_characters: int) -> str:
 
 def keywords(query: str, max_words: int = 20) -> list[str]:
     """The query's words that carry its topic, in order and once each; all its words where none does."""
-    terms = list({term.casefold(): term for term in TERM.findall(query)}.values())
+    terms = list({term.casefold(): term for term in TERM.findall(separate_unspaced(without_invisible(query)))}.values())
     return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:max_words]
 
 

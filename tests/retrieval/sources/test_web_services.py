@@ -13,6 +13,7 @@ import pytest
 from retrieval.sources.registry import SERVICES
 from retrieval.sources.source import SourceError
 from retrieval.sources.web.openalex import abstract
+from retrieval.sources.web.parsing import keywords, shorter_queries
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream
 
 pytestmark = pytest.mark.server
@@ -211,6 +212,12 @@ async def test_where_every_word_must_match_fewer_words_are_tried(service: str, u
     further = await source.search("Does the tide of Velm break moorings, or nothing?", 2, 2)
     assert {passage.id for passage in further}.isdisjoint({passage.id for passage in found}) and len(further) == 2
     await source.close()
+
+
+def test_keywords_are_words_of_any_script() -> None:
+    assert keywords("Wer ist die COVID-19-Lage in snake_case?") == ["Wer", "ist", "die", "COVID-19-Lage", "snake_case"]
+    assert keywords("कमाल har\u00adbour का") == ["कमाल", "harbour", "का"]
+    assert shorter_queries("北京大学的历史") == ["北京 京大 大学 学的 的历 历史", "北京 京大 大学", "北京 京大", "北京"]
 
 
 async def test_the_end_of_a_list_is_no_reason_for_another_query(up: Upstream, tmp_path: Path) -> None:
