@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
-from itertools import pairwise
+from operator import add
 
 import regex
 
@@ -28,10 +28,10 @@ COMPOSES = regex.compile(rf"[{MARK}\u1160-\u11ff]")
 """What may become one character with the one before it: marks, and the parts of a Hangul syllable."""
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]+")
 SCRIPTS = "".join(rf"\p{{{name}}}" for name in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"))
-UNSPACED = rf"[[{SCRIPTS}ー]&&[\p{{L}}\p{{Nl}}]][{MARK}]*"
-"""A letter of a script that has no blanks between words, with its marks."""
-UNSPACED_LETTER = regex.compile(UNSPACED, regex.VERSION1)
-UNSPACED_RUN = regex.compile(f"(?:{UNSPACED})+", regex.VERSION1)
+UNSPACED = rf"[[{SCRIPTS}ー]&&[\p{{L}}\p{{Nl}}]]"
+"""A letter of a script that has no blanks between words."""
+UNSPACED_LETTER = regex.compile(f"{UNSPACED}[{MARK}]*", regex.VERSION1)
+UNSPACED_RUN = regex.compile(rf"{UNSPACED}[[{SCRIPTS}ー{MARK}]&&[\p{{L}}\p{{Nl}}{MARK}]]*", regex.VERSION1)
 BEYOND_LATIN = regex.compile(r"[\u0300-\U0010ffff]+")
 SPECIAL = regex.compile(f"{INVISIBLE.pattern}|{UNSPACED}", regex.VERSION1)
 ASCII_WORD = re.compile("[a-z0-9]+")
@@ -92,9 +92,8 @@ def separate_unspaced(text: str, pairs: bool = True) -> str:
     """The text with blanks between the words of scripts that write none: pairs that overlap, or single letters."""
 
     def words(run: regex.Match[str]) -> str:
-        letters = UNSPACED_LETTER.findall(run[0])
-        found = [one + other for one, other in pairwise(letters)] if pairs and len(letters) > 1 else letters
-        return f" {' '.join(found)} "
+        letters = UNSPACED_LETTER.findall(run[0]) if MARKS.search(run[0]) else run[0]
+        return f" {' '.join(map(add, letters, letters[1:]) if pairs and len(letters) > 1 else letters)} "
 
     # A range is searched ten times as fast as a script.
     return BEYOND_LATIN.sub(lambda part: UNSPACED_RUN.sub(words, part[0]), text)
