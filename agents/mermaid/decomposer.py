@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-import regex
 from pydantic import Field
 
 from agents.core.claims import distinct, one_line
@@ -20,7 +20,7 @@ STARTERS |= {"in", "on", "at", "by", "for", "from", "to", "of", "with", "after",
 STARTERS |= {"is", "are", "was", "were", "does", "do", "did", "has", "have", "had", "can", "if", "while", "although"}
 STARTERS |= {"who", "what", "when", "where", "which", "why", "how", "and", "but", "or", "not", "no", "all", "both", "i"}
 """Words that begin no name, though a sentence may begin with them."""
-TOKEN = regex.compile(r"[\w\p{M}'’.-]*[\w\p{M}]|[^\w\p{M}\s]")
+TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Short = Annotated[str, Field(max_length=80)]

@@ -6,7 +6,6 @@ import re
 import unicodedata
 
 from ratchet.records import Passage, Record, content_key
-from ratchet.words import fold_text
 
 ARTICLE = re.compile(r"^(a|an|the) (?=.)")
 DOT = re.compile(r"(?<!\d)\.|\.(?!\d)")
@@ -19,7 +18,7 @@ def entity_key(name: str) -> str:
 
     Signs stay (C, C++ and C# differ), and so do accents. Empty where the name has no letter, number or sign.
     """
-    text = DOT.sub("", fold_text(name).translate(APOSTROPHES))
+    text = DOT.sub("", unicodedata.normalize("NFKC", name).casefold().translate(APOSTROPHES))
     kept = "".join(c if c == "#" or unicodedata.category(c)[0] in "LMNS" else " " for c in text)
     return ARTICLE.sub("", " ".join(kept.split()))
 

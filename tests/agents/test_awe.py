@@ -292,6 +292,11 @@ def test_a_quote_is_two_words_or_more_of_the_document_that_is_cited(number: int,
     assert has_quote(number, quote, KNOWN) is found
 
 
+def test_a_quote_without_blanks_may_have_two_words() -> None:
+    known = [passage(1, "他住在北京大学。")]
+    assert has_quote(1, "北京大学", known) and not has_quote(1, "京", known)
+
+
 def test_one_valid_citation_is_enough_and_only_valid_ones_are_shown() -> None:
     valid, dropped = check_citations('She built it [3: "no such words"] [1: "Ada Torrin"].', KNOWN)
     assert [str(claim) for claim in valid] == ['She built it. [1: "Ada Torrin"]'] and not dropped

@@ -23,7 +23,6 @@ from tests.helpers.remembering import leave, opened, passage, recalled
         ("STRASSE", "straße"),
         ("“Velm”\n", "Velm"),
         ("Velm\x00\u202e", "Velm"),
-        ("Har\u00adbour", "Harbour"),
     ],
 )
 def test_writings_of_one_name(one: str, other: str) -> None:
