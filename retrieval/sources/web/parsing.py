@@ -25,8 +25,22 @@ MAX_DEPTH = 200
 """Elements inside each other."""
 
 
+BUSY = re.compile(
+    r"""rate.?limit | (?:rate|limit|quota).exceeded | too.many.requests | too.busy | overload | temporar | try.again
+    | tim(?:ed?|ing).?out | unavailable | backend.failed | internal.(?:server.)?error | error.forwarding
+    | "(?:status|code|statusCode)":\s*"?(?:429|50[0234])\b""",
+    re.I | re.X,
+)
+"""How services say in an answer of status 200 that they have none now."""
+
+
 class InvalidResponse(ValueError):
     """A response is not in the service's format."""
+
+    def __init__(self, message: str, busy: bool | None = None) -> None:
+        """`busy`: whether the next try may bring an answer; None: the response's own words decide it."""
+        super().__init__(message)
+        self.busy = busy
 
 
 def plain(text: str) -> str:
