@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
+from ratchet.text import short_line
 
 MAX_CHARACTERS = 1 << 15
 """Of a schema's JSON. xgrammar takes seconds for 700 properties that may be left out, and minutes for more."""
@@ -56,7 +57,7 @@ def check_schema(schema: Any, grammar: bool) -> None:
         validator_for(schema).check_schema(schema)
     except SchemaError as error:
         where = ".".join(map(str, error.absolute_path)) or "the schema"
-        raise SchemaRefused(f"{where}: {first_line(error.message)[:300]}") from None
+        raise SchemaRefused(f"{where}: {short_line(error.message)}") from None
     if grammar:
         schema_grammar(text)
 
