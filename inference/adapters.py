@@ -199,11 +199,8 @@ def _features(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_features(path: Path, config: Mapping[str, Any]) -> None:
     features = _features(config)
     features.pop("fan_in_fan_out", None)  # PEFT ignores it for linear layers, and honours it where it merges others
-    features |= {
-        key: config[key] for key, off in (("use_dora", False), ("bias", "none")) if config.get(key, off) != off
-    }
-    if config.get("peft_type") != "LORA":
-        features |= {"peft_type": config.get("peft_type")}
+    plain = {"peft_type": ("LORA",), "use_dora": (None, False), "bias": (None, "none")}
+    features |= {key: config.get(key) for key, values in plain.items() if config.get(key) not in values}
     for key, value in features.items():
         raise UserError(f"{path}: {key} is {str(value)[:100]!r}, and only plain LoRA can be applied; {MERGE}")
 

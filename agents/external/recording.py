@@ -22,6 +22,7 @@ from inference.schemas import SchemaRefused, check_schema
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
+from ratchet.text import short_line
 
 if TYPE_CHECKING:
     from agents.external import Settings
@@ -122,7 +123,7 @@ class Recording:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
         except SchemaRefused as error:
-            raise ApiError(400, f"response_format: {error}", param="response_format") from None
+            raise ApiError(400, f"response_format: {short_line(str(error))}", param="response_format") from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:

@@ -19,7 +19,7 @@ from ratchet.text import read_json, short_line
 DISCONNECTED = ("disconnected", "closed connection")
 """How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
 
-PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html\b", re.I | re.S)
+PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """The beginning of a web page, whatever type its header says."""
 SMALL = 4096
 """Bytes: an error object has fewer."""
@@ -55,7 +55,7 @@ class Answer:
         do, answers 200 or 202 with nothing, a web page, or an error object with a transient status. Else ""."""
         if not self.is_success:
             return ""
-        if not self.body.strip():
+        if not self.body or self.body.isspace():
             return "(nothing)"
         if PAGE.match(self.body[:SMALL]):
             return "a web page, of a proxy or of a service that is too busy"
@@ -66,8 +66,9 @@ class Answer:
         except ValueError:
             return ""
         error = answer.get("error") if isinstance(answer, dict) else None
-        code = str(error.get("code")) if isinstance(error, dict) else ""
-        return short_line(f"{code}: {error.get('message')}") if code in map(str, TRANSIENT) else ""
+        if not isinstance(error, dict) or str(error.get("code")) not in map(str, TRANSIENT):
+            return ""
+        return short_line(f"{error['code']}: {error.get('message')}")
 
 
 async def send_request(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int) -> Answer:

@@ -85,15 +85,16 @@ def test_every_key_of_pefts_configuration_is_known_or_refused_by_its_name(tmp_pa
     digest = adapter_digest(save_adapter(tmp_path / "one"))
     served = {"r", "lora_alpha", "peft_type", "use_rslora", "fan_in_fan_out", "rank_pattern", "alpha_pattern"}
     for key in {*plain, "a_feature_of_tomorrow"} - served:
-        folder = save_adapter(tmp_path / "one", **{key: "pissa_niter_4" if key == "init_lora_weights" else {"on": 1}})
+        changed: dict[str, Any] = {key: "pissa_niter_4" if key == "init_lora_weights" else {"on": 1}}
+        folder = save_adapter(tmp_path / "one", **changed)
         if key in NO_EFFECT:
             assert read_adapter(folder).digest == digest
             continue
         with pytest.raises(UserError, match=rf"one/adapter_config\.json: {key} is .*merge the adapter"):
             read_adapter(folder)
         assert adapter_digest(folder) != digest
-    for key, value in (("use_rslora", True), ("fan_in_fan_out", True), ("alpha_pattern", {"q": 1})):
-        assert read_adapter(save_adapter(tmp_path / "one", **{key: value})).digest != digest
+    for changed in ({"use_rslora": True}, {"fan_in_fan_out": True}, {"alpha_pattern": {"q": 1}}):
+        assert read_adapter(save_adapter(tmp_path / "one", **changed)).digest != digest
     for use in (load_request, LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)}), None, torch.float32).load):
         with pytest.raises(UserError, match="alpha_pattern cannot be served"):
             use(str(tmp_path / "one"))
