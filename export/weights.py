@@ -107,7 +107,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from transformers.utils import logging
 
     from inference.tokenizer import load_tokenizer
-    from inference.weights import load_causal_model
+    from inference.weights import load_causal_model, untie_changed_head
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
@@ -116,7 +116,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     known = {name for name, _ in merged.named_modules()}
     if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
         raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")
-    _untie(merged, model.adapter)
+    untie_changed_head(merged, model.adapter.layers)
     try:
         adapted = PeftModel.from_pretrained(merged, str(model.folder))
         applied = {name for name, module in adapted.named_modules() if isinstance(module, LoraLayer)}
@@ -127,16 +127,3 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
         raise UserError(f"{model.folder}: does not fit {base.path}: {first_line(error)}") from error
     merged.to(getattr(torch, dtype)).save_pretrained(folder)
     load_tokenizer(base.path, base.revision).save_pretrained(folder)
-
-
-def _untie(model: Any, adapter: Adapter) -> None:
-    """Give the output head weights of its own where it shares the embedding's and an adapter changes one of the two."""
-    import torch
-
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head is None or head.weight is not embedding.weight:
-        return
-    changed = {name.removeprefix("base_model.model.") for name in adapter.layers}
-    if any(module is head or module is embedding for name, module in model.named_modules() if name in changed):
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        model.config.tie_word_embeddings = False
