@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from inference.engine import EngineError
 from ratchet.errors import UserError
 from ratchet.text import short_line
 
@@ -18,6 +19,10 @@ MAX_LEVELS = 100
 
 class SchemaRefused(UserError):
     """A JSON schema that cannot constrain decoding, or of which nobody can say whether an answer fits it."""
+
+
+class SchemaRejected(EngineError):
+    """A server says that it cannot constrain an answer to the request's JSON schema; it may do so for others."""
 
 
 @lru_cache(maxsize=256)

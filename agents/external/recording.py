@@ -18,7 +18,7 @@ from agents.external.program import ProgramAnswer, ProgramError
 from inference.chat import FormattedTurns
 from inference.engine import Completion, EngineError
 from inference.messages import CALL_ID, CallForm, ChatTurn, FunctionCall, format_turns
-from inference.schemas import SchemaRefused, check_schema
+from inference.schemas import SchemaRefused, SchemaRejected, check_schema
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
@@ -122,7 +122,7 @@ class Recording:
         except OutOfBudget as error:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
-        except SchemaRefused as error:
+        except (SchemaRefused, SchemaRejected) as error:
             raise ApiError(400, f"response_format: {short_line(str(error))}", param="response_format") from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from inference.engine import EngineError, Message, SamplingParams
-from inference.schemas import SchemaRefused
+from inference.schemas import SchemaRefused, SchemaRejected
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
@@ -223,12 +223,13 @@ async def test_a_schema_that_cannot_be_compiled_is_the_programs_mistake() -> Non
             "$ref": "#/$defs/n",
         }
         await say(client, [user("x")], response_format={"type": "json_schema", "json_schema": {"schema": nested}})
-        of_another = {"model": "m", "messages": [user("y")], "response_format": {"type": "json_object"}}
-        assert (await client.post("/v1/chat/completions", json=of_another)).status_code == 400
+        for text in ("y", "z"):  # which the engines of this run refuse
+            body = {"model": "m", "messages": [user(text)], "response_format": {"type": "json_object"}}
+            assert (await client.post("/v1/chat/completions", json=body)).status_code == 400
         return "Ada"
 
-    refusal = SchemaRefused("the service has another compiler")
-    trajectory = await record(program, ['{"next": {}}', refusal])
+    refusals = SchemaRefused("the service has another compiler"), SchemaRejected("and so has the server")
+    trajectory = await record(program, ['{"next": {}}', *refusals])
     assert trajectory.status == "finished" and [call.parse for call in trajectory.model_calls] == ["ok"]
 
 
