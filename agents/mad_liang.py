@@ -8,9 +8,9 @@ Every side reads what the other said last.
 Budget, ended by the moderator in round r of at most `rounds` (3): 3 r model calls; where no round ends it, 3 rounds + 2
 of the judge: 3, 6, 9 or 11. No retrieval.
 
-Paper against published code. The paper's judge reads the whole debate: `judge_reads: all`. The code's reads what both
-sides said in the first round, which is the default, as Tool-MAD's baseline plays it. The code asks for a base answer
-before the debate in translation only, so not here.
+Paper against published code. The paper's judge reads the whole debate, which is the default. The code's reads what both
+sides said in the first round: `judge_reads: first`. The code asks for a base answer before the debate in translation
+only, so not here.
 
 Deviations. The moderator and the judge give reasons and then a label alone on the last line, like everybody else here;
 the moderator may write NO PREFERENCE in its place. In the code both write JSON, which small models seldom manage, and
@@ -83,8 +83,8 @@ class Settings(Section):
     rounds: int = Field(3, gt=0)
     level: int = Field(2, ge=0, le=3)
     """How much the sides are to disagree: 0 not at all, 3 in everything."""
-    judge_reads: Literal["first", "all"] = "first"
-    """The first round, or all of them."""
+    judge_reads: Literal["all", "first"] = "all"
+    """The whole debate, as in the paper, or its first round, as in the published code."""
     examples: bool = False
     """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
