@@ -208,6 +208,7 @@ async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the
         ("The answer is: Ada", "Ada", "ok"),
         ("Answer-2", "Bo Lind", "malformed"),
         ("Answer 1 is correct.", "Ada Torrin", "malformed"),
+        ("Answer 1 is wrong: it was Cy.", "Answer 1 is wrong: it was Cy.", "malformed"),
         ("answer-2: Bo", "Bo", "malformed"),
         ("Answer-1:", "Ada Torrin", "malformed"),
         ("Answer 12", "Answer 12", "ok"),

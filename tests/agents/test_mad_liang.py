@@ -95,10 +95,10 @@ async def test_a_ruling_that_is_not_clear_lets_the_debate_go_on(ruling: str) -> 
 
 
 async def test_a_side_out_of_form_is_malformed_and_is_heard_all_the_same() -> None:
-    trajectory, agent = await debate(["I would not know.", "No: it REFUTES that", YES])
+    trajectory, agent = await debate(["I would not know.", "The answer is REFUTES.", YES])
     assert "I would not know." in message(agent, 1) and "I would not know." in message(agent, 2)
     assert trajectory.candidates == {"affirmative": "", "negative": "REFUTES"}
-    assert [c.parse for c in trajectory.model_calls] == ["malformed", "malformed", "ok"]
+    assert [c.parse for c in trajectory.model_calls] == ["malformed", "ok", "ok"]
 
 
 async def test_a_judge_that_comes_to_no_label_is_unparsed() -> None:
