@@ -232,12 +232,9 @@ def _own_judge_settings(rewards: RewardsConfig, name: str) -> Settings:
         return {name: own, **({"left_out": LEFT_OUT_INCORRECT_VERSION} if "left_out" in own else {})}
     if name == "faithfulness":
         return {name: rewards.faithfulness.model_dump(mode="json", exclude_defaults=True)}
-    if name == "precision":
-        drawn = rewards.faithfulness.model_dump(
-            mode="json", include={"claims", "claim_temperature"}, exclude_defaults=True
-        )
-        return {"claims": drawn} if drawn else {}
-    return {}
+    shared = {"precision": {"claims", "claim_temperature", "without_claims"}, "ragas_faithfulness": {"without_claims"}}
+    own = rewards.faithfulness.model_dump(mode="json", include=shared.get(name, set()), exclude_defaults=True)
+    return {"claims": own} if own else {}
 
 
 @dataclass

@@ -253,13 +253,14 @@ def unattributed(faithfulness: Score | None) -> float | None:
     """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
     judge runs.
 
-    Only a run with a readable verdict on every claim counts; None where there is none. An answer without documents,
-    whose claims were never extracted, has 1 where its faithfulness is 0, and None where that is null.
+    Only a run with a readable verdict on every claim counts; None where there is none. Where faithfulness is 0 for lack
+    of documents or of claims (`rewards.faithfulness`), the share is 1: an abstention does not look better for it.
     """
     if faithfulness is not None and faithfulness.value == 0 and not faithfulness.verdicts:
         return 1.0
     checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
-    shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
+    known = [scores for scores in checked if scores is not None and None not in scores]
+    shares = [fmean(score < 1 for score in scores) if scores else 1.0 for scores in known]
     return fmean(shares) if shares else None
 
 

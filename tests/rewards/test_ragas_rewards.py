@@ -99,7 +99,7 @@ def asked(call: Any) -> Material:
     [
         (trajectory(1, "", documents=DOCUMENTS), 0.0, 0.0, 0),
         (trajectory(1, "Ada."), "no documents to check the answer against", 0.5, 6),
-        (trajectory(1, ".", documents=["x"]), "the answer has no statements", "no readable question", 8),
+        (trajectory(1, ".", documents=["x"]), 0.0, "no readable question", 8),
         (trajectory(1, "It is unclear.", documents=["x"]), 0.0, 0.0, 10),
         (trajectory(1, "Ada.", documents=["x"], status="failed"), "failed", "failed", 0),
     ],
