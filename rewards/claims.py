@@ -169,7 +169,10 @@ def _stored_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
     if len(replies) != runs:
         return []
-    return [Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects)) for r in replies]
+    return [
+        Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects), r.get("asked_again", False))
+        for r in replies
+    ]
 
 
 def claim_scores(

@@ -131,8 +131,9 @@ class RewardsConfig(Section):
     """Temperature of the judge."""
     top_p: float = Field(0.95, gt=0, le=1)
     """Probability mass of the judge's nucleus sampling."""
-    max_tokens: int = Field(2048, gt=0)
-    """Maximum number of new tokens of one verdict."""
+    max_tokens: int = Field(16_384, gt=0)
+    """Maximum number of new tokens of one verdict, or what its prompt leaves of the judge's context, if that is less. A
+    verdict that is cut off is counted, and asked for again, once, with all that the context has, if that is more."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
 

@@ -17,12 +17,14 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory
 from rewards.claims import claim_scores, faithfulness, precision
 from rewards.correctness import NuggetStore, correctness
-from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, read_reply
+from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off, read_reply
 from rewards.prompts import AnswerAspects, AspectVerdict, Claim, ClaimVerdicts
 from tests.helpers.reward_cases import Material, asked, aspect, judge_reply, material, scripted_judge, trajectory
 
 ONCE = {"nuggets": "once"}
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")
+
+OWN_NUGGET = Question(id="q1", text="Who?", nuggets=("Ada Torrin",))
 
 
 def judge_it(
@@ -129,15 +131,51 @@ def test_nuggets_that_cannot_be_read_are_tried_again_and_then_null(tmp_path: Pat
     assert score.value == pytest.approx((1 + 1 / 3) / 2)
 
 
-def test_a_verdict_cut_off_by_its_limit_is_unreadable(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("max_tokens", "context", "limits", "read"),
+    [
+        (16_384, 32_000, [16_384, 16_384], True),
+        (16_384, 4_000, ["room", "room"], True),  # no more than the prompt leaves
+        (500, 32_000, [500, "room", 500], True),  # cut off once: with all that there is
+        (500, 1_500, [500, "room"], False),
+        (16_384, 1_500, ["room"], False),  # nothing more to ask with
+    ],
+)
+def test_a_cut_off_reply_is_asked_for_again_with_all_that_the_context_has(
+    tmp_path: Path, max_tokens: int, context: int, limits: list[Any], read: bool
+) -> None:
+    """A list of 25 claims is longer than 500 tokens, and its verdicts are not."""
+    facts = [f"Fact {number} of the harbour" for number in range(25)]
+
     def reply(given: Material) -> str:
-        said = judge_reply(given)
-        return said.replace("as stated", "as stated " * 300) if "aspect" in given else said
+        if "context" in given:
+            return json.dumps({"scores_list": [{"id": number, "score": 1} for number in range(1, 26)]})
+        claims = [{"id": n, "aspect": fact, "explanation": "so", "evidence": fact} for n, fact in enumerate(facts, 1)]
+        return json.dumps({"answer_aspects": claims})
+
+    engine = scripted_judge(reply, max_context=context)
+    judged, settings = trajectory(answer=". ".join(facts), documents=["none"]), {"runs": 1, "max_tokens": max_tokens}
+    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, **settings)
+    rooms = [context - len(call.prompt) for call in engine.calls]
+    asked_with = [call.params.max_tokens for call in engine.calls]
+    assert asked_with == [room if limit == "room" else limit for limit, room in zip(limits, rooms, strict=True)]
+    assert (score.value, score.unparsed, cut_off(score.verdicts)) == (
+        (1.0, 0, (0, int(max_tokens == 500))) if read else (None, 1, (1, 0))
+    )
+
+
+def test_a_cut_off_reply_stays_where_the_judge_gives_no_more(tmp_path: Path) -> None:
+    """Such as a service whose limit of new tokens is below its context."""
+    calls = iter(range(9))
+
+    def reply(given: Material) -> str:
+        if next(calls) % 2:
+            raise EngineError("400: max_tokens is too large")
+        return judge_reply(given).replace("as stated", "as stated " * 300)
 
     judged = trajectory(answer="Ada Torrin built it")
-    score = judge_it(tmp_path, scripted_judge(reply), "correctness", QUESTION, judged, max_tokens=500, correctness=ONCE)
-    assert (score.value, score.unparsed) == (None, 4)
-    assert {verdict["finish_reason"] for verdict in score.verdicts[1:]} == {"length"}
+    score = judge_it(tmp_path, scripted_judge(reply), "correctness", OWN_NUGGET, judged, max_tokens=500)
+    assert (score.value, score.unparsed, cut_off(score.verdicts)) == (None, 2, (2, 0))
 
 
 def test_a_questions_own_nuggets_are_used_as_they_are(tmp_path: Path) -> None:

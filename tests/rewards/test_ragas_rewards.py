@@ -129,7 +129,7 @@ def test_unreadable_replies_are_counted_and_null(judged: Callable[..., Scores]) 
 
 def test_documents_that_do_not_fit_the_judge_are_found_out_before_a_call(judged: Callable[..., Scores]) -> None:
     engine = scripted_judge(reply, max_context=2_600)
-    long = trajectory(1, "Ada.", documents=["harbour of Velm " * 400])
+    long = trajectory(1, "Ada.", documents=["harbour of Velm " * 1_000])
     found = judged(engine, long)
     assert "do not fit" in found[long.key, FAITHFUL].reason
     assert found[long.key, RELEVANT].value is not None and len(engine.calls) == 6
