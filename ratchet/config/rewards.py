@@ -68,7 +68,8 @@ class SelectConfig(Section):
     paper (Salemi et al. 2025, arXiv 2506.10844)."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
-    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it."""
+    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; `rounds choose`
+    and the primary measure of an evaluation then count it as well."""
     only_mixed: bool = False
     """Drop a question unless some of its trajectories succeeded and some did not."""
     success: float = 0.5

@@ -154,8 +154,8 @@ def test_a_cut_off_reply_is_asked_for_again_with_all_that_the_context_has(
         return json.dumps({"answer_aspects": claims})
 
     engine = scripted_judge(reply, max_context=context)
-    judged, settings = trajectory(answer=". ".join(facts), documents=["none"]), {"runs": 1, "max_tokens": max_tokens}
-    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, **settings)
+    judged = trajectory(answer=". ".join(facts), documents=["none"])
+    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, runs=1, max_tokens=max_tokens)
     rooms = [context - len(call.prompt) for call in engine.calls]
     asked_with = [call.params.max_tokens for call in engine.calls]
     assert asked_with == [room if limit == "room" else limit for limit, room in zip(limits, rooms, strict=True)]
