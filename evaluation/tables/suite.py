@@ -72,6 +72,10 @@ def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | No
     return comparison.measures.get(name or results.primary) if comparison else None
 
 
+def _unit(results: Results) -> str:
+    return "as returned, in percent" if form_of(results.primary) else "in percent"
+
+
 def _labelled(results: Results) -> bool:
     return strict_form(results.primary) == "accuracy"
 
@@ -86,7 +90,7 @@ def samples_text(results: Results) -> str:
 def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
-    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, in percent"
+    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, {_unit(results)}"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
@@ -116,7 +120,7 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
     costs = _costs(suite)
     headings = [*(escape(results.title) for results in suite), *(f"average {_short(name)}" for name in quality)]
     headings += [f"{_short(suite[0].primary)} - base", *costs.values()]
-    table = new_table(f"{title}: {' / '.join(map(_short, quality))}, in percent", ["method"], headings)
+    table = new_table(f"{title}: {' / '.join(map(_short, quality))}, {_unit(suite[0])}", ["method"], headings)
     base = [results.arms[0] for results in suite]
     for name in [arm.name for arm in suite[0].arms]:
         arms = [found for results in suite if (found := results.arm(name)) is not None]
