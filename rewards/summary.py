@@ -79,7 +79,8 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
     """One row per score name: what computes it, its mean, and the number of nulls, with the reasons."""
     table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
     table.caption = (
-        "over answers, however they ended (an empty one has 0); as a reward, a trajectory that did not finish has 0"
+        "over answers, however they ended (an empty one has 0); as a reward, one that ended otherwise than "
+        "rewards.select.keep_status says has 0"
     )
     for name in names:
         found = [score for (_, scored), score in scores.items() if scored == name]
