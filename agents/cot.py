@@ -8,15 +8,14 @@ prompt repeats. `documents: N` shows the N best documents for the question first
 model does not know cannot be told otherwise. With `examples: true` it is zero-shot no longer. The words of the prompts
 are ours.
 
-A text that does not end with a label alone on its last line is malformed; the label that it comes to all the same, if
-that is clear, is the answer (agents/core/labels.py).
+A text that gives no label in a form of agents/core/label_forms.py is malformed.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.labels import VERDICT, labels_of, mentioned_verdict, read_verdict, require_label
+from agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
 from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import Prompt
@@ -81,8 +80,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     else:
         turns = [(asked, e.verdict) for asked, e in worked]
         dialogue = tools.dialogue("thinker", tools.prompt("thinker.system"), turns)
-    verdict = await tools.read(
-        dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
-    )
+    verdict = await ask_verdict(tools, dialogue, message, labels)
     reasons = f"{thoughts.strip()}\n{verdict.reasons}".strip()
     return require_label(tools, Answer(verdict.label, tuple(passages), explanation=reasons), "thinker")

@@ -5,13 +5,14 @@ It differs from zero-shot CoT (agents/cot.py) only in that no thoughts are asked
 
 Budget: 1 model call; no retrieval.
 
-A text that is not a label alone is malformed; the label that it comes to all the same, if that is clear, is the answer
-(agents/core/labels.py). The words of the prompt are ours.
+A text that is not a label alone is malformed; the label that it gives all the same in a form of
+agents/core/label_forms.py is the answer. The words of the prompt are ours.
 """
 
 from __future__ import annotations
 
-from agents.core.labels import labels_of, mentioned_verdict, read_verdict, require_label
+from agents.core.label_forms import find_label
+from agents.core.labels import labels_of, read_verdict, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import Prompt
@@ -53,5 +54,5 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     turns = [(tools.prompt("answerer.user", task=e.task, question=e.asked), e.label) for e in worked]
     dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"), turns)
     task = tools.prompt("answerer.user", task=task_with_options(question, settings.examples))
-    label = await tools.read(dialogue, task, read, lambda text: mentioned_verdict(text, labels).label)
+    label = await tools.read(dialogue, task, read, lambda text: find_label(text, labels))
     return require_label(tools, Answer(label), "answerer")

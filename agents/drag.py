@@ -28,7 +28,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
     DATA,
@@ -43,7 +42,7 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
 from ratchet.config import Section
-from ratchet.records import Label, Passage, Question
+from ratchet.records import Passage, Question
 
 ROLES = ("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator", "reader")
 
@@ -86,7 +85,8 @@ PROMPTS = {
     "reader.user": Prompt(DOCUMENTS_AND_QUESTION, note="`answer_rounds: 0`"),
 }
 
-SIDES = (Label(name="Proponent", meaning=""), Label(name="Opponent", meaning=""))
+SIDE = re.compile("proponent|opponent")
+DENIAL = re.compile(r"\b(?:not?|neither|never|cannot)\b|n[\u2019']t\b", re.IGNORECASE)
 ACTION = re.compile(r"Query (Optimi[sz]ation|Expansion):\s*(.*)", re.IGNORECASE)
 WRAPPING = " \t\"'[]*`"
 """What models put around a query."""
@@ -225,13 +225,12 @@ def _action(kind: str, words: str) -> Action | None:
 
 def read_winner(text: str) -> Side:
     """The only side that is named, and not with a denial ("not the Opponent")."""
-    winner = mentioned_label(text, SIDES)
-    if not winner or all(side.name.lower() in text.lower() for side in SIDES):
+    if len(set(SIDE.findall(text.lower()))) != 1 or DENIAL.search(text):
         raise Malformed("Name exactly one side: Proponent or Opponent")
-    return "proponent" if winner == "Proponent" else "opponent"
+    return read_winner_leniently(text)
 
 
 def read_winner_leniently(text: str) -> Side:
     """Whoever a judge who names both, or neither, names first; the Opponent where there is no name."""
-    named = re.search("proponent|opponent", text.lower())
+    named = SIDE.search(text.lower())
     return "proponent" if named and named.group() == "proponent" else "opponent"

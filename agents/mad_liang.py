@@ -8,15 +8,15 @@ Every side reads what the other said last.
 Budget, ended by the moderator in round r of at most `rounds` (3): 3 r model calls; where no round ends it, 3 rounds + 2
 of the judge: 3, 6, 9 or 11. No retrieval.
 
-Paper against published code. The paper's judge reads the whole debate: `judge_reads: all`. The code's reads what both
-sides said in the first round, which is the default, as Tool-MAD's baseline plays it. The code asks for a base answer
-before the debate in translation only, so not here.
+Paper against published code. The paper's judge reads the whole debate, which is the default. The code's reads what both
+sides said in the first round: `judge_reads: first`. The code asks for a base answer before the debate in translation
+only, so not here.
 
 Deviations. The moderator and the judge give reasons and then a label alone on the last line, like everybody else here;
 the moderator may write NO PREFERENCE in its place. In the code both write JSON, which small models seldom manage, and
-the moderator's also names a side, which nothing reads. A ruling that comes to nothing clear prefers nothing, where the
-code crashes; a judge's is unparsed. Whoever does not end with a label alone is malformed, and the debate goes on with
-that text. The words of the prompts are ours.
+the moderator's also names a side, which nothing reads. A ruling without a label prefers nothing, where the code
+crashes; a judge's is unparsed. What a side says without a label is malformed, and the debate goes on with that text.
+The words of the prompts are ours.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from pydantic import Field
 from agents.core.labels import (
     VERDICT,
     Verdict,
+    ask_verdict,
     labels_of,
     labels_text,
-    mentioned_verdict,
-    read_verdict,
     require_label,
     unanimous_verdict,
 )
@@ -83,8 +82,8 @@ class Settings(Section):
     rounds: int = Field(3, gt=0)
     level: int = Field(2, ge=0, le=3)
     """How much the sides are to disagree: 0 not at all, 3 in everything."""
-    judge_reads: Literal["first", "all"] = "first"
-    """The first round, or all of them."""
+    judge_reads: Literal["all", "first"] = "all"
+    """The whole debate, as in the paper, or its first round, as in the published code."""
     examples: bool = False
     """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
 
@@ -133,13 +132,6 @@ async def play_round(
     slot = "reply.user" if last else "objection.user"
     message = tools.prompt(slot, task=task, other_answer=answer_text(first))
     return {AFFIRMATIVE: first, NEGATIVE: await ask_verdict(tools, sides[NEGATIVE], message, labels)}
-
-
-async def ask_verdict(tools: Tools, dialogue: Dialogue, message: str, labels: Sequence[Label]) -> Verdict:
-    """Whatever is said; its label is empty where none is clear."""
-    return await tools.read(
-        dialogue, message, lambda said: read_verdict(said, labels), lambda said: mentioned_verdict(said, labels)
-    )
 
 
 def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -> Answer:

@@ -36,9 +36,9 @@ from pydantic import Field
 from agents.core.labels import (
     VERDICT,
     Verdict,
+    ask_verdict,
     labels_of,
     labels_text,
-    mentioned_verdict,
     read_verdict,
     require_label,
     unanimous_verdict,
@@ -77,6 +77,14 @@ PROMPTS = {
     "summariser.user": Prompt("{{task}}\n\n{{answers}}"),
 }
 AGREED = (Label(name="Yes", meaning="they all give the same answer"), Label(name="No", meaning="their answers differ"))
+SAME = re.compile(
+    r"(?:^|\. )[\s*_]*(?:yes\W+)?(?!.*\b(?:not(?! (?:enough|supported))|nothing|little)\b)"
+    r"(?:they all|all|both|the)(?: of)?(?: the| these)?(?: \w+)?(?: agents| debaters)?"
+    r" (?:agree|(?:give|have|share|gave|came to) the same \w+)"
+    r"(?:\W*|\s*(?::|\bthat\b|\bon\b|\()[^.?;]*\W*)$",
+    re.IGNORECASE,
+)
+"""A judge's last sentence without Yes: they agree."""
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -125,11 +133,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             read |= set(response.pieces)
         answer = unanimous_verdict({name: response.verdict for name, response in said.items()})
         tools.so_far = answer = replace(answer, passages=tuple(debate.pieces(read)), turns=tuple(turns))
-        ruling = await debate.ask_verdict("judge", said, AGREED)
+        ruling = await debate.conclude("judge", said, AGREED)
         turns.append(Turn(round=number, speaker="judge", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(answer, turns=tuple(turns))
         agreed = ruling.label == "Yes"
-    final = await debate.ask_verdict("summariser", said, debate.labels)
+    final = await debate.conclude("summariser", said, debate.labels)
     turns.append(Turn(round=number, speaker="summariser", said=final.text, verdict=final.label))
     answer = replace(
         tools.so_far,
@@ -188,16 +196,15 @@ class Debate:
         )
         return dict(zip(names, responses, strict=True))
 
-    async def ask_verdict(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
+    async def conclude(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
         """What the judge or the summariser makes of the debaters' last answers."""
         system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
         answers = speakers_text({name: _text(response) for name, response in said.items()})
         task = self.whole_task if role == "judge" else self.task
-        return await self.tools.read(
-            self.tools.dialogue(role, system, self.examples.get(role, ())),
-            self.tools.prompt(f"{role}.user", task=task, answers=answers),
-            lambda text: read_verdict(text, labels),
-            lambda text: mentioned_verdict(text, labels),
+        dialogue = self.tools.dialogue(role, system, self.examples.get(role, ()))
+        message = self.tools.prompt(f"{role}.user", task=task, answers=answers)
+        return await ask_verdict(
+            self.tools, dialogue, message, labels, read_agreement if role == "judge" else read_verdict
         )
 
     async def _choose(self, last: Response | None) -> tuple[int, ...]:
@@ -221,7 +228,8 @@ class Debate:
         lines = enumerate(documents_text(self.pool).split("\n"), 1)
         evidence = ("\n".join(line for number, line in lines if number in pieces) or "none") + self.missing
         others = {other: _text(response) for other, response in last.items() if other != name}
-        verdict = await self.tools.read(
+        verdict = await ask_verdict(
+            self.tools,
             self.tools.dialogue("debater", self.tools.prompt("debater.system"), self.examples.get("debater", ())),
             self.tools.prompt(
                 "debater.user",
@@ -230,8 +238,7 @@ class Debate:
                 other_answers=speakers_text(others),
                 own_answer=quoted(_text(last[name])) if name in last else "",
             ),
-            lambda text: read_verdict(text, self.labels),
-            lambda text: mentioned_verdict(text, self.labels),
+            self.labels,
         )
         return Response(verdict, pieces)
 
@@ -265,6 +272,13 @@ def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str,
 
 def _text(response: Response) -> str:
     return response.verdict.text.strip()
+
+
+def read_agreement(text: str, labels: Sequence[Label]) -> Verdict:
+    """Yes or No; "All agents give the same answer: ..." as the last sentence is Yes. Raises Malformed."""
+    if SAME.search(text.strip().rpartition("\n")[2]):
+        return Verdict(text, "Yes", text.strip())
+    return read_verdict(text, labels)
 
 
 def read_choice(text: str, size: int, max_pieces: int) -> tuple[int, ...]:

@@ -29,15 +29,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.label_mentions import mentioned_label
-from agents.core.labels import (
-    VERDICT,
-    labels_of,
-    mentioned_verdict,
-    read_label,
-    read_verdict,
-    require_label,
-)
+from agents.core.label_forms import find_label
+from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
@@ -170,12 +163,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     why = f"all {settings.steps} steps were used"
     if settings.at_the_end == "nothing":
         return replace(_answer("", "", workspace, turns, why), status="out_of_budget")
-    verdict = await tools.read(
-        dialogue,
-        tools.prompt("verdict.user", **shown),
-        lambda said: read_verdict(said, labels),
-        lambda said: mentioned_verdict(said, labels),
-    )
+    verdict = await ask_verdict(tools, dialogue, tools.prompt("verdict.user", **shown), labels)
     turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.text, verdict=verdict.label))
     return require_label(tools, _answer(verdict.label, verdict.reasons, workspace, turns, why), "actor")
 
@@ -219,10 +207,9 @@ def read_step_leniently(text: str, labels: Sequence[Label]) -> Step:
     before, after = text[: found.start()], text[found.end() :].strip("*`. \t\n")
     problem = ONE if after or INVENTED.search(before) else ""
     if action == "finish":
-        try:
-            argument = read_label(argument, labels)
-        except Malformed as error:
-            argument, problem = mentioned_label(argument, labels), f"finish[...] takes a label alone: {error}"
+        argument = find_label(argument, labels)
+        if not argument:
+            problem = f"finish[...] takes one of the labels {names(labels)}"
     elif not argument:
         problem = f"Write in {action}[...] what to {action}."
     return Step(text, THOUGHT.sub("", before).strip(), action if argument else "", argument, problem)

@@ -9,7 +9,7 @@ Budget: 7 model calls (1 proposal, 2 summaries at once, then 2 validations and 2
 (top 3, as in AwE's comparison; the paper reads 10).
 
 What is not in its form is malformed, and then
-- a validation that asserts neither or both of True and False: 0; a ranking that names neither or both passages: 0.5.
+- a validation that names neither or both of True and False: 0; a ranking that names neither or both passages: 0.5.
   "Not true" is neither (FlashRAG takes "true", and "passage 1", wherever they occur, then does the same);
 - one candidate, or the same one twice: it is the answer, no further calls (the authors' code; FlashRAG writes and
   validates a summary of it, which cannot change the answer);
@@ -27,13 +27,12 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agents.core.label_mentions import mentioned_label
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
-from ratchet.records import Label, Question
+from ratchet.records import Question
 
 ROLES = ("proposer", "summarizer", "validator", "ranker")
 
@@ -58,8 +57,8 @@ PROMPTS = {
     "ranker.user": Prompt(QUESTION + "\nPassage 1: {{passage_1}}\nPassage 2: {{passage_2}}"),
 }
 
-VALID = (Label(name="True", meaning=""), Label(name="False", meaning=""))
-BETTER = (Label(name="Passage 1", meaning=""), Label(name="Passage 2", meaning=""))
+VALID = ("True", "False")
+BETTER = ("Passage 1", "Passage 2")
 LETTER = re.compile(r"\(([a-d])\)", re.IGNORECASE)
 
 
@@ -132,9 +131,9 @@ def read_ranking(text: str) -> float:
     return _read_score(text, BETTER)
 
 
-def _read_score(text: str, words: tuple[Label, Label]) -> float:
-    """1: the text asserts the first of these words, 0: the second."""
-    said = mentioned_label(text, words)
-    if not said:
-        raise Malformed(f"Write {words[0].name} or {words[1].name}.")
-    return float(said == words[0].name)
+def _read_score(text: str, words: tuple[str, str]) -> float:
+    """1: the text has the first of these words, 0: the second; not both."""
+    said = [word for word in words if re.search(rf"(?<!not )\b{word}\b", text, re.IGNORECASE)]
+    if len(said) != 1:
+        raise Malformed(f"Write {words[0]} or {words[1]}.")
+    return float(said[0] == words[0])

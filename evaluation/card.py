@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evaluation.headline import gain_sentence
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, LENIENT
+from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
 from evaluation.results import TRAINED, Results, format_interval, format_number
 from inference.adapters import adapter_digest
 from ratchet.files import write_atomic
@@ -40,7 +40,7 @@ def _of_set(results: Results) -> str:
     arms = [("base", base), ("trained", trained), *([(best.name, baseline)] if best and baseline else [])]
     measures = {
         results.primary: BY_NAME[results.primary].title,
-        results.primary + LENIENT: f"{BY_NAME[results.primary].short} among answered (substance)",
+        strict_form(results.primary) + LENIENT: f"{BY_NAME[results.primary].short} among answered (substance)",
         "parse_rate": "actions that parsed (form)",
         "finished": "finished (form)",
         "calls": "model calls a question",

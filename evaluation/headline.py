@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, answered_measure, strict_form
 from ratchet.records import Record
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def verdict_parts(
         words = "No clear difference"
     if comparison.gain.form.mean or comparison.gain.enforced is not None:
         sentences.append(gain_sentence(comparison.gain, primary))
-    if floor is not None and primary == "accuracy" and difference.after is not None:
+    if floor is not None and strict_form(primary) == "accuracy" and difference.after is not None:
         sentences.append(_floor_sentence(floor, difference.after))
     if selection is not None and selection.mean is not None:
         sentences.append(selection_sentence(selection, primary))
@@ -92,7 +92,7 @@ def verdict_parts(
 
 def gain_sentence(gain: Gain, primary: str) -> str:
     """The numbers of form and of substance."""
-    form = f"In form, finished with an answer: {_change(gain.form)}"
+    form = f"In form, {BY_NAME[answered_measure(primary)].short.lower()}: {_change(gain.form)}"
     title, enforced = BY_NAME[primary].short, ""
     if gain.enforced is not None and gain.enforced.before is not None:
         enforced = f" With the form enforced, {title} on {_questions(gain.enforced.n)}: {_change(gain.enforced)}."

@@ -18,13 +18,16 @@ from evaluation.measures.complementarity import Complementarity
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, paired_values, question_changes
 from evaluation.measures.measures import (
+    AS_RETURNED,
     BY_NAME,
-    LENIENT,
     MATCHES,
     MEASURES,
     Scores,
     Values,
+    answered_measure,
+    form_of,
     mean_of_answered,
+    strict_form,
     values_by_question,
     values_of_samples,
 )
@@ -67,7 +70,8 @@ class Arm(Record):
     values: dict[str, Values]
     """By question id, the mean of each measure over the question's samples."""
     answered: dict[str, float]
-    """By question id, the primary measure over the samples that finished with an answer, where there are any."""
+    """By question id, the primary measure over the samples that finished with an answer, where there are any; of one as
+    returned, also over those out of budget with an answer."""
     verdicts: Verdicts | None = None
     """The verdicts on questions with labels; None where there are none."""
 
@@ -132,8 +136,9 @@ class Results(Record):
         def has(arm: Arm, name: str, group: str) -> bool:
             if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
                 return name in arm.measures and bool(arm.measures[name].mean)
-            strict = arm.measures.get(name.removesuffix(LENIENT))
-            if name.endswith(LENIENT) and name not in (*MATCHES, *MACRO_F1):  # only where endings make a difference
+            strict = arm.measures.get("answered" if name == "returned" else strict_form(name))
+            always = name in (*MATCHES, *MACRO_F1, self.primary)
+            if (form_of(name) or name == "returned") and not always:  # only where endings make a difference
                 return name in arm.measures and strict is not None and arm.measures[name].mean != strict.mean
             return name in arm.measures and (arm.measures[name].n > 0 or not (group == "retrieval" or name in MATCHES))
 
@@ -144,11 +149,18 @@ class Results(Record):
         return [m.name for m in found if m.group in groups and any(has(arm, m.name, m.group) for arm in self.arms)]
 
 
-def primary_measure(questions: Sequence[Question], names: Sequence[str]) -> str:
-    """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; else F1."""
+def primary_measure(
+    questions: Sequence[Question], names: Sequence[str], keep_status: Collection[str] = ("finished",)
+) -> str:
+    """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; else F1.
+
+    As returned where `keep_status`, that of `rewards.select`, admits answers at the end of the budget.
+    """
+    form = AS_RETURNED if "out_of_budget" in keep_status else ""
     if any(question.label is not None for question in questions):
-        return "accuracy"
-    return "correctness" if "correctness" in names and not any(question.answers for question in questions) else "f1"
+        return f"accuracy{form}"
+    is_long = "correctness" in names and not any(question.answers for question in questions)
+    return f"{'correctness' if is_long else 'f1'}{form}"
 
 
 def make_arm(
@@ -162,6 +174,7 @@ def make_arm(
     weights: Mapping[str, float],
     resamples: int,
     seed: int,
+    keep_status: Collection[str] = ("finished",),
 ) -> Arm:
     """Compute an arm's measures and verdicts from its trajectories and scores."""
     samples = values_of_samples(questions, trajectories, scores, names, weights)
@@ -192,7 +205,7 @@ def make_arm(
         measures=measures,
         kinds=kinds,
         values=values,
-        answered=mean_of_answered(samples, primary_measure(questions, names)),
+        answered=mean_of_answered(samples, primary_measure(questions, names, keep_status)),
         verdicts=verdicts,
     )
 
@@ -211,7 +224,7 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
     def difference(measure: str, ids: Sequence[str]) -> Difference:
         return measure_difference(base, arm, measure, ids, resamples, seed)
 
-    everything = [question.id for question in questions]
+    everything, answered = [question.id for question in questions], answered_measure(primary)
     measures = {name: difference(name, everything) for name in base.measures if name in arm.measures}
     if base.verdicts is not None and arm.verdicts is not None:
         for name, lenient in MACRO_F1.items():
@@ -220,7 +233,7 @@ def compare(base: Arm, arm: Arm, questions: Sequence[Question], primary: str, re
         arm=arm.name,
         measures=measures,
         kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
-        gain=gain(base.answered, arm.answered, _by_id(base, "answered"), _by_id(arm, "answered"), resamples, seed),
+        gain=gain(base.answered, arm.answered, _by_id(base, answered), _by_id(arm, answered), resamples, seed),
         changes=question_changes(_by_id(base, primary), _by_id(arm, primary)),
     )
 

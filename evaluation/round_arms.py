@@ -254,10 +254,20 @@ def _compared(
     questions = asked.questions
     found = {name: arm_trajectories(store) for name, store in stores.items()}
     names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
-    primary = primary_measure(questions, names)
+    keep = config.rewards.select.keep_status
+    primary = primary_measure(questions, names, keep)
     arms = [
         make_arm(
-            name, *store.system_and_policy(), questions, found[name], scores, names, weights, resamples, config.seed
+            name,
+            *store.system_and_policy(),
+            questions,
+            found[name],
+            scores,
+            names,
+            weights,
+            resamples,
+            config.seed,
+            keep,
         )
         for name, store in stores.items()
     ]

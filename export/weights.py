@@ -103,10 +103,11 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
 
     import torch
     from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
     from transformers.utils import logging
 
     from inference.tokenizer import load_tokenizer
-    from inference.weights import load_causal_model
+    from inference.weights import load_causal_model, untie_changed_head
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
@@ -115,8 +116,13 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     known = {name for name, _ in merged.named_modules()}
     if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
         raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")
+    untie_changed_head(merged, model.adapter.layers)
     try:
-        merged = PeftModel.from_pretrained(merged, str(model.folder)).merge_and_unload(safe_merge=True)
+        adapted = PeftModel.from_pretrained(merged, str(model.folder))
+        applied = {name for name, module in adapted.named_modules() if isinstance(module, LoraLayer)}
+        if lost := sorted(applied ^ model.adapter.layers.keys()):
+            raise UserError(f"{model.folder}: {CONFIG} and the weights beside it disagree about the layer {lost[0]}")
+        merged = adapted.merge_and_unload(safe_merge=True)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"{model.folder}: does not fit {base.path}: {first_line(error)}") from error
     merged.to(getattr(torch, dtype)).save_pretrained(folder)

@@ -29,7 +29,19 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 INDEX = "roles.json"
 """In a folder with several adapters: by role, the name of the folder of its adapter."""
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")
-"""What the configuration adds to the weights. The rest (the base model's path, PEFT's version) changes no output."""
+"""What the configuration adds to the weights of plain LoRA."""
+NO_EFFECT = frozenset(
+    {
+        *("auto_mapping", "base_model_name_or_path", "peft_version", "revision", "task_type", "inference_mode"),
+        *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
+        *("lora_dropout", "eva_config", "megatron_core", "qalora_group_size"),
+    }
+)
+"""Keys of PEFT's configuration (0.21) that change no output, whatever they hold: where the adapter is from, which
+layers it has (its weights name them), how it was trained, and settings of features that another key turns on. Any other
+key that is not in EFFECTIVE must be off."""
+PLAIN_STARTS = (True, False, "gaussian", "orthogonal", "eva", "mica")
+"""Values of init_lora_weights that leave the base model's own weights as they are."""
 TENSOR = re.compile(r"(?P<layer>.+)\.(?:lora_(?P<linear>[AB])\.weight|lora_embedding_(?P<embedding>[AB]))")
 INFINITY = {
     "F64": ("<u8", 0x7FF << 52),
@@ -42,6 +54,7 @@ larger numbers have larger bits, and NaN's are larger than infinity's; so no lib
 LARGEST_RANK, LARGEST_ALPHA = 4096, 1e6
 """Far above any in use; more is a damaged file."""
 NO_FOLDER = "is this a PEFT adapter folder?"
+MERGE = "merge the adapter into its base model and name the merged folder instead"
 AGAIN = "The adapter is damaged: copy its folder again, or train it again"
 
 
@@ -77,8 +90,17 @@ class Adapter:
 def read_adapter(folder: str | Path) -> Adapter:
     """Raises UserError for an adapter that is damaged, is more than LoRA, or changes nothing of the base model."""
     config, weights = _read(folder)
+    _check_features(Path(folder) / CONFIG, config)
     ranks = _ranks(Path(folder) / CONFIG, config)
     return Adapter(_digest(config, weights), config, _layers(Path(folder) / WEIGHTS, weights, ranks), weights)
+
+
+def read_uniform_adapter(folder: str | Path) -> Adapter:
+    """`read_adapter` for the in-process engine and vLLM, which scale all layers alike: vLLM ignores these patterns."""
+    adapter = read_adapter(folder)
+    if patterns := [key for key in ("rank_pattern", "alpha_pattern") if adapter.config.get(key)]:
+        raise UserError(f"{folder}: {patterns[0]} cannot be served, since one scale holds for all layers; {MERGE}")
+    return adapter
 
 
 def adapter_digest(folder: str | Path) -> str:
@@ -144,7 +166,7 @@ def _roles(folder: str | Path) -> dict[str, str] | None:
 
 def load_request(folder: str | Path) -> dict[str, str]:
     """The body of vLLM's load_lora_adapter. The name is the content's digest, or a prefix cache could be stale."""
-    return {"lora_name": f"ratchet-{read_adapter(folder).digest}", "lora_path": str(Path(folder).resolve())}
+    return {"lora_name": f"ratchet-{read_uniform_adapter(folder).digest}", "lora_path": str(Path(folder).resolve())}
 
 
 def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
@@ -167,8 +189,25 @@ def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
     return config, weights
 
 
+def _features(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration turns on beyond EFFECTIVE. It is part of the digest, also where it cannot be applied."""
+    known = NO_EFFECT.union(EFFECTIVE)
+    found = {key: value for key, value in config.items() if key not in known and value}
+    return {key: value for key, value in found.items() if key != "init_lora_weights" or value not in PLAIN_STARTS}
+
+
+def _check_features(path: Path, config: Mapping[str, Any]) -> None:
+    features = _features(config)
+    features.pop("fan_in_fan_out", None)  # PEFT ignores it for linear layers, and honours it where it merges others
+    plain = {"peft_type": ("LORA",), "use_dora": (None, False), "bias": (None, "none")}
+    features |= {key: config.get(key) for key, values in plain.items() if config.get(key) not in values}
+    for key, value in features.items():
+        raise UserError(f"{path}: {key} is {str(value)[:100]!r}, and only plain LoRA can be applied; {MERGE}")
+
+
 def _digest(config: Mapping[str, Any], weights: bytes) -> str:
-    digest = hashlib.sha256(json.dumps({key: config.get(key) for key in EFFECTIVE}, sort_keys=True).encode())
+    effective = {key: config.get(key) for key in EFFECTIVE} | _features(config)
+    digest = hashlib.sha256(json.dumps(effective, sort_keys=True).encode())
     digest.update(weights)
     return digest.hexdigest()[:16]
 
@@ -202,8 +241,7 @@ def _layers(path: Path, weights: bytes, ranks: set[int]) -> dict[str, Layer]:
         side = (found["linear"] or found["embedding"]) if found else ""
         if not side or side in pair:
             raise UserError(
-                f"{path}: {name} is neither lora_A nor lora_B of a layer, and only plain LoRA can be applied; merge "
-                "the adapter into its base model and name the merged folder instead"
+                f"{path}: {name} is neither lora_A nor lora_B of a layer, and only plain LoRA can be applied; {MERGE}"
             )
         pair[side] = name
     zero = {name for name in sorted(tensors) if _is_zero(path, name, tensors[name])}

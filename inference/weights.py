@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ratchet.errors import UserError, first_line
@@ -31,3 +32,17 @@ def load_causal_model(path: str, revision: str | None = None, **options: Any) ->
     if missing := sorted(info["missing_keys"]):  # which transformers fills with random numbers
         raise UserError(f"{path}: its weights lack {len(missing)} tensors, such as {missing[0]} ({AGAIN})")
     return model
+
+
+def untie_changed_head(model: Any, layers: Iterable[str]) -> None:
+    """Give the output head weights of its own where it shares the embedding's and an adapter is merged into one of the
+    two: the other would change as well. `layers`: the adapter's, as PEFT names them in its file."""
+    import torch
+
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is None or head.weight is not embedding.weight:
+        return
+    changed = {name.removeprefix("base_model.model.") for name in layers}
+    if any(module is head or module is embedding for name, module in model.named_modules() if name in changed):
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        model.config.tie_word_embeddings = False

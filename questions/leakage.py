@@ -14,8 +14,6 @@ documents are found without their texts; nearly the same questions are not.
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from ratchet.config import Config, LeakageConfig, SplitConfig, load_members
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
 from ratchet.records import Question, content_key
+from ratchet.words import fold_text, split_words
 
 TRAINING_QUESTIONS = "training_questions.json"
 """Beside an adapter: what `training_question_digests` made."""
@@ -79,9 +78,8 @@ def find_leakage(train: Sequence[Question], test: Sequence[Question], near: floa
 
 
 def normalise_words(text: str) -> str:
-    """The words of a text in lower case, one blank apart; a text without words stays as it is."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(re.findall(r"\w+", folded)) or folded.strip()
+    """The words of a text (ratchet/words.py), one blank apart; a text without words stays as it is."""
+    return " ".join(split_words(text)) or fold_text(text).strip()
 
 
 def word_shingles(text: str) -> frozenset[str]:

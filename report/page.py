@@ -45,7 +45,7 @@ def render(config: Config, gathered: Gathered) -> str:
     script = read_script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
-    view = make_view(gathered, config.rewards.weights)
+    view = make_view(gathered, config.rewards)
     results = gathered.results
     headline, particulars = _verdict(results)
     plots = make_plots(results, gathered.selection, gathered.training)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from evaluation.measures.measures import BY_NAME, LENIENT
+from evaluation.measures.measures import BY_NAME, strict_form
 from report.outcomes import ENDINGS
 
 TERMS = {
     "strict": "Strict: over all trajectories. One that did not finish, or has no answer, counts as the worst value.",
+    "as returned": "As returned: as strict, but an answer at the end of the budget counts, as in mRAG's paper.",
     "lenient": "Lenient: only over the trajectories that have an answer, however they ended.",
     "interval": "The 95% interval of the mean: its range in 95% of resamples of the questions (bootstrap). A "
     "difference whose interval holds 0 may be chance.",
@@ -62,7 +63,7 @@ MEASURES = {
     "gold_recall_returned": "The share of the documents that hold the answer which were returned with it.",
     "cached_tokens": "Prompt tokens that were not computed again, since the server had kept an earlier prompt.",
 }
-"""By a measure's name, without the ending of its lenient form."""
+"""By the name of a measure's strict form."""
 
 
 def term(text: str, name: str = "") -> Markup:
@@ -73,7 +74,7 @@ def term(text: str, name: str = "") -> Markup:
 def measure_term(name: str, text: str = "") -> Markup:
     """A measure, by default its title, with its explanation and that of its form; the text alone where it has none."""
     measure = BY_NAME[name]
-    parts = (MEASURES.get(name.removesuffix(LENIENT), ""), TERMS.get(measure.form, ""))
+    parts = (MEASURES.get(strict_form(name), ""), TERMS.get(measure.form, ""))
     return _explained(text or measure.title, " ".join(part for part in parts if part))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ratchet.config import RewardsConfig
 from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
@@ -59,7 +60,7 @@ class View:
     """The details of one question's trajectories in a section, in the order of its lines; `chunk` names the place."""
 
 
-def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int = MAX_BYTES) -> View:
+def make_view(gathered: Gathered, rewards: RewardsConfig, max_bytes: int = MAX_BYTES) -> View:
     """All questions, and the details of as many of them as fit in `max_bytes`."""
     passages: dict[str, Json] = {}
     choices = {choice.question_id: choice for choice in gathered.selection.questions} if gathered.selection else {}
@@ -68,7 +69,7 @@ def make_view(gathered: Gathered, weights: Mapping[str, float], max_bytes: int =
     chunks: list[Json] = []
     for section in sections:
         of_section = choices if section.name == "sampled" else {}
-        shown, details = section_view(section, of_section, gathered.trained, weights, passages)
+        shown, details = section_view(section, of_section, gathered.trained, rewards, passages)
         sizes = [_size(chunk) for chunk in details]
         fraction = max_bytes / len(sections) / max(1, sum(sizes))
         for i in spread(range(len(details)), max(1, int(len(details) * min(fraction, 1)))):
@@ -91,7 +92,7 @@ def section_view(
     section: Section,
     choices: Mapping[str, QuestionChoice],
     trained: TrainedRows,
-    weights: Mapping[str, float],
+    rewards: RewardsConfig,
     passages: dict[str, Json],
 ) -> tuple[Json, list[Json]]:
     """The section for the index, and the details of each of its questions."""
@@ -106,7 +107,7 @@ def section_view(
                 value = choice.rewards.get(trajectory.key)
             else:
                 given = {(s.trajectory, s.name): s for s in scores.values()}
-                value = strict_reward(question, trajectory, given, weights)
+                value = strict_reward(question, trajectory, given, rewards.weights, rewards.select.keep_status)
             line = {
                 "key": trajectory.key,
                 "arm": arm,

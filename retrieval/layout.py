@@ -28,6 +28,7 @@ from ratchet.files import read_json_file, write_json
 from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
+from ratchet.words import WORD_RULES
 from retrieval.sparse.shards import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
 
 MANIFEST = "manifest.json"
@@ -55,18 +56,23 @@ class IndexSettings(Record):
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
     """The limits that every chunk was made to fit, in words: of its encoder, or of all encoders of a hybrid."""
+    word_rules: int = 0
+    """`WORD_RULES` of ratchet/words.py where the texts were split into words (BM25). Older indexes do not have it."""
 
     @classmethod
     def of(
         cls, config: IndexConfig, tokenizer_digest: str, encoder_digest: str = "", chunks_fit: tuple[str, ...] = ()
     ) -> IndexSettings:
-        names = cls.model_fields.keys() - {"tokenizer", "encoder", "chunks_fit"}
+        names = cls.model_fields.keys() - {"tokenizer", "encoder", "chunks_fit", "word_rules"}
         known = {name: getattr(config, name) for name in names}
-        return cls(tokenizer=tokenizer_digest, encoder=encoder_digest, chunks_fit=chunks_fit, **known)
+        word_rules = WORD_RULES if config.kind == "bm25" else 0
+        return cls(
+            tokenizer=tokenizer_digest, encoder=encoder_digest, chunks_fit=chunks_fit, word_rules=word_rules, **known
+        )
 
     @property
     def key(self) -> str:
-        # Without chunks_fit where it is empty: an index of words alone keeps the key that it has always had.
+        # Without chunks_fit and word_rules where they are empty: such an index keeps the key that it has always had.
         return content_key(FORMAT, self.model_dump(exclude_defaults=True))
 
 
@@ -119,7 +125,9 @@ class Manifest(Record):
     @property
     def content(self) -> str:
         """The digest that a manifest of this content must have."""
-        scoring = self.settings.model_dump(exclude={"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"})
+        cut = {"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"}
+        # An index without words keeps the digest that it has always had.
+        scoring = self.settings.model_dump(exclude=cut if self.settings.word_rules else {*cut, "word_rules"})
         shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
         return content_key(FORMAT, scoring, shards, self.removed and self.removed.sha256)
 
@@ -150,12 +158,14 @@ def read_manifest(folder: Path) -> Manifest:
         raise _unreadable(folder, f"{MANIFEST} is not a manifest ({error.errors()[0]['msg']})") from error
     if manifest.digest != manifest.content:
         raise _unreadable(folder, f"{MANIFEST} has changed since it was written")
+    if manifest.settings.kind == "bm25" and manifest.settings.word_rules != WORD_RULES:
+        raise _unreadable(folder, "its texts were split into words by other rules than this version's for queries")
     return manifest
 
 
 def _unreadable(folder: Path, problem: str) -> UserError:
     return UserError(
-        f"{folder}: the index cannot be used: {problem}. Delete this folder and build it again with "
+        f"{folder}: the index cannot be used: {problem}. Delete this folder and rebuild it with "
         "`python -m index_build --config ...`."
     )
 

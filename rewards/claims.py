@@ -1,10 +1,11 @@
 """Faithfulness and precision: the claims of a response, checked by the judge.
 
 A run extracts the claims of the response (Salemi et al. 2025, arXiv 2506.10844, figure 24), then has all of them scored
-from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims; the score is
-the mean of the runs. A verdict that cannot be read, and a claim that a readable one leaves unscored, are counted and
-take no part in a mean; for faithfulness such a claim may count as neutral instead, and the claims of the first run may
-serve all runs (`rewards.faithfulness`).
+from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims, and 0 where
+the answer makes none, as algorithm 4 starts at 0; the score is the mean of the runs. A verdict that cannot be read, and
+a claim whose score cannot, are counted and take no part in a mean. A verdict that does not number exactly the claims
+cannot be read (`agents.core.numbering`). `rewards.faithfulness` has other readings, and may have the claims of the
+first run serve all runs.
 
 - Faithfulness (section 3.2 and algorithm 4 of the paper) checks the claims against the documents that the system
   returned with its answer. It takes 2 judge calls a run, and none where there are no documents: no claim of such an
@@ -19,7 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Literal
 
+from agents.core.numbering import rebase
 from ratchet.records import Question, Score, Trajectory
 from rewards.judge import CallLog, Judge, JudgeRequest, Verdict, read_reply
 from rewards.prompts import (
@@ -53,7 +56,7 @@ async def faithfulness(judge: Judge, question: Question, trajectory: Trajectory,
         trajectory,
         lambda claims: support_prompt(question, trajectory.passages, claims, judge.prompts),
         log,
-        omitted=0 if settings.omitted_claims == "neutral" else None,
+        neutral=settings.omitted_claims == "neutral",
     )
 
 
@@ -87,20 +90,26 @@ async def _score_claims(
     check: Callable[[Sequence[Claim]], str],
     log: CallLog,
     extracted: Sequence[Verdict[AnswerAspects]] = (),
-    omitted: int | None = None,
+    neutral: bool = False,
 ) -> Score:
     """`null` with its value. `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they
-    are known; `omitted` is the score of a claim that a readable reply leaves unscored, None where it has none."""
+    are known; `neutral`: a claim that a readable reply leaves out, or whose score in it cannot be read, has 0."""
     runs = range(judge.runs)
     extracted = extracted or await _extract_claims(judge, question, trajectory, log)
     verdicts = [reply.record(part="claims", run=run) for run, reply in zip(runs, extracted, strict=True)]
     unparsed = sum(reply.value is None for reply in extracted)
     claims: dict[int, list[Claim]] = {}
+    values: list[float] = []
     for run, reply in zip(runs, extracted, strict=True):
-        if reply.value is not None and reply.value.answer_aspects:
+        if reply.value is None:
+            continue
+        if reply.value.answer_aspects:
             # Numbered by us: a judge may number two claims alike.
             numbered = enumerate(reply.value.answer_aspects, 1)
             claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
+        elif judge.settings.faithfulness.without_claims == "zero":
+            values.append(0.0)
+            verdicts.append({"part": "support", "run": run, "scores": []})
 
     def filled(value: float | None, reason: str = "") -> Score:
         return Score(
@@ -114,22 +123,21 @@ async def _score_claims(
 
     if not claims:
         reason = "the judge found no claims in the answer" if unparsed < judge.runs else "no readable list of claims"
-        return filled(None, f"{reason} ({unparsed} of {judge.runs} unparsed)")
+        return filled(0.0 if values else None, f"{reason} ({unparsed} of {judge.runs} unparsed)")
 
     replies = await judge.ask_all(
         [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims],
         trajectory.key,
         log,
     )
-    values: list[float] = []
     for run, checked in zip(claims, replies, strict=True):
-        scores = None if checked.value is None else claim_scores(claims[run], checked.value)
+        scores = None if checked.value is None else claim_scores(claims[run], checked.value, neutral)
         verdicts.append(checked.record(part="support", run=run, scores=scores))
         if scores is None:
             unparsed += 1
             continue
         unparsed += scores.count(None)
-        counted = [omitted if score is None else score for score in scores]
+        counted = [0 if score is None and neutral else score for score in scores]
         readable = [(score + 1) / 2 for score in counted if score is not None]
         if readable:
             values.append(fmean(readable))
@@ -161,12 +169,22 @@ def _stored_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
     if len(replies) != runs:
         return []
-    return [Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects)) for r in replies]
+    return [
+        Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects), r.get("asked_again", False))
+        for r in replies
+    ]
 
 
-def claim_scores(claims: list[Claim], reply: ClaimVerdicts) -> list[int | None]:
-    """The score of each claim; None where the reply has none for it or contradicts itself."""
-    given: dict[int, set[int]] = {}
-    for verdict in reply.scores_list:
-        given.setdefault(verdict.id, set()).add(verdict.score)
-    return [next(iter(found)) if len(found := given.get(claim.id, set())) == 1 else None for claim in claims]
+def claim_scores(
+    claims: Sequence[Claim], reply: ClaimVerdicts, may_omit: bool = False
+) -> list[Literal[-1, 0, 1] | None] | None:
+    """The score of each claim, None where it cannot be read or is contradicted; None where the reply's ids do not tell
+    which claims it scores. `may_omit`: the reply may leave claims out."""
+    expected, ids = [claim.id for claim in claims], [verdict.id for verdict in reply.scores_list]
+    numbers = ids if may_omit and set(ids) <= set(expected) else rebase(ids, expected)
+    if numbers is None:
+        return None
+    given: dict[int, set[Literal[-1, 0, 1] | None]] = {}
+    for number, verdict in zip(numbers, reply.scores_list, strict=True):
+        given.setdefault(number, set()).add(verdict.score)
+    return [next(iter(found)) if len(found := given.get(number, set())) == 1 else None for number in expected]

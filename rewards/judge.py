@@ -4,6 +4,9 @@ Every reply is on disk in a call log before it is used, so a stage that was inte
 call. Replies that arrive while others are flushed share the next flush, so a kill costs the calls in flight and the
 replies of the last few milliseconds, which no score has used. A call that the engine could not serve is not an answer:
 it is not logged, and its score stays unfinished.
+
+A reply may have `rewards.max_tokens`, or what the prompt leaves of the judge's context. One that is cut off there is
+asked for again, once, with everything that the context has, where that is more.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -30,13 +34,17 @@ from ratchet.records import Record, content_key
 from ratchet.tasks import gather_or_cancel
 from rewards.prompts import judge_prompts
 
+MIN_REPLY_TOKENS = 512
+"""New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""
+CUT_OFF = ("length", "context")
+"""Finish reasons of a reply that was cut off."""
 FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)```", re.DOTALL)
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
 
 class PromptTooLong(Exception):
-    """A prompt that, with room for the reply, does not fit the judge's context. Documents are never trimmed."""
+    """A prompt that, with room for a short reply, does not fit the judge's context. Documents are never trimmed."""
 
 
 class JudgeError(Exception):
@@ -51,6 +59,8 @@ class JudgeCall(Record):
     key: str
     text: str
     finish_reason: str
+    asked_again: bool = False
+    """Whether an earlier reply was cut off, and this one had more room."""
 
 
 Waiting = tuple[JudgeCall, asyncio.Future[None]]
@@ -154,17 +164,29 @@ class Verdict(Generic[R]):
     finish_reason: str
     value: R | None
     """The reply as an object; None where the text is not JSON of the requested form."""
+    asked_again: bool = False
+    """Whether an earlier reply was cut off, and this one had more room."""
 
     def record(self, **about: Any) -> dict[str, Any]:
         """The raw reply, as stored in a Score's verdicts."""
-        return {**about, "text": self.text, "finish_reason": self.finish_reason}
+        again = {"asked_again": True} if self.asked_again else {}
+        return {**about, "text": self.text, "finish_reason": self.finish_reason, **again}
+
+
+def cut_off(verdicts: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """Of a score's stored verdicts, how many are cut off, and how many more were before they were asked for again."""
+    ends = [(verdict.get("finish_reason") in CUT_OFF, bool(verdict.get("asked_again"))) for verdict in verdicts]
+    return sum(cut for cut, _ in ends), sum(again and not cut for cut, again in ends)
 
 
 class Judge:
     """Puts prompts to an engine, `concurrency` at a time."""
 
-    def __init__(self, engine: Engine, settings: RewardsConfig, seed: int, concurrency: int) -> None:
-        self.engine, self.settings, self.seed = engine, settings, seed
+    def __init__(
+        self, engine: Engine, settings: RewardsConfig, seed: int, concurrency: int, lengthen: bool = True
+    ) -> None:
+        """`lengthen`: ask again for a reply that was cut off at `settings.max_tokens`."""
+        self.engine, self.settings, self.seed, self._lengthen = engine, settings, seed, lengthen
         self.runs = settings.runs
         self.prompts = judge_prompts(settings)
         self._slots = asyncio.Semaphore(concurrency)
@@ -180,7 +202,7 @@ class Judge:
     def _dialogue(self, prompt: str) -> Dialogue:
         dialogue = Dialogue("judge", self.settings.judge, self.engine.format, trainable=False)
         dialogue.user(prompt)
-        room, context = self.settings.max_tokens, self.engine.max_context
+        room, context = min(self.settings.max_tokens, MIN_REPLY_TOKENS), self.engine.max_context
         if dialogue.tokens + room > context:
             raise PromptTooLong(
                 f"the judge's prompt of {dialogue.tokens:,} tokens and {room:,} for its reply do not fit its context "
@@ -210,17 +232,29 @@ class Judge:
         call = log.get(owner, key)
         if call is None:
             dialogue = self._dialogue(ask.prompt)
+            room = self.engine.max_context - dialogue.tokens
             params = SamplingParams(
                 temperature=self.settings.temperature if ask.temperature is None else ask.temperature,
                 top_p=self.settings.top_p,
-                max_tokens=self.settings.max_tokens,
+                max_tokens=min(self.settings.max_tokens, room),
                 seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
                 schema=json_schema(ask.reply) if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
-            call = JudgeCall(owner=owner, key=key, text=completion.text, finish_reason=completion.finish_reason)
+            again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
+            if again:
+                # A service may allow fewer new tokens than its context has, or be too slow: then it stays cut off.
+                with suppress(EngineError):
+                    completion = await self._generate(dialogue, replace(params, max_tokens=room))
+            call = JudgeCall(
+                owner=owner,
+                key=key,
+                text=completion.text,
+                finish_reason=completion.finish_reason,
+                asked_again=again,
+            )
             await log.add(call)
-        return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply))
+        return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply), call.asked_again)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
         """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""

@@ -16,9 +16,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import (
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 
 from agents.core import ragas
 from agents.core.labels import labels_text, task_text
@@ -27,12 +34,24 @@ from agents.core.prompts.template import Prompt, Prompts, PromptSet, replace_pro
 from ratchet.config import RewardsConfig
 from ratchet.records import Passage, Question, content_key
 
+EXPLANATIONS = {"explanation", "evidence", "rationale"}
+"""Fields of replies that are kept and that no score is made of."""
+
 
 class Reply(JsonObject):
     """The base of the judge's JSON replies."""
 
     # Strict: a score of "2" or 1.5 is an unreadable verdict, not a hint at one.
     model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_explanations(cls, given: Any) -> Any:
+        """A text that no score is made of may be missing. The JSON schema still asks for it."""
+        if not isinstance(given, dict):
+            return given
+        odd = [name for name in EXPLANATIONS & cls.model_fields.keys() if not isinstance(given.get(name), str)]
+        return given | dict.fromkeys(odd, "")
 
 
 class Aspect(Reply):
@@ -71,12 +90,28 @@ class AnswerAspects(Reply):
     answer_aspects: list[Claim]
 
 
+def _none_where_odd(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(given)
+    except ValidationError:
+        return None
+
+
 class ClaimVerdict(Reply):
-    """The score of one claim."""
+    """The score of one claim; None where it is none of the scale, which leaves the other claims readable."""
 
     id: int
-    score: Literal[-1, 0, 1]
+    score: Annotated[
+        Literal[-1, 0, 1] | None,
+        WrapValidator(_none_where_odd),
+        WithJsonSchema({"enum": [-1, 0, 1], "type": "integer"}),
+    ]
     rationale: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_score(cls, given: Any) -> Any:
+        return {"score": None} | given if isinstance(given, dict) else given
 
 
 class ClaimVerdicts(Reply):
@@ -168,8 +203,9 @@ field "scores_list", a list with one object per claim:
 - "rationale": in one sentence, why."""
 
 
-FORM = 1
-"""Raise it when a reply's fields or the material's layout change: stored verdicts of another form are not reused."""
+FORM = 2
+"""Raise it when a reply's fields, how they are read, or the material's layout change: stored verdicts of another form
+are not reused."""
 NUGGETS_VERSION = content_key(FORM, NUGGETS)[:12]
 CORRECTNESS_VERSION = content_key(FORM, NUGGETS, MATCH)[:12]
 LEFT_OUT_INCORRECT_VERSION = content_key(FORM, MATCH_LEFT_OUT_INCORRECT)[:12]

@@ -2,7 +2,8 @@
 
 Of a response (`Trajectory.response`: the reasons for a label, else the answer) against the documents that the system
 handed over, and against the text of its question or claim. A score is the mean of the judge's runs that have a value,
-null with a reason where none has. 2 and 3 judge calls a run.
+null with a reason where none has. 2 and 3 judge calls a run. For faithfulness a run that finds no statement in the
+response has 0 (`rewards.faithfulness.without_claims`), where the RAGAS library has no number.
 
 The reasons of "NOT ENOUGH INFO" are noncommittal, so their relevance is 0, as RAGAS has it: where such a label can be
 right, weigh relevance lightly or not at all.
@@ -11,6 +12,7 @@ right, weigh relevance lightly or not at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from agents.core import ragas
@@ -19,12 +21,12 @@ from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.tasks import gather_or_cancel
 from retrieval.encoders.dense import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest
-from rewards.prompts import prompt_set
+from rewards.prompts import FORM, prompt_set
 
 STATEMENTS, QUESTIONS = 16, 3
 """The maximum of statements of a response, and the number of questions that are generated for it."""
-RAGAS_FAITHFULNESS_VERSION = content_key(ragas.STATEMENTS, ragas.SUPPORT, STATEMENTS)[:12]
-ANSWER_RELEVANCE_VERSION = content_key(ragas.QUESTION, QUESTIONS, "end of the question")[:12]
+RAGAS_FAITHFULNESS_VERSION = content_key(FORM, ragas.STATEMENTS, ragas.SUPPORT, STATEMENTS)[:12]
+ANSWER_RELEVANCE_VERSION = content_key(FORM, ragas.QUESTION, QUESTIONS, "end of the question")[:12]
 
 
 async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
@@ -42,6 +44,11 @@ async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Traje
             for run in range(judge.runs)
         ]
     )
+    if judge.settings.faithfulness.without_claims == "zero":
+        # Without a value although every reply was read: the response has no statements.
+        found = [
+            replace(run, value=0.0) if run.value is None and run.verdicts and not run.unparsed else run for run in found
+        ]
     return _score(trajectory, "ragas_faithfulness", found)
 
 

@@ -28,7 +28,9 @@ A trajectory without an answer, or that did not finish, never scores above a wro
 - Without an answer, however it ended: every score is 0, and no judge is called. An answer in words that the judge calls
   an abstention is an answer, and keeps the scale of its score.
 - Ended unparsed or out of budget, with an answer: a score is that of the answer, for whoever looks at answers alone
-  (lenient measures, `rewards.select.keep_status`). Rewards and strict measures count the worst: `strict_value`.
+  (lenient measures). What else counts it is decided by `strict_value` alone: rewards, the choice of an adapter and an
+  evaluation's primary measure by `rewards.select.keep_status`, strict measures as the worst, and those "as returned" as
+  the answer's where it ended out of budget.
 - Failed (a fault of a server or machine, not of the agent): scores and reward are null, since it is sampled again.
   Strict measures count the worst.
 
@@ -48,13 +50,16 @@ from typing import Any
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Score, Status, Trajectory
 from ratchet.text import short_line
 from rewards.prompts import PROMPTS
 
 ENDINGS_VERSION = 2
 """Raise it when the score of a trajectory without an answer changes: stored judged scores of another version are not
 reused."""
+
+RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
+"""Ways of ending in which a system returns its answer: mRAG's algorithm 1 does at the end of the budget too."""
 
 FOR_EVERYONE = ("judge", "embed")
 FOR_BUILT_IN = (*FOR_EVERYONE, "nuggets", "scores")

@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 from ratchet.records import Passage, Question
 from ratchet.text import normalise_answer
+from ratchet.words import padded_words, split_words
 
-VERSION = 2
+VERSION = 3
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
 
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
-WORD = re.compile(r"\w+")
 FUNCTION_WORDS = frozenset(
-    WORD.findall(
+    split_words(
         """
         about after all also am an and any are as at be because been before being both but by can could did do does
         for from had has have he her here hers him his how i if in into is it its itself just me might more most
@@ -123,19 +123,17 @@ def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
 
     An empty answer contains none: 0. It is None without nuggets (one without any word does not count).
     """
-    wanted = [text for nugget in nuggets if (text := normalise_answer(nugget))]
-    if not wanted:
-        return None
-    padded = f" {normalise_answer(answer)} "
-    return sum(f" {text} " in padded for text in wanted) / len(wanted)
+    there, *wanted = (padded_words(normalise_answer(text)) for text in (answer, *nuggets))
+    wanted = [words for words in wanted if words.strip()]
+    return sum(words in there for words in wanted) / len(wanted) if wanted else None
 
 
 def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
     """Share of the answer's distinct content words that occur in the supporting passages' titles or texts; from 0 to 1
     (our rule).
 
-    A content word is a run of letters or digits of the normalised text that is no function word; words are compared
-    as they are, without stemming. An answer with content words and no passages has support 0. It is None for an answer
+    A content word is a word of the normalised text (ratchet/words.py) that is no function word; words are compared as
+    they are, without stemming. An answer with content words and no passages has support 0. It is None for an answer
     without content words (empty, or a bare yes or no): there is nothing to support.
     """
     wanted = _content_words(answer)
@@ -161,5 +159,5 @@ def _passage_words(passages: Iterable[Passage]) -> set[str]:
 
 def _content_words(text: str) -> set[str]:
     """The distinct words of the normalised text that are no function words."""
-    # Normalising deletes ASCII punctuation alone; \w+ also parts words at curly quotes and long dashes.
-    return set(WORD.findall(normalise_answer(text))) - FUNCTION_WORDS
+    # Normalising deletes ASCII punctuation alone; curly quotes and long dashes part words as well.
+    return set(split_words(normalise_answer(text))) - FUNCTION_WORDS

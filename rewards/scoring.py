@@ -29,7 +29,7 @@ from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
 from retrieval.sources.source import SourceError
 from rewards.correctness import NuggetStore
-from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge
+from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge, cut_off
 from rewards.prompts import LEFT_OUT_INCORRECT_VERSION, judge_prompts, replaced_digest
 from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judged, load_reward, rule_score
 from rewards.store import (
@@ -232,12 +232,9 @@ def _own_judge_settings(rewards: RewardsConfig, name: str) -> Settings:
         return {name: own, **({"left_out": LEFT_OUT_INCORRECT_VERSION} if "left_out" in own else {})}
     if name == "faithfulness":
         return {name: rewards.faithfulness.model_dump(mode="json", exclude_defaults=True)}
-    if name == "precision":
-        drawn = rewards.faithfulness.model_dump(
-            mode="json", include={"claims", "claim_temperature"}, exclude_defaults=True
-        )
-        return {"claims": drawn} if drawn else {}
-    return {}
+    shared = {"precision": {"claims", "claim_temperature", "without_claims"}, "ragas_faithfulness": {"without_claims"}}
+    own = rewards.faithfulness.model_dump(mode="json", include=shared.get(name, set()), exclude_defaults=True)
+    return {"claims": own} if own else {}
 
 
 @dataclass
@@ -258,6 +255,7 @@ class _ScoreCounts:
         self.counts["unfinished"] += score.state == "unfinished"
         self.counts["null"] += score.state == "null"
         self.counts["unparsed verdicts"] += score.unparsed
+        self.counts["cut off"] += cut_off(score.verdicts)[0]
 
     def __str__(self) -> str:
         return "  ".join(f"{name} {count}" for name, count in self.counts.items() if count)
@@ -354,6 +352,10 @@ async def _judge_one(
             if asker.verdicts:
                 told = {"verdicts": tuple(asker.verdicts), "unparsed": asker.unparsed}
                 score = score.model_copy(update=told)
+            cut, _ = cut_off(score.verdicts)
+            if score.value is None and cut:
+                why = f"{cut} of {len(score.verdicts)} replies were cut off (raise max_context of the judge)"
+                score = score.model_copy(update={"reason": f"{score.reason}; {why}"})
     except PromptTooLong as error:
         score = null.model_copy(update={"reason": str(error)})
     except (JudgeError, SourceError) as error:

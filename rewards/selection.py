@@ -124,7 +124,7 @@ def strict_reward(
     trajectory: Trajectory,
     scores: Scores,
     weights: Weights,
-    keep_status: Collection[str] = ("finished",),
+    keep_status: Collection[str],
 ) -> float | None:
     """The reward that selection uses (`rewards.reward.strict_value`); None where a needed score is missing."""
     needed = [name for name, weight in weights.items() if weight]

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ratchet.config import SelectConfig
 from ratchet.records import Cause, Score, ScoreState, Selection, Trajectory
+from rewards.judge import cut_off
 from rewards.reward import load_reward
 from rewards.selection import cause_text
 from sampling.allocation import Allocation
@@ -78,7 +79,8 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
     """One row per score name: what computes it, its mean, and the number of nulls, with the reasons."""
     table = Table("score", "made by", "mean", "null", "why null", "unparsed verdicts", title="Scores")
     table.caption = (
-        "over answers, however they ended (an empty one has 0); as a reward, a trajectory that did not finish has 0"
+        "over answers, however they ended (an empty one has 0); as a reward, one that ended otherwise than "
+        "rewards.select.keep_status says has 0"
     )
     for name in names:
         found = [score for (_, scored), score in scores.items() if scored == name]
@@ -91,9 +93,17 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
             _number(fmean(values) if values else None),
             str(len(found) - len(values)),
             "\n".join(f"{count}: {_of_state(*reason)}" for reason, count in why.most_common(3)),
-            str(sum(score.unparsed for score in found)) if reward.needs_judge else "",
+            _unparsed(found) if reward.needs_judge else "",
         )
     return table
+
+
+def _unparsed(scores: Sequence[Score]) -> str:
+    """How many verdicts could not be read, and how many of all were cut off."""
+    cut, again = map(sum, zip((0, 0), *(cut_off(score.verdicts) for score in scores), strict=True))
+    told = [f"{cut} cut off"] if cut else []
+    told += [f"{again} asked for again with more room"] if again else []
+    return "\n".join([str(sum(score.unparsed for score in scores)), *told])
 
 
 def _of_state(state: ScoreState, reason: str) -> str:

@@ -87,13 +87,13 @@ def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -
                     f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
                     "the same command again."
                 )
-            rewards[step] = _rewards(config, arm.asked.questions, found, scores, weights)
+            rewards[step] = dev_rewards(config, arm.asked.questions, found, scores, weights)
     choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
     _publish(config, folder, choice)
     return choice
 
 
-def _rewards(
+def dev_rewards(
     config: Config,
     questions: Sequence[Question],
     trajectories: Sequence[Trajectory],

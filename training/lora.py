@@ -16,7 +16,7 @@ from safetensors.torch import load
 from inference.adapters import read_adapter
 from inference.weights import load_causal_model
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
-from ratchet.errors import UserError
+from ratchet.errors import UserError, did_you_mean, first_line
 from ratchet.processor import computes_bfloat16
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
@@ -63,6 +63,7 @@ def target_modules(lora: LoraConfig) -> str | list[str]:
 
 def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
     """Wrap `model` in a PeftModel. The adapter starts as no change at all (B = 0); A is drawn from `seed`."""
+    check_targets(model, lora)
     set_seed(seed)
     settings = PeftLoraConfig(
         r=lora.r,
@@ -74,7 +75,24 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
     try:
         return get_peft_model(model, settings)
     except ValueError as error:
-        raise UserError(f"training.lora.targets={lora.targets!r}: {error}") from error
+        raise UserError(f"training.lora.targets={lora.targets!r}: {first_line(error)}") from error
+
+
+def check_targets(model: Any, lora: LoraConfig) -> None:
+    """UserError where training.lora.targets name a layer that the model has not, or one whose adapter would be lost:
+    engines apply adapters to linear layers alone, and on a GPU the loss is computed without the output head's."""
+    targets, modules = target_modules(lora), dict(model.named_modules())
+    for target in () if isinstance(targets, str) else targets:
+        said, layers = f"training.lora.targets={lora.targets!r}", {name.rpartition(".")[2] for name in modules}
+        found = {name: module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
+        if not target or not found:
+            raise UserError(f"{said}: the model has no layer {target!r}{did_you_mean(target, layers)}")
+        for name, module in found.items():
+            if module is model.get_output_embeddings():
+                raise UserError(f"{said}: {name} is the output head, whose adapter a GPU would not train; leave it out")
+            if not isinstance(module, torch.nn.Linear):
+                kind = type(module).__name__
+                raise UserError(f"{said}: {name} is no linear layer ({kind}), as an adapter needs; leave it out")
 
 
 def take_inputs_as_they_are(model: Any) -> None:

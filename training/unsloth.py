@@ -34,7 +34,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
     unsloth = import_unsloth()
     import torch
 
-    from training.lora import compute_type, target_modules
+    from training.lora import check_targets, compute_type, target_modules
 
     targets = target_modules(training.lora)
     base, _ = unsloth.FastLanguageModel.from_pretrained(
@@ -47,6 +47,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
         use_exact_model_name=True,
         trust_remote_code=False,
     )
+    check_targets(base, training.lora)
     return unsloth.FastLanguageModel.get_peft_model(
         base,
         r=training.lora.r,

@@ -91,7 +91,10 @@ PROMPTS = {
 }
 NO_ARGUMENT = "(no valid argument)"
 
-LABEL = re.compile(r"\s*answer[ -]?([12])\b(?:\s*:\s*(.+))?", re.IGNORECASE | re.DOTALL)
+LABEL = re.compile(
+    r"\W*answer[ -]?([12])\b(?:\s*:\s*(.+)| is (?:the )?(?:correct|right|better|best)\b.*|\W*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Settings(Section):
@@ -225,9 +228,10 @@ def read_verdict(text: str) -> str:
 
 
 def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
-    """A verdict less its label; the answer that the label names where the verdict is nothing else."""
+    """A verdict less its label; the answer that the label names where the verdict says nothing else of it than that it
+    is right."""
     verdict = final_answer(text)
-    label = LABEL.match(verdict)
+    label = LABEL.fullmatch(verdict)
     return verdict if label is None else (label[2] or answers[int(label[1]) - 1]).strip()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ratchet.records import Passage
+from ratchet.words import split_words
 
 CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
 PLACEHOLDER = re.compile(r"\0(\d+)\0")
@@ -67,7 +68,7 @@ def split_claims(argument: str) -> list[Claim]:
 def has_quote(number: int, quote: str, passages: Sequence[Passage]) -> bool:
     """Whether document `number`, counted from 1, holds the quote."""
     words = _normalised(quote)
-    if not 1 <= number <= len(passages) or len(words.split()) < 2:
+    if not 1 <= number <= len(passages) or len(split_words(words)) < 2:
         return False
     passage = passages[number - 1]
     return words in _normalised(f"{passage.title}: {passage.text}")

@@ -1,20 +1,22 @@
 """Tasks with a closed set of answers: what a prompt says of them, and how a model's verdict is read.
 
-Labels come from the task (`Question.labels`), so one system verifies claims, answers exams, and judges evidence. What a
-text out of form comes to is read by `agents/core/label_mentions.py`.
+Labels come from the task (`Question.labels`), so one system verifies claims, answers exams, and judges evidence. The
+forms in which a label counts are those of `agents/core/label_forms.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.dialogues import Dialogues
-from agents.core.label_mentions import ends_in_label_list, label_alone, mentioned_label, normalised_words
+from agents.core.label_forms import find_label
 from agents.core.output import Malformed
+from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import unanimous
 from agents.core.prompts.template import Prompt
+from inference.chat import Dialogue
 from ratchet.errors import UserError
 from ratchet.records import Label, Question, Stance
 
@@ -65,31 +67,29 @@ def names(labels: Sequence[Label]) -> str:
     return " / ".join(label.name for label in labels)
 
 
-def read_label(text: str, labels: Sequence[Label]) -> str:
-    """The label that stands alone on the last line, in the task's own spelling. Raises Malformed.
-
-    Case, punctuation and markup around it do not count, and what the prompt says of it ("B: the text of choice B")
-    may follow it. Right below another label it is the end of a list of labels, and no verdict.
-    """
-    return read_verdict(text, labels).label
-
-
 def read_verdict(text: str, labels: Sequence[Label]) -> Verdict:
-    """Reasons, then the label alone on the last line. Raises Malformed."""
-    lines = text.splitlines()
-    while lines and not normalised_words(lines[-1]) and not label_alone(lines[-1], labels):
-        lines.pop()
-    label = label_alone(lines[-1], labels) if lines else ""
+    """The label that a text gives in a form of `label_forms`, whichever: the text is then well-formed, and training may
+    use it. Its reasons are what stands above a last line that is the form, or all of the text. Raises Malformed."""
+    label = find_label(text, labels)
     if not label:
         raise Malformed(f"the last line is not one of the labels {names(labels)}")
-    if ends_in_label_list(lines, labels):
-        raise Malformed(f"the last lines are a list of labels; end with one of them: {names(labels)}")
-    return Verdict(text, label, "\n".join(lines[:-1]).strip())
+    above, _, last = text.rstrip("\n\t `*_-#").rpartition("\n")
+    is_all = find_label(last, labels) == label and first_sentence(last) == len(last)
+    return Verdict(text, label, (above if is_all else text).strip())
 
 
-def mentioned_verdict(text: str, labels: Sequence[Label]) -> Verdict:
-    """The lenient reading; all of the text counts as reasons."""
-    return Verdict(text, mentioned_label(text, labels), text.strip())
+async def ask_verdict(
+    tools: Dialogues,
+    dialogue: Dialogue,
+    message: str,
+    labels: Sequence[Label],
+    read: Callable[[str, Sequence[Label]], Verdict] = read_verdict,
+) -> Verdict:
+    """What is said to the message. Where it gives no label it is malformed, and its label is "": debates go on with the
+    text, and others end in `require_label`."""
+    return await tools.read(
+        dialogue, message, lambda said: read(said, labels), lambda said: Verdict(said, "", said.strip())
+    )
 
 
 def label_of_stance(labels: Sequence[Label], stance: Stance) -> str | None:

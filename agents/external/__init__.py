@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
-from agents.core.label_mentions import mentioned_label
+from agents.core.label_forms import find_label
 from agents.core.labels import require_label
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
@@ -138,7 +138,7 @@ def _answer(question: Question, tools: Tools, recording: Recording, given: Progr
     passages = _documents(recording, given)
     if not question.labels:
         return Answer(given.answer, passages, explanation=given.explanation)
-    label = mentioned_label(given.answer, question.labels)
+    label = find_label(given.answer, question.labels)
     return require_label(tools, Answer(label, passages, explanation=given.explanation or given.answer), role)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,9 +18,11 @@ from agents.external.program import ProgramAnswer, ProgramError
 from inference.chat import FormattedTurns
 from inference.engine import Completion, EngineError
 from inference.messages import CALL_ID, CallForm, ChatTurn, FunctionCall, format_turns
+from inference.schemas import SchemaRefused, SchemaRejected, check_schema
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
+from ratchet.text import short_line
 
 if TYPE_CHECKING:
     from agents.external import Settings
@@ -120,6 +122,8 @@ class Recording:
         except OutOfBudget as error:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
+        except (SchemaRefused, SchemaRejected) as error:
+            raise ApiError(400, f"response_format: {short_line(str(error))}", param="response_format") from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:
@@ -128,8 +132,10 @@ class Recording:
     async def _chat(self, request: ProgramRequest) -> dict[str, Any]:
         role = request.model if request.model in self.settings.roles else self.settings.roles[0]
         chat = self.tools.chat_format(role)
-        turns, tools = list(read_turns(request)), request.tools or []
+        turns, tools = list(in_order_of_calls(read_turns(request))), request.tools or []
         schema = request.response_format.wanted if request.response_format else None
+        if schema is not None:
+            await asyncio.to_thread(check_schema, schema, not chat.is_text)
         form = CallForm.of(chat) if tools else None
         if tools and form is None:
             raise ApiError(400, f"tools: the chat template of {role}'s model has no form for them", param="tools")
@@ -200,6 +206,31 @@ def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
         else:
             role = "system" if message.role == "developer" else message.role
             yield ChatTurn(role, text, answers=message.tool_call_id or "")
+
+
+def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
+    """The turns, with the results of a turn's calls in the order of the calls, since a chat template may tell which
+    result is whose by their order alone. ApiError where they are not exactly one for each call, named by its id."""
+    calls, results = list[str](), dict[str, ChatTurn]()
+    for turn in [*turns, None]:
+        if turn is not None and turn.role == "tool":
+            if turn.answers not in calls or turn.answers in results:
+                what = "a second result of" if turn.answers in results else "a result of no call before it,"
+                raise _refused(f"{what} tool_call_id {turn.answers[:100]!r}")
+            results[turn.answers] = turn
+            continue
+        if missing := [id for id in calls if id not in results]:
+            raise _refused(f"no message of role tool has the result of the call {missing[0][:100]!r}")
+        yield from (results[id] for id in calls)
+        calls, results = [call.id for call in turn.calls] if turn is not None else [], {}
+        if "" in calls or len(set(calls)) < len(calls):
+            raise _refused("each of tool_calls needs an id of its own")
+        if turn is not None:
+            yield turn
+
+
+def _refused(problem: str) -> ApiError:
+    return ApiError(400, f"messages: {problem}", param="messages")
 
 
 def _reader(form: CallForm | None, schema: dict[str, Any] | None) -> Callable[[str], Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agents.core.numbering import rebase
 from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import FillIn, Prompt, PromptSet
 from agents.mrag.prompt_style import FoundDocuments, PageJudgement, Refusal, passage_text
@@ -218,7 +219,9 @@ class Paper:
         return variant(Review, self.explanations)
 
     def read_judgement(self, review: Any, page: Page) -> PageJudgement:
-        yes = {judged.doc_id for judged in review.relevance if judged.is_relevant}
+        given, shown = [judged.doc_id for judged in review.relevance], [number for number, _ in page.passages]
+        judged = zip(rebase(given, shown) or given, review.relevance, strict=True)
+        yes = {number for number, judgement in judged if judgement.is_relevant}
         relevant = tuple(passage for number, passage in page.passages if number in yes)
         return PageJudgement(relevant, review.end_search, review.new_search_query if review.change_search_query else "")
 

@@ -34,8 +34,8 @@ given an answer yet, the trajectory failed.
 Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
 no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
 relevance counts. A query out of its brackets is malformed and read as what stands in brackets, else the first line,
-else the claim. An answer without a label on its last line is malformed: the label it asserts counts; with none, there
-is no consensus. The judge gives reasons too, and its answer is read alike; with no label at all it is unparsed. The
+else the claim. An answer that gives no label in a form of agents/core/label_forms.py is malformed, and there is no
+consensus. The judge gives reasons too, and its answer is read alike; with no label at all it is unparsed. The
 answer's passages are what the agreeing agents read in the last round; after a judge, all that was found, which it read.
 
 Roles: the queries have roles of their own, so that a config can give queries and answers their own worked examples. The
@@ -52,7 +52,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, labels_of, mentioned_verdict, read_verdict, require_label, unanimous_verdict
+from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from agents.core.ragas import F, Reply, answer_relevance, check_support, extract_statements
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import (
@@ -180,9 +180,7 @@ async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: L
     """The agent's reasons and label."""
     instructions, text = answer_prompt(tools, agent, lookup, last)
     dialogue = tools.dialogue(agent.kind, instructions)
-    return await tools.read(
-        dialogue, text, lambda reply: read_verdict(reply, labels), lambda reply: mentioned_verdict(reply, labels)
-    )
+    return await ask_verdict(tools, dialogue, text, labels)
 
 
 async def score_turns(
@@ -266,12 +264,7 @@ async def judge(
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
     instructions, text = judge_prompt(tools, history, scores)
-    return await tools.read(
-        tools.dialogue("judge", instructions),
-        text,
-        lambda reply: read_verdict(reply, labels),
-        lambda reply: mentioned_verdict(reply, labels),
-    )
+    return await ask_verdict(tools, tools.dialogue("judge", instructions), text, labels)
 
 
 def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[Round], stopped: str = "") -> Answer:

@@ -7,7 +7,11 @@ Strict and lenient: everything of group 'quality' is strict. A trajectory that d
 as the worst (0, or 1 of what is better low), so that no failure scores above a wrong answer or is missing from a mean;
 None only where its question cannot be scored (`rewards.reward`). The measures whose names end in `_lenient` look only
 at trajectories that have an answer, however they ended. The gap between the two is what endings cost, so both stand
-beside the parse rate; in tables, of scores that were asked for, where there is a gap.
+beside the parse rate; in tables, of scores that were asked for, where there is a gap. `_as_returned` is strict but for
+trajectories out of budget, which count with the answer that they return, as in figure 2 of mRAG's paper (of .6 out of
+budget, .9, and none: .5, where strict has .3 and lenient .75). It is the primary measure's form where
+`rewards.select.keep_status` has `out_of_budget`: selection, the choice of an adapter and the evaluation then count such
+a trajectory alike.
 
 The papers give correctness from -1 to 2 and faithfulness from -1 to 1 (Salemi et al. 2025, arXiv 2506.10844, table 1):
 the measures whose names end in `_raw` are the strict ones on those scales, beside the normalised ones.
@@ -28,7 +32,7 @@ from evaluation.measures.retrieval import lookups, retrieval_measures
 from ratchet.errors import UserError
 from ratchet.plugins import is_path, short_name
 from ratchet.records import Question, Recall, Score, Status, Trajectory
-from rewards.reward import has_answer, load_reward, strict_value
+from rewards.reward import RETURNED, has_answer, load_reward, strict_value
 from rewards.rules import (
     accuracy,
     exact_match,
@@ -57,7 +61,7 @@ class Measure:
     better: Literal["higher", "lower", ""] = ""
     """Empty where neither direction is good in itself."""
     digits: int = 3
-    form: Literal["strict", "lenient", "words", ""] = ""
+    form: Literal["strict", "lenient", "as returned", "words", ""] = ""
     """Which form of `short` it is, or its unit."""
     heading: str = ""
     """The measure's name in the heading of a narrow column, where that is not `short`."""
@@ -70,44 +74,58 @@ class Measure:
 
 LENIENT = "_lenient"
 """The suffix of a measure over only the trajectories with an answer."""
+AS_RETURNED = "_as_returned"
+"""The suffix of a measure that counts an answer at the end of the budget."""
 
 
-def _in_both_forms(
-    name: str, what: str, made_by: Literal["judge", "rule", ""] = "", better: Literal["higher", "lower"] = "higher"
-) -> tuple[Measure, Measure]:
+def strict_form(name: str) -> str:
+    """The strict form of a measure."""
+    return name.removesuffix(LENIENT).removesuffix(AS_RETURNED)
+
+
+def form_of(name: str) -> str:
+    """The suffix of a measure that is not strict."""
+    return name.removeprefix(strict_form(name))
+
+
+def _in_every_form(
+    name: str,
+    what: str,
+    made_by: Literal["judge", "rule", ""] = "",
+    better: Literal["higher", "lower"] = "higher",
+    heading: str = "",
+) -> tuple[Measure, ...]:
     short = f"{what} ({made_by})" if made_by else what
     return (
-        Measure(name, short, "quality", better, form="strict", heading=what),
-        Measure(name + LENIENT, short, "quality", better, form="lenient", heading=what),
+        Measure(name, short, "quality", better, form="strict", heading=heading or what),
+        Measure(name + AS_RETURNED, short, "quality", better, form="as returned", heading=heading or what),
+        Measure(name + LENIENT, short, "quality", better, form="lenient", heading=heading or what),
     )
 
 
 MEASURES = (
-    Measure("accuracy", "Accuracy", "quality", "higher", form="strict", heading="accuracy"),
+    *_in_every_form("accuracy", "Accuracy", heading="accuracy"),
     Measure("macro_f1", "Macro-F1 of labels", "quality", "higher", form="strict", heading="macro-F1"),
-    Measure("accuracy_lenient", "Accuracy", "quality", "higher", form="lenient", heading="accuracy"),
     Measure("macro_f1_lenient", "Macro-F1 of labels", "quality", "higher", form="lenient", heading="macro-F1"),
-    Measure("em", "Exact match", "quality", "higher", form="strict", heading="EM"),
-    Measure("f1", "F1", "quality", "higher", form="strict"),
-    Measure("em_lenient", "Exact match", "quality", "higher", form="lenient", heading="EM"),
-    Measure("f1_lenient", "F1", "quality", "higher", form="lenient"),
+    *_in_every_form("em", "Exact match", heading="EM"),
+    *_in_every_form("f1", "F1"),
     Measure("token_precision", "Token precision", "quality", "higher", form="strict"),
     Measure("token_recall", "Token recall", "quality", "higher", form="strict"),
-    *_in_both_forms("correctness", "Nugget correctness", "judge"),
+    *_in_every_form("correctness", "Nugget correctness", "judge"),
     Measure("correctness_raw", "... from -1 to 2", "quality"),
-    *_in_both_forms("precision", "Precision of claims", "judge"),
-    *_in_both_forms("correctness_f1", "... F1 of the two", "judge"),
-    *_in_both_forms("faithfulness", "Faithfulness", "judge"),
+    *_in_every_form("precision", "Precision of claims", "judge"),
+    *_in_every_form("correctness_f1", "... F1 of the two", "judge"),
+    *_in_every_form("faithfulness", "Faithfulness", "judge"),
     Measure("faithfulness_raw", "... from -1 to 1", "quality"),
-    *_in_both_forms("relevance", "Relevance", "judge"),
-    *_in_both_forms("unattributed", "Unattributed claims", "judge", "lower"),
-    *_in_both_forms("ragas_faithfulness", "RAGAS faithfulness", "judge"),
-    *_in_both_forms("answer_relevance", "RAGAS relevance", "judge"),
-    *_in_both_forms("reference_similarity", "Reference similarity", "rule"),
-    *_in_both_forms("nugget_containment", "Nugget containment", "rule"),
-    *_in_both_forms("lexical_support", "Lexical support", "rule"),
-    *_in_both_forms("unattributed_rule", "Unattributed sentences", "rule", "lower"),
-    *_in_both_forms("reward", "Reward"),
+    *_in_every_form("relevance", "Relevance", "judge"),
+    *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
+    *_in_every_form("ragas_faithfulness", "RAGAS faithfulness", "judge"),
+    *_in_every_form("answer_relevance", "RAGAS relevance", "judge"),
+    *_in_every_form("reference_similarity", "Reference similarity", "rule"),
+    *_in_every_form("nugget_containment", "Nugget containment", "rule"),
+    *_in_every_form("lexical_support", "Lexical support", "rule"),
+    *_in_every_form("unattributed_rule", "Unattributed sentences", "rule", "lower"),
+    *_in_every_form("reward", "Reward"),
     Measure("answer_words", "Answer length", "quality", "", 1, form="words"),
     Measure("answer_recall", "Answer in what was retrieved", "retrieval", "higher"),
     Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
@@ -116,6 +134,7 @@ MEASURES = (
     Measure("passages", "Passages retrieved", "retrieval", "", 1),
     Measure("parse_rate", "Actions that parsed", "ending", "higher"),
     Measure("answered", "Finished with an answer", "ending", "higher"),
+    Measure("returned", "Finished or out of budget, with an answer", "ending", "higher"),
     Measure("finished", "Finished", "ending", "higher"),
     Measure("unparsed", "Unparsed", "ending", "lower"),
     Measure("out_of_budget", "Out of budget", "ending", "lower"),
@@ -138,16 +157,16 @@ class _Measures(dict[str, Measure]):
     """The measures by name; one that is not among MEASURES is that of a reward from outside rewards/builtin/."""
 
     def __missing__(self, name: str) -> Measure:
-        score = name.removesuffix(LENIENT)
+        score = strict_form(name)
         try:
             reward = load_reward(score)
         except UserError:  # results may be shown where their reward's file is not
             if not is_path(score) and "." not in score:
                 raise KeyError(name) from None
-            strict, lenient = _in_both_forms(score, short_name(score))
+            forms = _in_every_form(score, short_name(score))
         else:
-            strict, lenient = _in_both_forms(score, reward.title, "judge" if reward.needs_judge else "rule")
-        return lenient if name.endswith(LENIENT) else strict
+            forms = _in_every_form(score, reward.title, "judge" if reward.needs_judge else "rule")
+        return next(measure for measure in forms if measure.name == name)
 
 
 BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
@@ -174,49 +193,52 @@ def measure(
     arm, since it has no documents and its answers have no such score.
     """
 
-    def both(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
+    def forms(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
         complete = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
-        if not complete or set(without_documents) & set(made_from):
-            strict = None
-        else:
-            strict = strict_value(value, made_from, question, trajectory, worst=worst)
-        return {name: strict, name + LENIENT: value if has_answer(trajectory) else None}
+        found: Values = {name + LENIENT: value if has_answer(trajectory) else None}
+        for form, ended in (("", ("finished",)), (AS_RETURNED, RETURNED)):
+            if complete and not set(without_documents) & set(made_from):
+                found[name + form] = strict_value(value, made_from, question, trajectory, ended, worst)
+            else:
+                found[name + form] = None
+        return found
 
     def score(name: str) -> float | None:
         return _value(scores, trajectory, name)
 
-    values = both("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
+    values = forms("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
     expected = references(question)
     for name, rule in (("em", exact_match), ("f1", token_f1)):
-        values |= both(name, (name,), rule(trajectory.answer, expected) if expected else None)
+        values |= forms(name, (name,), rule(trajectory.answer, expected) if expected else None)
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
         found = rule(trajectory.answer, expected) if expected else None
         values[name] = strict_value(found, ("f1",), question, trajectory)
     for name in names:
         if name not in MATCHES:
-            values |= both(name, (name,), score(name))
+            values |= forms(name, (name,), score(name))
     for name, width in RAW.items():
         if name in names:
             normalised = values[name]
             values[f"{name}_raw"] = None if normalised is None else width * normalised - 1
     if weights and set(weights) <= set(names):
         needed = [name for name, weight in weights.items() if weight]
-        values |= both("reward", needed, reward(trajectory.key, scores, weights))
+        values |= forms("reward", needed, reward(trajectory.key, scores, weights))
     if {"correctness", "precision"} <= set(names):
         found = harmonic_mean(score("correctness"), score("precision"))
-        values |= both("correctness_f1", ("correctness", "precision"), found)
+        values |= forms("correctness_f1", ("correctness", "precision"), found)
     if "faithfulness" in names:
         share = unattributed(scores.get((trajectory.key, "faithfulness")))
-        values |= both("unattributed", ("faithfulness",), share, worst=1.0)
+        values |= forms("unattributed", ("faithfulness",), share, worst=1.0)
     if "lexical_support" in names:
         share = unattributed_sentences(trajectory.answer, trajectory.passages)
-        values |= both("unattributed_rule", (), share, worst=1.0)
+        values |= forms("unattributed_rule", (), share, worst=1.0)
     values |= retrieval_measures(question, trajectory, retrieves)
     calls = trajectory.model_calls
     values["answer_words"] = float(len(trajectory.answer.split())) if has_answer(trajectory) else None
     # Free text parses unless it was cut off.
     values["parse_rate"] = sum(call.parse != "malformed" for call in calls) / len(calls) if calls else None
     values["answered"] = float(is_answered(trajectory))
+    values["returned"] = float(trajectory.status in RETURNED and has_answer(trajectory))
     values |= {status: float(trajectory.status == status) for status in get_args(Status)}
     values |= {
         "calls": float(len(calls)),
@@ -253,13 +275,14 @@ def unattributed(faithfulness: Score | None) -> float | None:
     """The share of the answer's claims that its documents do not fully support (a verdict below 1): the mean over
     judge runs.
 
-    Only a run with a readable verdict on every claim counts; None where there is none. An answer without documents,
-    whose claims were never extracted, has 1 where its faithfulness is 0, and None where that is null.
+    Only a run with a readable verdict on every claim counts; None where there is none. Where faithfulness is 0 for lack
+    of documents or of claims (`rewards.faithfulness`), the share is 1: an abstention does not look better for it.
     """
     if faithfulness is not None and faithfulness.value == 0 and not faithfulness.verdicts:
         return 1.0
     checked = [v["scores"] for v in (faithfulness.verdicts if faithfulness else ()) if v.get("part") == "support"]
-    shares = [fmean(score < 1 for score in scores) for scores in checked if scores and None not in scores]
+    known = [scores for scores in checked if scores is not None and None not in scores]
+    shares = [fmean(score < 1 for score in scores) if scores else 1.0 for scores in known]
     return fmean(shares) if shares else None
 
 
@@ -303,11 +326,17 @@ def values_by_question(samples: Mapping[str, Sequence[Values]]) -> tuple[dict[st
     return {question_id: _mean_of(rows) for question_id, rows in samples.items()}, nulls
 
 
+def answered_measure(name: str) -> str:
+    """The measure of which trajectories a measure does not count as the worst for how they ended."""
+    return "returned" if name.endswith(AS_RETURNED) else "answered"
+
+
 def mean_of_answered(samples: Mapping[str, Sequence[Values]], name: str) -> dict[str, float]:
-    """By question id, the mean of one measure over the samples that finished with an answer, where one has a value."""
+    """By question id, the mean of one measure over the samples that finished with an answer, or returned one, where one
+    has a value."""
     found = {}
     for question_id, rows in samples.items():
-        known = [value for row in rows if row["answered"] and (value := row[name]) is not None]
+        known = [value for row in rows if row[answered_measure(name)] and (value := row[name]) is not None]
         if known:
             found[question_id] = sum(known) / len(known)
     return found

@@ -7,11 +7,12 @@ nothing, or returned nothing, has 0; so has one that failed, or ended otherwise 
 that does look things up.
 
 Answer recall is DPR's has_answer (Karpukhin and others, EMNLP 2020): 1 when a passage holds one of the short answers as
-a run of whole tokens, letters and digits or single signs, lower-cased; articles and punctuation count, unlike in EM.
-Deviations: a passage is its title and its text, as a reader sees it (an option in DPR; FlashRAG does so too); texts
-are composed (NFC, not NFD: the same comparison, and an accent stays in its word); a question whose answers are all yes,
-no or noanswer has no value, since the word says nothing about the passage. FlashRAG and KILT match substrings of
-normalised text instead, which finds 'Ada' in 'Canada'.
+a run of whole tokens, lower-cased: letters, digits and marks, or single signs; articles and punctuation count, unlike
+in EM. Deviations: a passage is its title and its text, as a reader sees it (an option in DPR; FlashRAG does so too);
+texts are composed (NFC, not NFD: the same comparison); invisible characters do not count, and a letter of a script
+without blanks between words is a token (ratchet/words.py), where DPR takes its whole run for one; a question whose
+answers are all yes, no or noanswer has no value, since the word says nothing about the passage. FlashRAG and KILT match
+substrings of normalised text instead, which finds 'Ada' in 'Canada'.
 
 Gold recall is the share of the question's gold documents that are there, by document id or by title. A question that
 names its documents in both ways counts the way that finds more: an index may know only one of the names.
@@ -20,15 +21,17 @@ names its documents in both ways counts the way that finds more: an index may kn
 from __future__ import annotations
 
 import html
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+import regex
+
 from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import normalise_answer
+from ratchet.words import INVISIBLE, separate_unspaced
 from rewards.rules import CLOSED_ANSWERS
 
-TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
 def lookups(trajectory: Trajectory) -> list[Search | ToolCall | Recall]:
@@ -62,7 +65,8 @@ def answer_recall(question: Question, passages: Iterable[Passage]) -> float | No
 
 def tokens(text: str) -> str:
     """The text's tokens with a blank before and after each, so that `in` finds runs of whole tokens."""
-    return f" {' '.join(TOKEN.findall(unicodedata.normalize('NFC', text).lower()))} "
+    seen = INVISIBLE.sub("", unicodedata.normalize("NFC", text)).lower()
+    return f" {' '.join(TOKEN.findall(separate_unspaced(seen, pairs=False)))} "
 
 
 def gold_recall(question: Question, passages: Sequence[Passage]) -> float | None:

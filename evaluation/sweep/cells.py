@@ -121,7 +121,8 @@ def plan_sweep(config: Config) -> Sweep:
 def _question_set(config: Config, settings: SweepConfig, name: str, stage: Stage) -> SweepQuestionSet:
     check_name(f"sweep.{stage}", name)
     asked = question_set(config, name, f"sweep.{stage}:")
-    measure = settings.measure or primary_measure(asked.questions, config.evaluation.scores)
+    keep = config.rewards.select.keep_status
+    measure = settings.measure or primary_measure(asked.questions, config.evaluation.scores, keep)
     return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
 
 

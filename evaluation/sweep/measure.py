@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evaluation.measures.measures import BY_NAME, LENIENT, MATCHES
+from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, MATCHES, strict_form
 from evaluation.results import MACRO_F1
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
@@ -24,13 +24,14 @@ def check_measure(config: Config) -> None:
     usable = [measure.name for measure in BY_NAME.values() if measure.better and measure.name not in MACRO_F1]
     if not name:
         return
-    usable += [form for score in config.evaluation.scores if score not in BY_NAME for form in (score, score + LENIENT)]
+    outside = [score for score in config.evaluation.scores if score not in BY_NAME]
+    usable += [score + form for score in outside for form in ("", AS_RETURNED, LENIENT)]
     if name not in usable:
         raise UserError(
             f"sweep.measure: {name!r} does not choose{did_you_mean(name, usable)}; these do: {', '.join(usable)}"
         )
     needs: dict[str, Iterable[str]] = {**SCORES_BEHIND, "reward": config.rewards.weights}
-    score = name.removesuffix(LENIENT)
+    score = strict_form(name)
     scored = score in known_rewards() and score not in MATCHES
     if lacking := set(needs.get(score, (score,) if scored else ())) - set(config.evaluation.scores):
         raise UserError(f"sweep.measure: {name} is made from {', '.join(sorted(lacking))}; add it to evaluation.scores")

@@ -132,6 +132,7 @@ def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
         sweep.config.rewards.weights,
         evaluation.resamples,
         sweep.config.seed,
+        sweep.config.rewards.select.keep_status,
     )
     return _Merged(cell, arm, _price(sweep, cell, status.trajectories))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.results import BASE, TRAINED, Results
 from ratchet.errors import UserError
 from ratchet.files import disk_error
@@ -48,7 +48,7 @@ def cost_points(results: Results) -> list[CostPoint]:
 
 def shown_measure(results: Results) -> str:
     """The measure beside the costs: exact match, which the paper gives, of short answers; else the primary one."""
-    return "em" if results.primary == "f1" else results.primary
+    return f"em{form_of(results.primary)}" if strict_form(results.primary) == "f1" else results.primary
 
 
 def print_costs(results: Results, out: Path) -> None:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, LENIENT
+from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
@@ -72,8 +72,12 @@ def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | No
     return comparison.measures.get(name or results.primary) if comparison else None
 
 
+def _unit(results: Results) -> str:
+    return "as returned, in percent" if form_of(results.primary) else "in percent"
+
+
 def _labelled(results: Results) -> bool:
-    return results.primary == "accuracy"
+    return strict_form(results.primary) == "accuracy"
 
 
 def samples_text(results: Results) -> str:
@@ -86,7 +90,7 @@ def samples_text(results: Results) -> str:
 def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
     """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
     quality = _quality(results)
-    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, in percent"
+    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, {_unit(results)}"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
@@ -116,7 +120,7 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
     costs = _costs(suite)
     headings = [*(escape(results.title) for results in suite), *(f"average {_short(name)}" for name in quality)]
     headings += [f"{_short(suite[0].primary)} - base", *costs.values()]
-    table = new_table(f"{title}: {' / '.join(map(_short, quality))}, in percent", ["method"], headings)
+    table = new_table(f"{title}: {' / '.join(map(_short, quality))}, {_unit(suite[0])}", ["method"], headings)
     base = [results.arms[0] for results in suite]
     for name in [arm.name for arm in suite[0].arms]:
         arms = [found for results in suite if (found := results.arm(name)) is not None]
@@ -134,20 +138,22 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
 
 
 def _quality(results: Results) -> list[str]:
-    """The quality measures to show: EM and F1 for short answers, accuracy and macro-F1 for labels, F1 and the computed
-    scores of the judge for long answers; and those of rewards from outside our tree."""
-    own = [name for name in results.shown("quality") if name not in BY_NAME and not name.endswith(LENIENT)]
+    """The quality measures to show, in the primary one's form: EM and F1 for short answers, accuracy and macro-F1 for
+    labels, F1 and the computed scores of the judge for long answers; and those of rewards from outside our tree."""
+    form = form_of(results.primary)
+    own = [name + form for name in results.shown("quality") if name not in BY_NAME and not form_of(name)]
     if _labelled(results):
-        return ["accuracy", "macro_f1", *own]
-    judged = [name for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
-    return ["em", "f1", *own] if results.primary == "f1" else [*judged, "f1", *own]
+        return [results.primary, "macro_f1", *own]
+    judged = [name + form for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
+    short = [f"em{form}", f"f1{form}"]
+    return [*short, *own] if strict_form(results.primary) == "f1" else [*judged, short[1], *own]
 
 
 def _costs(suite: Sequence[Results]) -> dict[str, str]:
     """By measure, its heading: tool calls include searches; recalls only where a system has a memory, and failed calls
     where there are some; the length of answers beside nugget correctness, which longer answers raise."""
     left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
-    if suite[0].primary != "correctness":
+    if strict_form(suite[0].primary) != "correctness":
         left_out.add("answer_words")
     shown = {name for results in suite for name in results.shown("cost")}
     left_out |= {"recalled", "failed_lookups"} - shown

@@ -16,6 +16,7 @@ from inference.engine import Completion, EngineError, FinishReason, Message, Sam
 from inference.http.connection import Connection, StatusError
 from inference.http.protocol import TextResponse, is_context_full, parse_response
 from inference.http.strict_schema import ResponseSchema, response_schema
+from inference.schemas import SchemaRefused
 from inference.text_format import TextFormat
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError
@@ -100,7 +101,7 @@ class ChatApiEngine:
             fix = next((fix for name, fix in FIXES.items() if name in error.codes), "another service")
             return UserError(f"{error}\nSet for this model: {fix}")
         if error.status == 400 and "response_format" in error.codes and params.schema is not None:
-            return UserError(
+            return SchemaRefused(
                 f"{error}\nThe service refuses the JSON schema of this answer; set system.malformed: reask, which "
                 f"sends no schema: {json.dumps(params.schema)[:500]}"
             )

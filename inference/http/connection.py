@@ -151,13 +151,13 @@ class Connection:
                 self._mark_alive(clock())
                 raise EngineError(f"{self.url}: {self._one_line(error)}") from None
             else:
-                away = answer.status in AWAY
-                if not away:
+                away, busy = answer.status in AWAY, answer.busy
+                if not away and not busy:
                     self._mark_alive(clock())
-                if answer.is_success:
+                if answer.is_success and not busy:
                     return answer
                 problem = self._status_error(answer)
-                if answer.status not in transient or isinstance(problem, UserError):
+                if (not busy and answer.status not in transient) or isinstance(problem, UserError):
                     raise problem
                 asked = parse_retry_after(answer.headers.get("retry-after"))
             if away and self._has_answered:
@@ -206,7 +206,7 @@ class Connection:
 
     def _status_error(self, answer: Answer) -> Exception:
         status = answer.status
-        codes, text = _read_error(answer)
+        codes, text = (set[str](), answer.busy) if answer.busy else _read_error(answer)
         line = self._one_line(text)
         if status in (401, 403):
             state = "which the server does not accept" if self._key else "which is not set"

@@ -25,6 +25,7 @@ from inference.http.protocol import (
     token_completion,
     token_request,
 )
+from inference.schemas import SchemaRejected
 from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError, did_you_mean
@@ -109,7 +110,7 @@ class HttpEngine:
                     self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")
                     return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
                 if params.schema is not None and is_schema_rejected(error.status, error.codes, error.text):
-                    raise EngineError(
+                    raise SchemaRejected(
                         f"{error}\nThe server refuses the JSON schema of this answer. Serve with another "
                         f"structured-outputs backend, or set system.malformed: reask, which sends no schema: "
                         f"{json.dumps(params.schema)[:500]}"

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from inference.chat import ChatFormat
 from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
-from ratchet.errors import UserError
+from inference.schemas import schema_grammar
 
 A = TypeVar("A", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -159,22 +158,6 @@ def token_request(
     if params.logprobs:
         body["logprobs"] = 0  # none of the alternatives, only the sampled tokens
     return body
-
-
-@lru_cache(maxsize=256)
-def schema_grammar(schema: str) -> str:
-    """Convert a JSON schema to the grammar that the in-process engine uses, in xgrammar's own notation.
-
-    vLLM compiles a schema itself differently: either with white space anywhere, which small models fill an
-    answer with, or (--structured-outputs-config.disable_any_whitespace) with none even where JSON usually has some:
-    {"a":1}. Another grammar changes the output of the same model. Raises UserError.
-    """
-    import xgrammar
-
-    try:
-        return str(xgrammar.Grammar.from_json_schema(schema, any_whitespace=False))
-    except RuntimeError as error:
-        raise UserError(f"this JSON schema cannot constrain decoding: {error}: {schema}") from error
 
 
 def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:

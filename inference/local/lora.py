@@ -6,14 +6,14 @@ role runs on the base model in the same step in which a trained role runs on its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from safetensors.torch import load
 
-from inference.adapters import read_adapter
+from inference.adapters import MERGE, read_uniform_adapter
 from ratchet.errors import UserError
 
 
@@ -40,6 +40,7 @@ class LoraBank:
     def __init__(self, model: torch.nn.Module, head: torch.nn.Module | None, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._head = head
+        self._names = {name for name, _ in model.named_modules()}
         self._linears = {name: m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
         self._weights: dict[str, dict[int, Pair]] = {}
         self._joined: dict[tuple[tuple[str, ...], int], Pair | None] = {}
@@ -48,14 +49,15 @@ class LoraBank:
 
     def load(self, folder: str) -> int:
         """Load a PEFT LoRA folder; returns its number. UserError for anything but plain LoRA on linear layers."""
-        adapter = read_adapter(folder)
-        _refuse_unsupported(folder, adapter.config)
+        adapter = read_uniform_adapter(folder)
         tensors, rank = load(adapter.weights), adapter.config["r"]
         scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
         self._count += 1
         for name, layer in adapter.layers.items():
             module_name = name.removeprefix("base_model.model.")
             linear = self._linears.get(module_name)
+            if linear is None and module_name in self._names:
+                raise UserError(f"{folder}: {module_name} is no linear layer, and only these can be applied; {MERGE}")
             if linear is None:
                 raise UserError(f"{folder}: was trained for another model: this one has no layer {module_name}")
             if (layer.inputs, layer.outputs) != (linear.in_features, linear.out_features):
@@ -130,16 +132,3 @@ def _add(output: torch.Tensor, x: torch.Tensor, pair: Pair, rows: torch.Tensor |
         output.addmm_(x @ pair[0], pair[1])
     else:
         output.index_add_(0, rows, x.index_select(0, rows) @ pair[0] @ pair[1])
-
-
-def _refuse_unsupported(folder: str, config: Mapping[str, Any]) -> None:
-    problems = [key for key in ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern") if config.get(key)]
-    if config.get("peft_type") != "LORA":
-        problems.append(f"peft_type {config.get('peft_type')}")
-    if config.get("bias", "none") != "none":
-        problems.append(f"bias {config['bias']}")
-    if problems:
-        raise UserError(
-            f"{folder}: the local engine applies plain LoRA only, this adapter has {', '.join(problems)}; merge it "
-            "into its base model and name the merged folder instead"
-        )

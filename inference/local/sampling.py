@@ -19,7 +19,7 @@ import xgrammar
 from inference.engine import EngineError
 from inference.local.linear import MOST_ALLOWED
 from inference.local.vectors import FAST_MATH, Array
-from ratchet.errors import UserError
+from inference.schemas import SchemaRefused
 from ratchet.numba_cache import njit
 
 NO_TOKEN, NOT_FINITE = -1, -2
@@ -43,7 +43,7 @@ class Grammars:
         self._compiled: dict[str, Any] = {}
 
     def matcher(self, schema: dict[str, Any], policy: str) -> Matcher:
-        """A matcher at the start of the schema. Raises UserError for a schema that xgrammar cannot compile.
+        """A matcher at the start of the schema. Raises SchemaRefused for one that xgrammar cannot compile.
 
         `policy`: what samples, the base model or an adapter; each has habits of its own.
         """
@@ -53,7 +53,7 @@ class Grammars:
                 # Free white space makes small models write white space until the token limit.
                 self._compiled[text] = self._compiler.compile_json_schema(text, any_whitespace=False)
             except RuntimeError as error:
-                raise UserError(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
+                raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
         return Matcher(self._compiled[text], self._vocabulary, self._expected(policy))
 
 

@@ -19,7 +19,8 @@ from index_build.documents import Document
 from ratchet.config import SPLITS, GenerationConfig, Split
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from retrieval.sparse.analyzer import STOP_WORDS, Analyzer
+from ratchet.words import split_words
+from retrieval.sparse.analyzer import STOP_WORDS
 
 HEAD_WORDS = 200
 """Documents are related by the title and so many first words."""
@@ -36,7 +37,7 @@ class Pool:
     @cached_property
     def _heads(self) -> list[set[str]]:
         """By document, the words that few others have: what two documents about one thing tend to share."""
-        heads = [set(Analyzer.split(f"{d.title} {d.text}")[:HEAD_WORDS]) - STOP_WORDS for d in self.documents]
+        heads = [set(split_words(f"{d.title} {d.text}")[:HEAD_WORDS]) - STOP_WORDS for d in self.documents]
         counts = Counter(word for head in heads for word in head)
         few = max(5, len(heads) // 100)
         return [{word for word in head if 2 <= counts[word] <= few} for head in heads]
@@ -94,7 +95,7 @@ def divide_documents(documents: Iterable[Document], settings: GenerationConfig, 
     kept: dict[str, Document] = {}
     for document in documents:
         counts["read"] += 1
-        words = Analyzer.split(document.text)
+        words = split_words(document.text)
         if not low <= len(words) <= high:
             counts["too short" if len(words) < low else "too long"] += 1
             continue

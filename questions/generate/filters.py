@@ -12,6 +12,7 @@ from questions.generate.language import other_language, same_script
 from questions.leakage import normalise_words, word_shingles
 from ratchet.config import GenerationConfig
 from ratchet.records import with_title
+from ratchet.words import split_words
 from retrieval.sparse.analyzer import Analyzer
 
 MARKS = "?\u037e\u061f\uff1f"
@@ -74,7 +75,7 @@ def wrong_form(question: str, categories: Iterable[Category]) -> bool:
 def answer_repeats_question(question: str, answer: str, near: float) -> bool:
     """The answer has no words, or nearly those of the question. ("Is A or B older?" may be answered with "A".)"""
     asked, answered = question_shingles(question), question_shingles(answer)
-    return not Analyzer.split(answer) or len(asked & answered) >= near * len(asked | answered)
+    return not split_words(answer) or len(asked & answered) >= near * len(asked | answered)
 
 
 def shares_term(question: str, documents: str) -> bool:
@@ -92,8 +93,8 @@ def copies_run(text: str, document: str, words: int) -> bool:
 
 
 def _runs(text: str, words: int) -> set[tuple[str, ...]]:
-    split = Analyzer.split(text)
-    return {tuple(split[at : at + words]) for at in range(len(split) - words + 1)}
+    found = split_words(text)
+    return {tuple(found[at : at + words]) for at in range(len(found) - words + 1)}
 
 
 def question_shingles(text: str) -> frozenset[str]:

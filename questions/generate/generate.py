@@ -65,7 +65,7 @@ def _open_judge(
 ) -> Judge:
     """A `Judge` that sends prompts to a model, logs every reply and retries through short outages."""
     how = RewardsConfig(judge=model, temperature=temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
-    return Judge(engines[model], how, seed, settings.concurrency)
+    return Judge(engines[model], how, seed, settings.concurrency, lengthen=False)
 
 
 async def _round(

@@ -11,8 +11,8 @@ import re
 import unicodedata
 from collections import Counter
 
+from ratchet.words import split_words
 from retrieval.sparse.analyzer import STOP_WORDS as ENGLISH
-from retrieval.sparse.analyzer import Analyzer
 
 OTHERS = """
 de: der die das den dem des ein eine einen und oder ist sind war nicht von mit für auf als auch wie was wer wird werden
@@ -55,7 +55,7 @@ def same_script(text: str, documents: str) -> bool:
 
 def other_language(text: str, language: str) -> str | None:
     """The language that the text's small words point to, where that is not `language` (a key of STOP_WORDS)."""
-    words = Analyzer.split(text)
+    words = split_words(text)
     if len(words) < ENOUGH_WORDS:
         return None
     counts = {name: sum(word in small for word in words) for name, small in STOP_WORDS.items()}

@@ -34,9 +34,14 @@ class FaithfulnessConfig(Section):
     code. It holds for `precision` too, which takes over these claims."""
     claim_temperature: float | None = Field(None, ge=0)
     """Temperature at which claims are drawn; the published code has 0. Default: `rewards.temperature`."""
-    omitted_claims: Literal["skipped", "neutral"] = "skipped"
-    """What a claim counts that a readable reply of the judge leaves out or contradicts itself on. `skipped`: nothing,
-    it is no part of the mean. `neutral`: 0 on the scale from -1 to 1, as in the published code."""
+    omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
+    """What becomes of a reply of the judge that leaves a claim out. `unreadable`: nothing of it counts, since its
+    scores may be those of other claims. `neutral`: the claim has 0 on the scale from -1 to 1, as in the published code,
+    and so has one whose score cannot be read, which else is no part of the mean."""
+    without_claims: Literal["zero", "null"] = "zero"
+    """What a judge run counts that finds no claims in the answer, as in one that abstains. `zero`: 0, where algorithm 4
+    starts. `null`: nothing; an answer without claims in any run then has no score and is in no mean, so that a system
+    may raise its mean by abstaining. It holds for `precision` and `ragas_faithfulness` too."""
     without_documents: Literal["zero", "null"] = "zero"
     """The score of an answer without documents. `zero`: 0, since algorithm 4 gives every answer a number and no
     document supports any claim; figure 2 compares the model without retrieval by it. `null`: no score, so such an
@@ -63,7 +68,8 @@ class SelectConfig(Section):
     paper (Salemi et al. 2025, arXiv 2506.10844)."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
-    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it."""
+    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; `rounds choose`
+    and the primary measure of an evaluation then count it as well."""
     only_mixed: bool = False
     """Drop a question unless some of its trajectories succeeded and some did not."""
     success: float = 0.5
@@ -126,8 +132,9 @@ class RewardsConfig(Section):
     """Temperature of the judge."""
     top_p: float = Field(0.95, gt=0, le=1)
     """Probability mass of the judge's nucleus sampling."""
-    max_tokens: int = Field(2048, gt=0)
-    """Maximum number of new tokens of one verdict."""
+    max_tokens: int = Field(16_384, gt=0)
+    """Maximum number of new tokens of one verdict, or what its prompt leaves of the judge's context, if that is less. A
+    verdict that is cut off is counted, and asked for again, once, with all that the context has, if that is more."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
 

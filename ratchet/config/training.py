@@ -25,7 +25,8 @@ class LoraConfig(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout probability on the adapter's input."""
     targets: str = "all-linear"
-    """Modules that get an adapter, as PEFT's `target_modules`."""
+    """Layers that get an adapter: all-linear, or names of linear layers as in PEFT's `target_modules`, with commas.
+    The output head gets none."""
 
 
 class WeightedConfig(Section):

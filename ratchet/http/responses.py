@@ -6,14 +6,23 @@ errors of many families for what it cannot make sense of.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
+from ratchet.http.retry import TRANSIENT
+from ratchet.text import read_json, short_line
+
 DISCONNECTED = ("disconnected", "closed connection")
 """How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
+
+PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
+"""The beginning of a web page, whatever type its header says."""
+SMALL = 4096
+"""Bytes: an error object has fewer."""
 
 
 class BadResponse(Exception):
@@ -39,6 +48,27 @@ class Answer:
     @property
     def text(self) -> str:
         return self.body.decode(errors="replace")
+
+    @property
+    def busy(self) -> str:
+        """What a success says where it is none, and may be one on the next try: a proxy, or a service with too much to
+        do, answers 200 or 202 with nothing, a web page, or an error object with a transient status. Else ""."""
+        if not self.is_success:
+            return ""
+        if not self.body or self.body.isspace():
+            return "(nothing)"
+        if PAGE.match(self.body[:SMALL]):
+            return "a web page, of a proxy or of a service that is too busy"
+        if len(self.body) > SMALL or b"error" not in self.body:
+            return ""
+        try:
+            answer = read_json(self.body)
+        except ValueError:
+            return ""
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if not isinstance(error, dict) or str(error.get("code")) not in map(str, TRANSIENT):
+            return ""
+        return short_line(f"{error['code']}: {error.get('message')}")
 
 
 async def send_request(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int) -> Answer:

@@ -75,6 +75,7 @@ class PassLog:
     def read(self) -> Iterator[LoggedTrajectory]:
         """The planned trajectories that are on disk, in the order of the segments. Raises UserError."""
         weights = {str(name): weight for name, weight in self.config.rewards.weights.items()}
+        keep = self.config.rewards.select.keep_status
         for trajectory in self.one.store.read(self._keys):
             key, identity = trajectory.key, trajectory.question_id
             question = self._questions.get(identity) or Question(id=identity, text=identity)
@@ -83,6 +84,6 @@ class PassLog:
                 reward = self._rewards[key]
             else:
                 given = {(key, name): score for name, score in scores.items()}
-                reward = strict_reward(question, trajectory, given, weights)
+                reward = strict_reward(question, trajectory, given, weights, keep)
             kept = None if self._kept is None else key in self._kept
             yield LoggedTrajectory(trajectory, question, scores, reward, kept)

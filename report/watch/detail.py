@@ -55,10 +55,9 @@ class TrajectoryReader:
             messages={trajectory.key: messages},
         )
         trained = self._trained(database, one, trajectory.key, notes) if row["kept"] else {}
-        weights = {str(name): weight for name, weight in self._config.rewards.weights.items()}
         passages: dict[str, Json] = {}
         choices = {choice.question_id: choice} if choice else {}
-        shown, [chunk] = section_view(section, choices, trained, weights, passages)
+        shown, [chunk] = section_view(section, choices, trained, self._config.rewards, passages)
         return {
             "key": key,
             "section": shown,

@@ -99,12 +99,13 @@ class RemoteEmbedder:
                 except (httpx.TransportError, BadResponse) as error:
                     problem = f"{self._url}: no answer ({self._line(error) or type(error).__name__})"
                 else:
-                    if answer.is_success:
+                    if answer.is_success and not answer.busy:
                         return answer
-                    problem = f"{self._url} answered {answer.status}: {self._line(answer.text) or '(nothing)'}"
+                    said = self._line(answer.busy or answer.text)
+                    problem = f"{self._url} answered {answer.status}: {said or '(nothing)'}"
                     if answer.status in (401, 403):
                         raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
-                    if answer.status not in TRANSIENT:
+                    if not answer.busy and answer.status not in TRANSIENT:
                         raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
                     asked = parse_retry_after(answer.headers.get("retry-after"))
                 failed += 1

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from inference.adapters import adapter_digest
 from inference.tokenizer import load_tokenizer
+from inference.weights import untie_changed_head
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import read_json_file
@@ -195,8 +196,9 @@ def _merge(model: Any, adapter: Path) -> Any:
             raise ValueError(f"it is a {config.peft_type} adapter, and only LORA can be merged")
         config.init_lora_weights = True  # others (PiSSA) change the base weights before ours are read
         config.base_model_name_or_path = None  # PEFT warns where it is not the name of a model that has none
-        wrapped: Any = get_peft_model(model, config)
         weights = load_file(adapter / "adapter_model.safetensors")
+        untie_changed_head(model, (name.partition(".lora_")[0] for name in weights))
+        wrapped: Any = get_peft_model(model, config)
         result = set_peft_model_state_dict(wrapped, weights)
         strange = [*result.unexpected_keys, *(key for key in result.missing_keys if "lora_" in key)]
         if strange:

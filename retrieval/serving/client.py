@@ -158,10 +158,10 @@ class RemoteIndex:
             except BadResponse as error:
                 raise SearchError(f"{self._url}: {short_line(str(error))}") from None
             else:
-                if answer.is_success:
+                if answer.is_success and not answer.busy:
                     return answer
-                problem = f"{self._url} answered {answer.status}: {_error_text(answer)}"
-                if answer.status not in TRANSIENT:
+                problem = f"{self._url} answered {answer.status}: {answer.busy or _error_text(answer)}"
+                if not answer.busy and answer.status not in TRANSIENT:
                     raise SearchError(problem)
                 wait = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1

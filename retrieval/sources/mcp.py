@@ -145,8 +145,10 @@ class McpSource:
     async def _call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         sent = _sendable(arguments)
         result = await self._ask(lambda client: client.call_tool(tool, sent))
-        if result.is_error:
-            raise ToolError(short_text(_texts(result)[0], MESSAGE_CHARACTERS) or f"{tool} failed and did not say why.")
+        texts, left_out = _texts(result)
+        if result.is_error or (left_out and not texts):
+            said = short_text("\n".join([*texts[:1], *left_out]), MESSAGE_CHARACTERS).strip()
+            raise ToolError(said or f"{tool} failed and did not say why.")
         return result
 
     def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, str]:
@@ -156,7 +158,8 @@ class McpSource:
         if ours is not None:
             return ToolResult(tuple(ours[0])), ours[1]
         passages = []
-        for part in _texts(result):
+        texts, left_out = _texts(result)
+        for part in [*texts[:-1], "\n".join([*texts[-1:], *left_out])]:
             text = short_text(part, most)
             most -= len(text)
             if text.strip():
@@ -344,17 +347,22 @@ def _max_results(schema: Any) -> int:
     return most if isinstance(most, int) and most > 0 else 1_000
 
 
-def _texts(result: types.CallToolResult) -> list[str]:
-    """Every text of an answer; images and the like are left out."""
-    texts = []
+def _texts(result: types.CallToolResult) -> tuple[list[str], list[str]]:
+    """Every text of an answer, and a line for each part that is no text and is left out."""
+    texts, left_out = list[str](), list[str]()
     for content in result.content:
         if isinstance(content, types.TextContent):
             texts.append(content.text)
+        elif isinstance(content, types.ResourceLink):
+            left_out.append(f"[A link to {short_line(content.uri, ABOUT_CHARACTERS)} was left out.]")
         elif isinstance(content, types.EmbeddedResource) and isinstance(content.resource, types.TextResourceContents):
             texts.append(content.resource.text)
+        else:
+            kind = content.resource.mime_type if isinstance(content, types.EmbeddedResource) else content.mime_type
+            left_out.append(f"[{short_line(kind or 'Binary', 50)} content was left out: only text can be read.]")
     if not texts and result.structured_content is not None:
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return texts
+    return texts, left_out
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:

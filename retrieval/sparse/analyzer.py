@@ -1,16 +1,13 @@
-"""From text to index terms: the same cut for documents and queries, or nothing would match."""
+"""From text to index terms: the same ones for documents and queries, or nothing would match."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from functools import lru_cache
 
 import Stemmer
 
 from ratchet.errors import UserError, did_you_mean
-
-WORD = re.compile(r"[^\W_]+")
+from ratchet.words import split_words
 
 # English words that carry grammar, not topic. The single letters are what an apostrophe leaves of "it's" and "don't".
 ENGLISH = """
@@ -26,10 +23,10 @@ STOP_WORDS = frozenset(ENGLISH.split())
 
 
 class Analyzer:
-    """Cuts text into lower-case Unicode words; English stop words left out and the rest stemmed, each where asked for.
+    """Splits text into words as ratchet/words.py says; English stop words are left out and the rest is stemmed, each
+    where asked for.
 
-    Text is normalised to NFKC, so that composed and decomposed accents meet. A script without spaces between words
-    yields one term per run of letters. `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError.
+    `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError.
     """
 
     def __init__(self, stemmer: str | None, stop_words: bool) -> None:
@@ -43,16 +40,6 @@ class Analyzer:
         self._stop_words = STOP_WORDS if stop_words else frozenset()
         self._cached_term = lru_cache(maxsize=1 << 16)(self.term)
 
-    @staticmethod
-    def normal(text: str) -> str:
-        """The text of which the runs of WORD are its words."""
-        return (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
-
-    @classmethod
-    def split(cls, text: str) -> list[str]:
-        """The words of a text, before stop words and stemming."""
-        return WORD.findall(cls.normal(text))
-
     def term(self, word: str) -> str | None:
         """The index term of one word; None for a stop word."""
         if word in self._stop_words:
@@ -61,4 +48,4 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The index terms of a text in order, repeats included. Words are cached: this is for queries."""
-        return [term for word in self.split(text) if (term := self._cached_term(word)) is not None]
+        return [term for word in split_words(text) if (term := self._cached_term(word)) is not None]

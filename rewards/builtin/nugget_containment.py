@@ -1,7 +1,6 @@
 """The share of the question's nuggets that occur in the answer. No judge."""
 
 from ratchet.records import Question, Trajectory
-from ratchet.text import normalise_answer
 from rewards import rules
 from rewards.rules import VERSION as VERSION
 
@@ -11,7 +10,7 @@ NEEDS = ("nuggets",)
 
 def why_unscorable(question: Question) -> str:
     """A nugget without a word is none."""
-    return "" if any(map(normalise_answer, question.nuggets)) else "the question has no nuggets"
+    return "the question has no nuggets" if rules.nugget_containment("", question.nuggets) is None else ""
 
 
 def score(question: Question, trajectory: Trajectory) -> float | None:

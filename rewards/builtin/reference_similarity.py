@@ -24,9 +24,10 @@ import Stemmer
 from numpy.typing import NDArray
 
 from ratchet.records import Question, Trajectory
+from ratchet.words import split_words
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import end_of
-from rewards.rules import FUNCTION_WORDS, SENTENCE_END, WORD, references, token_f1
+from rewards.rules import FUNCTION_WORDS, SENTENCE_END, references, token_f1
 
 TITLE = "Reference similarity"
 NEEDS = ("answers", "reference")
@@ -81,7 +82,7 @@ def added_word_f1(question: str, answer: str, reference: str) -> float:
 
 def stems(text: str, skipped: frozenset[str] = frozenset()) -> list[str]:
     """The stems of the words, without those that are skipped as words or as stems."""
-    words = [word for word in WORD.findall(text.lower()) if word not in skipped]
+    words = [word for word in split_words(text) if word not in skipped]
     return [stem for stem in _stemmer.stemWords(words) if stem not in skipped]
 
 
@@ -98,7 +99,7 @@ def meaning_recall(question: str, answer: str, reference: str, embed: Embed) -> 
     asked, *vectors = embed([end_of(embed, question)[0], *expected, *found])
     whole = np.stack(vectors)
     rest, adds = _without(whole, asked)
-    weights = np.array([len(WORD.findall(sentence)) for sentence in expected], np.float64)
+    weights = np.array([len(split_words(sentence)) for sentence in expected], np.float64)
     if adds[: len(expected)].any():
         whole, weights = rest, weights * adds[: len(expected)]
     best = (whole[: len(expected)] @ whole[len(expected) :].T).max(axis=1)
@@ -115,4 +116,4 @@ def _without(vectors: Vectors, direction: Vectors) -> tuple[Vectors, NDArray[np.
 
 def sentences(text: str) -> list[str]:
     """The pieces between ends of sentences and lines that have a word."""
-    return [piece for part in SENTENCE_END.split(text) if WORD.search(piece := part.strip())]
+    return [piece for part in SENTENCE_END.split(text) if split_words(piece := part.strip())]

@@ -215,11 +215,11 @@ def _nugget_draws(config: Config) -> int:
 
 
 def _calls_of(score: Score, has_faithfulness: bool) -> int:
-    """The judge's replies behind a score; precision repeats those that drew the claims of faithfulness."""
+    """The judge's calls behind a score; precision repeats those that drew the claims of faithfulness."""
     replies = [verdict for verdict in score.verdicts if "text" in verdict]
     if score.name == "precision" and has_faithfulness:
         replies = [verdict for verdict in replies if verdict.get("part") != "claims"]
-    return len(replies)
+    return sum(2 if verdict.get("asked_again") else 1 for verdict in replies)
 
 
 def model_uses(config: Config) -> dict[str, ModelUse]:

@@ -208,6 +208,7 @@ async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the
         ("The answer is: Ada", "Ada", "ok"),
         ("Answer-2", "Bo Lind", "malformed"),
         ("Answer 1 is correct.", "Ada Torrin", "malformed"),
+        ("Answer 1 is wrong: it was Cy.", "Answer 1 is wrong: it was Cy.", "malformed"),
         ("answer-2: Bo", "Bo", "malformed"),
         ("Answer-1:", "Ada Torrin", "malformed"),
         ("Answer 12", "Answer 12", "ok"),
@@ -290,6 +291,11 @@ def test_claims_are_sentences_with_the_citations_at_their_end(argument: str, cla
 )
 def test_a_quote_is_two_words_or_more_of_the_document_that_is_cited(number: int, quote: str, found: bool) -> None:
     assert has_quote(number, quote, KNOWN) is found
+
+
+def test_a_quote_without_blanks_may_have_two_words() -> None:
+    known = [passage(1, "他住在北京大学。")]
+    assert has_quote(1, "北京大学", known) and not has_quote(1, "京", known)
 
 
 def test_one_valid_citation_is_enough_and_only_valid_ones_are_shown() -> None:

@@ -40,18 +40,20 @@ async def test_with_extraction_the_label_is_drawn_out_of_the_thoughts_in_a_secon
 
 
 @pytest.mark.parametrize(
-    ("said", "answer", "status"),
+    ("said", "answer"),
     [
-        ("The answer is REFUTES, as nobody built it.", "REFUTES", "finished"),
-        ("SUPPORTS / REFUTES / NOT ENOUGH INFO", "", "unparsed"),
-        ("", "", "unparsed"),
+        ("The answer is REFUTES, as nobody built it.", "REFUTES"),
+        ("**Verdict:** Refuted\n\nNobody built it.", "REFUTES"),
+        ("Nobody built it, which refutes the claim", ""),
+        ("SUPPORTS / REFUTES / NOT ENOUGH INFO", ""),
+        ("", ""),
     ],
 )
-async def test_text_out_of_form_is_malformed_and_answers_where_it_is_clear(said: str, answer: str, status: str) -> None:
+async def test_a_label_in_a_form_is_the_answer_and_text_without_one_is_malformed(said: str, answer: str) -> None:
     trajectory = await play(COT, engine([said]), question=CLAIM)
-    assert (trajectory.answer, trajectory.status) == (answer, status)
-    assert [call.parse for call in trajectory.model_calls] == ["malformed"]
-    assert bool(trajectory.error) == (status == "unparsed")
+    assert (trajectory.answer, trajectory.status) == (answer, "finished" if answer else "unparsed")
+    assert [call.parse for call in trajectory.model_calls] == ["ok" if answer else "malformed"]
+    assert bool(trajectory.error) == (not answer)
 
 
 async def test_it_is_asked_again_where_the_config_says_so() -> None:

@@ -51,26 +51,26 @@ async def test_the_moderator_ends_the_debate_after_three_calls_a_round(number: i
     ]
 
 
-async def test_after_three_rounds_a_judge_decides_by_what_was_said_first_in_eleven_calls() -> None:
+async def test_after_three_rounds_a_judge_who_reads_the_whole_debate_decides_in_eleven_calls() -> None:
     said = rounds(OPEN, OPEN, OPEN)
     said[6] = "3+ I give in.\nREFUTES"
     trajectory, agent = await debate([*said, "SUPPORTS and REFUTES", "Ada it is.\nSUPPORTS"])
     assert len(agent.calls) == len(trajectory.model_calls) == 11
     assert (trajectory.status, trajectory.answer, trajectory.explanation) == ("finished", "SUPPORTS", "Ada it is.")
     assert trajectory.stopped == "no preference after 3 round(s): the judge decided"
-    assert trajectory.candidates == {"affirmative": "SUPPORTS", "negative": "REFUTES"}
+    assert trajectory.candidates == {"affirmative": "REFUTES", "negative": "REFUTES"}
     assert [turn.speaker for turn in trajectory.turns].count("judge") == 1
     assert [call.parse for call in trajectory.model_calls] == ["ok"] * 9 + ["free", "ok"]
-    assert [word in message(agent, 9) for word in ("1+", "1-", "2+", "3-")] == [True, True, False, False]
+    assert [word in message(agent, 9) for word in ("1+", "1-", "2+", "3-")] == [True] * 4
     check_snapshot("mad_liang", agent)
 
 
-async def test_as_in_the_paper_the_judge_reads_the_whole_debate() -> None:
+async def test_as_in_the_published_code_the_judge_reads_the_first_round_alone() -> None:
     said = rounds(OPEN, OPEN)
     said[3] = "2+ I give in.\nREFUTES"
-    trajectory, agent = await debate([*said, "REFUTES", NO], rounds=2, judge_reads="all")
-    assert [word in message(agent, 6) for word in ("1+", "1-", "2+", "2-")] == [True] * 4
-    assert trajectory.candidates == {"affirmative": "REFUTES", "negative": "REFUTES"}
+    trajectory, agent = await debate([*said, "REFUTES", NO], rounds=2, judge_reads="first")
+    assert [word in message(agent, 6) for word in ("1+", "1-", "2+", "2-")] == [True, True, False, False]
+    assert trajectory.candidates == {"affirmative": "SUPPORTS", "negative": "REFUTES"}
 
 
 async def test_each_role_has_one_conversation_and_reads_what_the_other_said_last() -> None:
@@ -95,10 +95,10 @@ async def test_a_ruling_that_is_not_clear_lets_the_debate_go_on(ruling: str) -> 
 
 
 async def test_a_side_out_of_form_is_malformed_and_is_heard_all_the_same() -> None:
-    trajectory, agent = await debate(["I would not know.", "No: it REFUTES that", YES])
+    trajectory, agent = await debate(["I would not know.", "The answer is REFUTES.", YES])
     assert "I would not know." in message(agent, 1) and "I would not know." in message(agent, 2)
     assert trajectory.candidates == {"affirmative": "", "negative": "REFUTES"}
-    assert [c.parse for c in trajectory.model_calls] == ["malformed", "malformed", "ok"]
+    assert [c.parse for c in trajectory.model_calls] == ["malformed", "ok", "ok"]
 
 
 async def test_a_judge_that_comes_to_no_label_is_unparsed() -> None:

@@ -110,13 +110,34 @@ async def test_of_an_empty_pool_nothing_is_chosen() -> None:
     assert (trajectory.answer, len(agent.calls), trajectory.passages) == ("SUPPORTS", 4, ())
 
 
+@pytest.mark.parametrize(
+    ("said", "agreed"),
+    [
+        ("All agents give the same answer: SUPPORTS.", True),
+        ("All agents give the same answer: NOT ENOUGH INFO.", True),
+        ("The two agents give the same answer: not supported.", True),
+        ("Agent 1 says so, and so does Agent 2.\n**Both agents agree.**", True),
+        ("Yes, they all have the same answer (SUPPORTS).", True),
+        ("All agents give the same answer, except Agent 2.", False),
+        ("Not all agents give the same answer.", False),
+        ("All agents do not agree.", False),
+        ("The agents agree on nothing.", False),
+        ("Do all agents agree?", False),
+        ("All agents give the same answer? No.", False),
+    ],
+)
+async def test_a_judge_may_say_in_a_sentence_that_all_agree(said: str, agreed: bool) -> None:
+    trajectory, _ = await debate([*ROUND, said, SUM] if agreed else [*ROUND, said, *ROUND, "Yes", SUM], rounds=2)
+    assert trajectory.stopped == f"the agents agree in round {1 if agreed else 2}"
+
+
 async def test_what_is_out_of_form_is_malformed_and_the_debate_goes_on() -> None:
     said = ["[1] no. I take [4], [2], [4] and [7] [99].", "All of them!", "No idea", "So it SUPPORTS that", "Maybe"]
-    trajectory, _ = await debate([*said, "The answer is REFUTES here"], rounds=1)
+    trajectory, _ = await debate([*said, "The answer is REFUTES."], rounds=1)
     assert (trajectory.status, trajectory.answer) == ("finished", "REFUTES")
-    assert [call.parse for call in trajectory.model_calls] == ["malformed"] * 6
+    assert [call.parse for call in trajectory.model_calls] == ["malformed"] * 5 + ["ok"]
     assert [turn.passages for turn in trajectory.turns[:2]] == [("c2", "c4", "c7"), ()]
-    assert [turn.verdict for turn in trajectory.turns] == ["", "SUPPORTS", "", "REFUTES"]
+    assert [turn.verdict for turn in trajectory.turns] == ["", "", "", "REFUTES"]
     trajectory, _ = await debate([*ROUND, "No", "Who knows?"], rounds=1)
     assert (trajectory.status, trajectory.answer) == ("unparsed", "") and "summariser" in trajectory.error
 

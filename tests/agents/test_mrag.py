@@ -250,6 +250,12 @@ async def test_documents_that_were_not_shown_are_ignored() -> None:
     assert trajectory.passages == (MILL,)
 
 
+async def test_documents_that_the_searcher_numbers_by_their_place_are_those_of_the_page() -> None:
+    turns = [review({0: False, 1: True}, end=False), review({1: True, 2: False}, end=True)]
+    trajectory = await play(mrag(), engine([act("searcher"), query("harbour"), *turns, act("finisher")]), Shelf(SHELF))
+    assert trajectory.passages == (MILL, QUAY)
+
+
 async def test_search_turns_and_documents_a_turn_are_settings() -> None:
     shelf = Shelf(SHELF)
     agent = engine([act("searcher"), query("harbour"), *[review({1: True, 2: True, 3: True}, end=False)] * 9])

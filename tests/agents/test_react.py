@@ -118,7 +118,7 @@ async def test_a_turn_without_an_action_counts_and_is_told_what_is_wrong() -> No
     assert trajectory.answer == "SUPPORTS" and trajectory.searches == ()
     assert [call.parse for call in trajectory.model_calls] == ["malformed"] * 3 + ["ok"]
     assert "begins with Action:" in messages[1]
-    assert "finish[...] takes a label alone" in messages[2] and "NOT ENOUGH INFO" in messages[2]
+    assert "finish[...] takes one of the labels" in messages[2] and "NOT ENOUGH INFO" in messages[2]
     assert messages[3] == "Write in search[...] what to search."
 
 
@@ -131,7 +131,7 @@ async def test_a_turn_without_an_action_counts_and_is_told_what_is_wrong() -> No
         ("Action:\nlookup[[1] the harbour]", "lookup", "[1] the harbour", False),
         ("Action: search[a] and lookup[b]", "search", "a", True),
         ("Observation: It says so.\nAction: search[a]", "search", "a", True),
-        ("Action: finish[The answer is SUPPORTS]", "finish", "SUPPORTS", True),
+        ("Action: finish[The answer is SUPPORTS]", "finish", "SUPPORTS", False),
         ("Action: finish[SUPPORTS / REFUTES]", "", "", True),
         ("I could search[a] for it", "", "", True),
         ("Action: fly[away]", "", "", True),

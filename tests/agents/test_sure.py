@@ -90,6 +90,7 @@ async def test_summaries_run_at_once_and_so_do_the_four_verifications() -> None:
         (("True", "True"), ("Passage 1", "Passage 1"), 2, 2),
         (("False", "True"), ("Passage 1", "Passage 1"), 1, 2),
         (("It is not true.", "True"), ("Passage 1", "Passage 1"), 1, 2),
+        (("That is untrue.", "True, as it says."), ("Passage 1 helps more.", "Passage 1"), 1, 2),
         (("False", "False"), ("Passage 2", "neither"), 0, 0.5),
         (("maybe", "true."), ("Passage 1 or Passage 2", "[passage 2]"), 0.5, 1),
         (("True or False", ""), ("", "Passage 1"), 0.5, 1),

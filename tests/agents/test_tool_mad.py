@@ -219,11 +219,13 @@ async def test_sources_are_those_of_the_settings() -> None:
     assert [(s.source, s.k) for s in trajectory.searches] == [("pubmed", 2), ("openalex", 2)]
 
 
-async def test_an_answer_out_of_form_is_malformed_and_read_for_the_label_it_names() -> None:
+async def test_a_label_behind_a_cue_counts_for_the_consensus_and_prose_does_not() -> None:
     said = {"rag 1": f"Reasons of rag 1. The answer is {YES}, as the documents say."}
     trajectory = await Debate(TOGETHER, said=said).play()
     assert trajectory.answer == YES and trajectory.stopped == "consensus in round 1"
-    assert [call.parse for call in trajectory.model_calls if call.role == "rag"] == ["malformed"]
+    assert [call.parse for call in trajectory.model_calls if call.role == "rag"] == ["ok"]
+    trajectory = await Debate(TOGETHER, said={"rag 1": "I think that the documents speak for it."}).play()
+    assert trajectory.stopped != "consensus in round 1" and trajectory.model_calls[2].parse == "malformed"
 
 
 async def test_a_judge_who_names_no_label_is_unparsed() -> None:

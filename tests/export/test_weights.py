@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from export import weights
@@ -58,6 +59,37 @@ def test_merged_weights_give_the_logits_of_base_and_adapter(
     assert formats[0].digest == formats[1].digest, "the same ids for the same texts"
     card = (merged / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["library_name"] == "transformers" and "PeftModel" not in card
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("targets", [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head", "q_proj"]])
+def test_an_adapter_of_a_tied_embedding_or_head_is_merged_into_it_alone(
+    targets: list[str], trained: Path, tmp_path: Path, export: Export
+) -> None:
+    plain = AutoModelForCausalLM.from_pretrained(trained.parent / "model")
+    assert plain.config.tie_word_embeddings
+    torch.manual_seed(1)
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # PEFT's own, of the very fault
+        adapted = get_peft_model(plain, LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    adapted.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
+    export("--adapter", str(tmp_path / "adapter"), "--merged", "--dtype", "float32")
+    ids = torch.arange(20)[None]
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(merged, ids), logits(adapted, ids), atol=1e-5, rtol=1e-5)
+
+
+def test_layers_that_only_the_weights_name_are_not_lost_in_silence(
+    run_folder: Path, tmp_path: Path, export: Export
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder / "round-1/adapter", copy)
+    config = json.loads((copy / "adapter_config.json").read_text())
+    (copy / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ["q_proj"]}))
+    with pytest.raises(UserError, match=r"disagree about the layer base_model\.model\.model\.layers\.0\.mlp"):
+        export("--adapter", str(copy), "--merged")
 
 
 def test_a_precision_of_ones_own_is_rounded_once(tmp_path: Path, export: Export) -> None:

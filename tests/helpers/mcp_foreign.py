@@ -11,6 +11,15 @@ from pathlib import Path
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
 
 server = MCPServer("foreign", log_level="ERROR")
 calls: list[str] = []
@@ -61,6 +70,21 @@ def die(query: str) -> str:
         print("a fatal problem", file=sys.stderr, flush=True)
         os._exit(3)
     return "alive again"
+
+
+IMAGE = ImageContent(data="aGk=", mime_type="image/png")
+LINK = ResourceLink(name="page", uri="https://velm.example/page")
+BLOB = EmbeddedResource(resource=BlobResourceContents(uri="file:///x", blob="aGk="))
+PARTS: dict[str, list[ContentBlock]] = {
+    "nothing": [],
+    "an image": [IMAGE],
+    "text and more": [TextContent(text="The tide"), IMAGE, LINK, TextContent(text="rose."), BLOB],
+}
+
+
+@server.tool()
+async def parts(query: str, fails: bool) -> CallToolResult:
+    return CallToolResult(content=PARTS[query], is_error=fails)
 
 
 async def bearer(context: Context) -> str:

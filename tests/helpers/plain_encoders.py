@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +76,21 @@ def save_masked(folder: Path, model_type: str = "bert", seed: int = 0) -> Path:
     return folder
 
 
-def save_adapter(folder: Path, base: Path, seed: int = 1) -> Path:
+def save_adapter(
+    folder: Path, base: Path, seed: int = 1, targets: Sequence[str] = ("q_proj", "v_proj", "down_proj")
+) -> Path:
     """A LoRA adapter to the Llama of `base`, random on both sides."""
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"])
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(targets))
     config.base_model_name_or_path = str(base)
     wrapped = get_peft_model(LlamaForCausalLM.from_pretrained(base), config)
     for name, parameter in wrapped.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.2)
-    wrapped.save_pretrained(str(folder))
+    wrapped.save_pretrained(str(folder), save_embedding_layers=False)
     return folder
 
 
@@ -97,7 +100,8 @@ def merged_weights(base: Path, adapter: Path) -> dict[str, Tensor]:
     for name, a in low.items():
         if ".lora_A." in name:
             target = name.removeprefix("base_model.model.").replace(".lora_A", "")
-            weights[target] = weights[target] + 8 / 4 * low[name.replace("lora_A", "lora_B")] @ a
+            tied = weights["model.embed_tokens.weight"]
+            weights[target] = weights.get(target, tied) + 8 / 4 * low[name.replace("lora_A", "lora_B")] @ a
     return weights
 
 

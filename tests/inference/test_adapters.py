@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors.torch import save_file as torch_save_file
 
 from inference.adapters import (
+    NO_EFFECT,
     Layer,
     adapter_digest,
     adapter_of_role,
@@ -75,6 +77,27 @@ def test_a_whole_adapter_is_read_once_with_its_layers(tmp_path: Path) -> None:
 def test_a_rank_or_alpha_that_cannot_be_is_refused(tmp_path: Path, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=rf"one/adapter_.*{said}.*train it again"):
         read_adapter(save_adapter(tmp_path / "one", **config))
+
+
+def test_every_key_of_pefts_configuration_is_known_or_refused_by_its_name(tmp_path: Path) -> None:
+    plain = {key: value for key, value in LoraConfig(r=2, lora_alpha=4).to_dict().items() if key != "runtime_config"}
+    read_adapter(save_adapter(tmp_path / "plain", **json.loads(json.dumps(plain, default=list))))
+    digest = adapter_digest(save_adapter(tmp_path / "one"))
+    served = {"r", "lora_alpha", "peft_type", "use_rslora", "fan_in_fan_out", "rank_pattern", "alpha_pattern"}
+    for key in {*plain, "a_feature_of_tomorrow"} - served:
+        changed: dict[str, Any] = {key: "pissa_niter_4" if key == "init_lora_weights" else {"on": 1}}
+        folder = save_adapter(tmp_path / "one", **changed)
+        if key in NO_EFFECT:
+            assert read_adapter(folder).digest == digest
+            continue
+        with pytest.raises(UserError, match=rf"one/adapter_config\.json: {key} is .*merge the adapter"):
+            read_adapter(folder)
+        assert adapter_digest(folder) != digest
+    for changed in ({"use_rslora": True}, {"fan_in_fan_out": True}, {"alpha_pattern": {"q": 1}}):
+        assert read_adapter(save_adapter(tmp_path / "one", **changed)).digest != digest
+    for use in (load_request, LoraBank(torch.nn.ModuleDict({"q": torch.nn.Linear(4, 3)}), None, torch.float32).load):
+        with pytest.raises(UserError, match="alpha_pattern cannot be served"):
+            use(str(tmp_path / "one"))
 
 
 @pytest.mark.parametrize(

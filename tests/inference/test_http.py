@@ -11,7 +11,7 @@ from inference.adapters import adapter_digest
 from inference.chat import Dialogue
 from inference.engine import EngineError, Message, SamplingParams
 from inference.engines import open_engine
-from inference.http.protocol import schema_grammar
+from inference.schemas import schema_grammar
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from tests.helpers.wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter

@@ -22,7 +22,7 @@ from ratchet.progress import Progress
 from ratchet.records import Passage, Question, Trajectory
 from sampling.pool import Task, plan_jobs, run_pool
 from tests.helpers.odd_answers import ODD, bomb, wire
-from tests.helpers.wire_server import Fault, Server, World, adapter
+from tests.helpers.wire_server import FAST, Fault, Server, World, adapter
 
 pytestmark = pytest.mark.server
 
@@ -34,13 +34,27 @@ HUGE = 10**4000
 async def test_an_odd_answer_fails_its_request_alone(engine: str, odd: bytes, server: Server, folder: str) -> None:
     world = World(server, folder, engine=engine)
     await world.ask()
-    server.faults = [Fault(wire=odd)]
+    server.faults = [Fault(wire=odd)] * FAST.tries
     with pytest.raises(EngineError) as caught:
         await world.ask()
+    server.faults = []
     assert type(caught.value).__name__ in ("EngineError", "StatusError") and len(str(caught.value)) < 500
     assert str(caught.value).isprintable() and str(caught.value).encode()
     assert (await world.ask()).finish_reason == "stop", "later requests are as ever"
     await world.engine.close()
+
+
+TOO_BUSY = {
+    "empty": wire(status=202),
+    "page": wire(b"<!DOCTYPE html>\n<title>One moment, please</title>"),
+    "error": wire(b'{"error": {"code": 502, "message": "the provider is overloaded"}}'),
+}
+
+
+@pytest.mark.parametrize("busy", TOO_BUSY.values(), ids=TOO_BUSY)
+async def test_too_busy_inside_a_success_is_tried_again(busy: bytes, text_world: World) -> None:
+    text_world.server.faults = [Fault(wire=busy)] * 2
+    assert (await text_world.ask()).text == text_world.server.text and not text_world.server.faults
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Gathered]:
 @pytest.fixture(scope="module")
 def sections(made: tuple[Config, Gathered]) -> Sections:
     config, gathered = made
-    view = make_view(gathered, {str(name): weight for name, weight in config.rewards.weights.items()})
+    view = make_view(gathered, config.rewards)
     return {section["name"]: section["questions"] for section in merged(view)["sections"]}
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ratchet.records import Question, ToolCall, Trajectory
+from ratchet.config import RewardsConfig, SelectConfig
+from ratchet.records import Question, Score, ToolCall, Trajectory
 from report.gather import Gathered, Section, gather
 from report.page import render, verdict_sets
-from report.view import make_view
+from report.view import make_view, section_view
 from tests.helpers.browser import dumped_dom, needs_chromium
 from tests.helpers.handmade_debate import claims, debate, make_debates, page
 from tests.helpers.handmade_run import HOSTILE
 from tests.report.test_page import Page, merged
+
+ACCURACY = RewardsConfig(weights={"accuracy": 1.0})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def test_one_id_with_two_texts_keeps_both() -> None:
         found = (page("rolls", text),)
         seen = ToolCall(role="r", source="web", tool="fetch", arguments={}, passages=found, at=0, seconds=0)
         trajectories[question.id] = [("", debate(question, text, True).model_copy(update={"events": (seen,)}))]
-    view = merged(make_view(of_section((first, second), trajectories), {"accuracy": 1.0}))
+    view = merged(make_view(of_section((first, second), trajectories), ACCURACY))
     texts = [
         view["passages"][hit]["text"]
         for question in view["sections"][0]["questions"]
@@ -99,9 +103,21 @@ def test_verdicts_of_every_labelled_set_are_on_the_page(gathered: tuple[Gathered
 def test_a_run_without_labels_or_turns_has_no_such_part() -> None:
     question = Question(id="q", text="Who?", answers=("Ada",))
     plain = debate(question, "base", False).model_copy(update={"turns": (), "stopped": ""})
-    view = merged(make_view(of_section((question,), {"q": [("base", plain)]}), {"accuracy": 1.0}))
+    view = merged(make_view(of_section((question,), {"q": [("base", plain)]}), ACCURACY))
     shown = view["sections"][0]["questions"][0]
     assert (shown["answers"], shown["labels"], shown["runs"][0]["turns"]) == (["Ada"], [], [])
+
+
+@pytest.mark.parametrize(("keep", "reward"), [(("finished",), 0.0), (("finished", "out_of_budget"), 1.0)])
+def test_an_answer_at_the_end_of_the_budget_has_the_reward_of_selection(keep: tuple[Any, ...], reward: float) -> None:
+    question = Question(id="q", text="Who?", answers=("Ada",))
+    made = debate(question, "base", False).model_copy(update={"status": "out_of_budget", "answer": "Ada"})
+    section = of_section((question,), {"q": [("base", made)]}).evaluated
+    assert section is not None
+    scored = replace(section, scores={made.key: {"f1": Score(trajectory=made.key, name="f1", value=1.0)}})
+    settings = RewardsConfig(weights={"f1": 1.0}, select=SelectConfig(keep_status=keep))
+    shown, _ = section_view(scored, {}, {}, settings, {})
+    assert shown["questions"][0]["runs"][0]["reward"] == reward
 
 
 class Rendered(HTMLParser):

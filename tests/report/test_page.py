@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import Config
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
@@ -342,8 +342,8 @@ def test_numbers_are_set_with_care() -> None:
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
     gathered = gather(config, folder, 1)
-    whole = make_view(gathered, {"f1": 1.0})
-    small = make_view(gathered, {"f1": 1.0}, max_bytes=200_000)
+    whole = make_view(gathered, RewardsConfig(weights={"f1": 1.0}))
+    small = make_view(gathered, RewardsConfig(weights={"f1": 1.0}), max_bytes=200_000)
     for before, after in zip(whole.index["sections"], small.index["sections"], strict=True):
         assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]
         assert 0 < sum(q["chunk"] is not None for q in after["questions"]) < len(before["questions"])

@@ -128,7 +128,8 @@ def test_a_growing_run_is_followed(
     fill(indexer)
     scores = stored_scores(folder.scores, {t.key for t in made})
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
-    expected = {t.key: strict_reward(questions[t.question_id], t, scores, weights) for t in made}
+    keep = config.rewards.select.keep_status
+    expected = {t.key: strict_reward(questions[t.question_id], t, scores, weights, keep) for t in made}
     assert {row["key"]: row["reward"] for row in find(database, Filters())["rows"]} == pytest.approx(expected)
     assert not keys(database, kept="yes") and len(scores) == len(made) * len(SCORES)
 

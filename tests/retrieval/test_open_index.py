@@ -22,7 +22,7 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.__main__ import main
-from retrieval.layout import VERIFIED, read_manifest, read_shards, verify
+from retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import open_folder, open_index
 from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index
 
@@ -94,10 +94,22 @@ def test_another_format_is_refused(folder: Path, known: object) -> None:
         open_folder(folder)
 
 
+def test_words_that_were_split_by_older_rules_are_refused(folder: Path) -> None:
+    """An index from before the rules had a number: its manifest has none."""
+    old = read_manifest(folder).model_dump(mode="json")
+    del old["settings"]["word_rules"]
+    old["digest"] = Manifest.model_validate(old).content
+    (folder / "manifest.json").write_text(json.dumps(old))
+    with pytest.raises(UserError, match=rf"{folder}: .*split into words.*rebuild it with `python -m index_build"):
+        open_folder(folder)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 3}', b"7"])
 def test_a_damaged_manifest_is_refused(folder: Path, content: bytes) -> None:
     (folder / "manifest.json").write_bytes(content)
-    with pytest.raises(UserError, match=rf"{folder}: the index cannot be used: .*Delete this folder and build it"):
+    with pytest.raises(
+        UserError, match=rf"{folder}: the index cannot be used: .*Delete this folder and rebuild it with"
+    ):
         open_folder(folder)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.measures.measures import BY_NAME, LENIENT, measure
-from evaluation.results import Arm, Results, make_arm
+from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
+from evaluation.results import Arm, Results, make_arm, primary_measure
 from inference.engine import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
@@ -21,6 +21,7 @@ from rewards.reward import known_rewards, rule_score
 from rewards.scoring import score_trajectories
 from rewards.selection import select
 from rewards.summary import summarise
+from rounds.choice import dev_rewards
 from tests.helpers.reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
 from tests.helpers.tiny import tiny_format
 
@@ -39,6 +40,12 @@ QUESTIONS = [
     for i in range(7)
 ]
 MEASURED = [m for m in BY_NAME.values() if m.group in ("quality", "retrieval") and m.better and LENIENT not in m.name]
+
+
+def measured(ending: str) -> list[Measure]:
+    """The measures that count such an ending as a failure."""
+    is_returned = ending == "out of budget with a right answer"
+    return [m for m in MEASURED if not (is_returned and m.name.endswith(AS_RETURNED))]
 
 
 def gold(question: int) -> str:
@@ -135,7 +142,7 @@ def test_no_measure_puts_a_failure_above_a_wrong_answer(scores: Scores, ending: 
     for weights in ({"f1": 1.0}, {"correctness": 4.0, "faithfulness": 1.0}, {"lexical_support": 1.0, "precision": 2.0}):
         wrong_values = measure(QUESTIONS[1], ARM[1], scores, NAMES, weights)
         failed_values = measure(QUESTIONS[1], failures(1)[ending], scores, NAMES, weights)
-        for one in MEASURED:
+        for one in measured(ending):
             if one.name == "macro_f1" or wrong_values[one.name] is None:
                 continue
             before, after = wrong_values[one.name], failed_values[one.name]
@@ -149,7 +156,7 @@ def test_no_mean_gains_by_a_trajectory_that_fails(scores: Scores, ending: str) -
     before = arm_of(ARM, scores, weights).measures
     for i in range(len(ARM)):
         after = arm_of([*ARM[:i], failures(i)[ending], *ARM[i + 1 :]], scores, weights).measures
-        for one in MEASURED:
+        for one in measured(ending):
             old, new = before[one.name].mean, after[one.name].mean
             if old is not None:
                 assert new is not None, one.name
@@ -231,13 +238,21 @@ def test_lenient_measures_look_at_answers_alone_and_are_shown_where_there_is_a_g
     assert "correctness" in shown and "correctness_lenient" not in shown and "reward_lenient" not in shown
 
 
-def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(scores: Scores) -> None:
-    cut = failures(1)["out of budget with a right answer"]
-    for keep, value in ((("finished",), 0.0), (("finished", "out_of_budget"), 1.0)):
-        rule = SelectConfig(keep_status=keep)
-        selection = select(QUESTIONS[1:2], [ARM[1], cut], scores, {"f1": 1.0}, rule)
-        assert selection.questions[0].rewards[cut.key] == value
-        assert (summarise(selection).best_reward, summarise(selection).mean_reward) == (value, value / 2)
+@pytest.mark.parametrize(("keep", "value"), [(("finished",), 0.0), (("finished", "out_of_budget"), 1.0)])
+def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
+    scores: Scores, tmp_path: Path, keep: tuple[Any, ...], value: float
+) -> None:
+    """In selection, in the choice of an adapter and in the evaluation's primary measure alike."""
+    cut, weights, rule = failures(1)["out of budget with a right answer"], {"f1": 1.0}, SelectConfig(keep_status=keep)
+    selection = select(QUESTIONS[1:2], [ARM[1], cut], scores, weights, rule)
+    assert selection.questions[0].rewards[cut.key] == value
+    assert (summarise(selection).best_reward, summarise(selection).mean_reward) == (value, value / 2)
+    config = make_config(tmp_path, QUESTIONS, rewards={"select": {"keep_status": list(keep)}})
+    assert dev_rewards(config, QUESTIONS, [cut], scores, weights) == {QUESTIONS[1].id: value}
+    values, primary = measure(QUESTIONS[1], cut, scores, NAMES, weights), primary_measure(QUESTIONS, NAMES, keep)
+    assert values[primary] == values["reward" + form_of(primary)] == value
+    arm = make_arm("a", "s", "base", QUESTIONS[1:2], [cut], scores, NAMES, weights, 10, 0, keep)
+    assert arm.answered == ({QUESTIONS[1].id: 1.0} if value else {})
 
 
 def test_the_best_of_n_counts_a_question_that_nothing_finished(scores: Scores) -> None:

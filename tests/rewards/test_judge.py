@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.core.output import json_schema
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import CorrectnessConfig, RewardsConfig
@@ -16,12 +17,14 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory
 from rewards.claims import claim_scores, faithfulness, precision
 from rewards.correctness import NuggetStore, correctness
-from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, read_reply
-from rewards.prompts import AspectVerdict, Claim, ClaimVerdict, ClaimVerdicts
+from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off, read_reply
+from rewards.prompts import AnswerAspects, AspectVerdict, Claim, ClaimVerdicts
 from tests.helpers.reward_cases import Material, asked, aspect, judge_reply, material, scripted_judge, trajectory
 
 ONCE = {"nuggets": "once"}
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")
+
+OWN_NUGGET = Question(id="q1", text="Who?", nuggets=("Ada Torrin",))
 
 
 def judge_it(
@@ -128,15 +131,51 @@ def test_nuggets_that_cannot_be_read_are_tried_again_and_then_null(tmp_path: Pat
     assert score.value == pytest.approx((1 + 1 / 3) / 2)
 
 
-def test_a_verdict_cut_off_by_its_limit_is_unreadable(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("max_tokens", "context", "limits", "read"),
+    [
+        (16_384, 32_000, [16_384, 16_384], True),
+        (16_384, 4_000, ["room", "room"], True),  # no more than the prompt leaves
+        (500, 32_000, [500, "room", 500], True),  # cut off once: with all that there is
+        (500, 1_500, [500, "room"], False),
+        (16_384, 1_500, ["room"], False),  # nothing more to ask with
+    ],
+)
+def test_a_cut_off_reply_is_asked_for_again_with_all_that_the_context_has(
+    tmp_path: Path, max_tokens: int, context: int, limits: list[Any], read: bool
+) -> None:
+    """A list of 25 claims is longer than 500 tokens, and its verdicts are not."""
+    facts = [f"Fact {number} of the harbour" for number in range(25)]
+
     def reply(given: Material) -> str:
-        said = judge_reply(given)
-        return said.replace("as stated", "as stated " * 300) if "aspect" in given else said
+        if "context" in given:
+            return json.dumps({"scores_list": [{"id": number, "score": 1} for number in range(1, 26)]})
+        claims = [{"id": n, "aspect": fact, "explanation": "so", "evidence": fact} for n, fact in enumerate(facts, 1)]
+        return json.dumps({"answer_aspects": claims})
+
+    engine = scripted_judge(reply, max_context=context)
+    judged = trajectory(answer=". ".join(facts), documents=["none"])
+    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, runs=1, max_tokens=max_tokens)
+    rooms = [context - len(call.prompt) for call in engine.calls]
+    asked_with = [call.params.max_tokens for call in engine.calls]
+    assert asked_with == [room if limit == "room" else limit for limit, room in zip(limits, rooms, strict=True)]
+    assert (score.value, score.unparsed, cut_off(score.verdicts)) == (
+        (1.0, 0, (0, int(max_tokens == 500))) if read else (None, 1, (1, 0))
+    )
+
+
+def test_a_cut_off_reply_stays_where_the_judge_gives_no_more(tmp_path: Path) -> None:
+    """Such as a service whose limit of new tokens is below its context."""
+    calls = iter(range(9))
+
+    def reply(given: Material) -> str:
+        if next(calls) % 2:
+            raise EngineError("400: max_tokens is too large")
+        return judge_reply(given).replace("as stated", "as stated " * 300)
 
     judged = trajectory(answer="Ada Torrin built it")
-    score = judge_it(tmp_path, scripted_judge(reply), "correctness", QUESTION, judged, max_tokens=500, correctness=ONCE)
-    assert (score.value, score.unparsed) == (None, 4)
-    assert {verdict["finish_reason"] for verdict in score.verdicts[1:]} == {"length"}
+    score = judge_it(tmp_path, scripted_judge(reply), "correctness", OWN_NUGGET, judged, max_tokens=500)
+    assert (score.value, score.unparsed, cut_off(score.verdicts)) == (None, 2, (2, 0))
 
 
 def test_a_questions_own_nuggets_are_used_as_they_are(tmp_path: Path) -> None:
@@ -266,21 +305,21 @@ def test_faithfulness_averages_runs_and_leaves_unreadable_ones_out(tmp_path: Pat
 
     judged = trajectory(answer="Velm has a harbour. It is deep.", documents=["Velm has a harbour. It is deep."])
     score = judge_it(tmp_path, scripted_judge(reply), "faithfulness", QUESTION, judged, runs=3)
-    # Run 1 unreadable; run 2 scores one of two claims with 0; run 3 both with 1.
-    assert score.value == pytest.approx((0.5 + 1.0) / 2)
-    assert score.unparsed == 2
+    # Run 1 unreadable; run 2 scores one of two claims alone; run 3 both with 1.
+    assert (score.value, score.unparsed) == (1.0, 2)
 
 
-@pytest.mark.parametrize(("omitted", "value"), [("skipped", 1.0), ("neutral", (1.0 + 0.5) / 2)])
-def test_a_claim_that_the_reply_omits_is_skipped_or_neutral(tmp_path: Path, omitted: str, value: float) -> None:
+@pytest.mark.parametrize(("omitted", "value"), [("unreadable", None), ("neutral", (1.0 + 0.5) / 2)])
+def test_a_reply_that_omits_a_claim_is_unreadable_or_has_it_neutral(
+    tmp_path: Path, omitted: str, value: float | None
+) -> None:
     def reply(given: Material) -> str:
         return '{"scores_list": [{"id": 1, "score": 1, "rationale": ""}]}' if "context" in given else judge_reply(given)
 
     judged = trajectory(answer="Velm has a harbour. It is deep.", documents=["Velm has a harbour."])
     settings = {"omitted_claims": omitted}
     score = judge_it(tmp_path, scripted_judge(reply), "faithfulness", QUESTION, judged, faithfulness=settings)
-    assert score.value == pytest.approx(value)
-    assert score.unparsed == 2, "it is counted in either case"
+    assert (score.value, score.unparsed) == (value, 2), "it is counted in either case"
 
 
 def test_claims_drawn_once_serve_every_run(tmp_path: Path) -> None:
@@ -295,11 +334,40 @@ def test_claims_drawn_once_serve_every_run(tmp_path: Path) -> None:
     assert len(reused.calls) == 2
 
 
-def test_claims_are_numbered_by_us() -> None:
-    claims = [Claim(id=i, aspect="a", explanation="", evidence="") for i in (1, 2, 3)]
-    given = [(1, 1), (1, -1), (2, 0), (2, 0), (9, 1)]
-    reply = ClaimVerdicts(scores_list=[ClaimVerdict(id=i, score=s, rationale="") for i, s in given])  # type: ignore[arg-type]
-    assert claim_scores(claims, reply) == [None, 0, None]  # contradicted, said twice, not said
+@pytest.mark.parametrize(
+    ("given", "scores", "omitting"),
+    [
+        ([(1, 1), (2, -1), (3, -1)], [1, -1, -1], None),
+        ([(3, -1), (1, 1), (2, 0)], [1, 0, -1], None),  # in another order
+        ([(0, 1), (1, -1), (2, -1)], [1, -1, -1], None),  # from 0
+        ([(11, 1), (12, 0), (13, -1)], [1, 0, -1], None),
+        ([(1, 1), (1, -1), (2, 0), (2, 0), (3, 1)], [None, 0, 1], None),  # contradicted, said twice
+        ([(0, 1), (2, 0), (1, -1)], None, None),  # neither these ids nor a run in order
+        ([(0, 1), (1, -1)], None, None),
+        ([(1, 1), (2, -1)], None, [1, -1, None]),
+        ([], None, [None, None, None]),
+        ([(1, 1), (2, -1), (3, 0), (4, 0)], None, None),
+        ([(1, 1), (2, "high"), (3, 7)], [1, None, None], None),
+    ],
+)
+def test_scores_belong_to_the_claims_that_a_reply_numbers(
+    given: list[tuple[int, Any]], scores: list[int | None] | None, omitting: list[int | None] | None
+) -> None:
+    claims = [Claim(id=number, aspect="a", explanation="", evidence="") for number in (1, 2, 3)]
+    reply = read_reply(json.dumps({"scores_list": [{"id": i, "score": s} for i, s in given]}), ClaimVerdicts)
+    assert reply is not None, "no score and no missing rationale makes the others unreadable"
+    assert claim_scores(claims, reply) == scores
+    assert claim_scores(claims, reply, may_omit=True) == (scores or omitting)
+
+
+def test_decoding_is_held_to_what_a_reader_does_without() -> None:
+    """A score out of scale, and a missing explanation, are read; the JSON schema allows neither."""
+    assert read_reply('{"score": 1}', AspectVerdict) == AspectVerdict(score=1, rationale="")
+    claims = read_reply('{"answer_aspects": [{"id": 1, "aspect": "a", "evidence": 7}]}', AnswerAspects)
+    assert claims is not None and (claims.answer_aspects[0].evidence, claims.answer_aspects[0].explanation) == ("", "")
+    verdict = json_schema(ClaimVerdicts)["$defs"]["ClaimVerdict"]
+    assert verdict["properties"]["score"] == {"enum": [-1, 0, 1], "title": "Score", "type": "integer"}
+    assert verdict["required"] == ["id", "score", "rationale"]
 
 
 @pytest.mark.parametrize(("without_documents", "value"), [("zero", 0.0), ("null", None)])
@@ -314,11 +382,27 @@ def test_faithfulness_without_documents_is_zero_or_null(
     assert engine.calls == []
 
 
-def test_faithfulness_of_an_answer_without_claims_is_null(tmp_path: Path) -> None:
-    engine = scripted_judge(lambda given: json.dumps({"answer_aspects": []}))
-    score = judge_it(tmp_path / "b", engine, "faithfulness", QUESTION, trajectory(documents=["Ada"]))
-    assert (score.value, score.unparsed) == (None, 0)
-    assert "no claims" in score.reason
+@pytest.mark.parametrize("name", ["faithfulness", "precision"])
+@pytest.mark.parametrize(
+    ("setting", "empty_runs", "value"),
+    [("zero", 5, 0.0), ("zero", 1, 0.8), ("null", 5, None), ("null", 1, 1.0)],
+)
+def test_a_run_without_claims_counts_0_or_nothing(
+    tmp_path: Path, name: str, setting: str, empty_runs: int, value: float | None
+) -> None:
+    """Algorithm 4 starts at 0."""
+    left = iter(range(empty_runs))
+
+    def reply(given: Material) -> str:
+        is_empty = set(given) == {"question", "answer"} and next(left, None) is not None
+        return '{"answer_aspects": []}' if is_empty else judge_reply(given)
+
+    engine, settings = scripted_judge(reply), {"without_claims": setting}
+    judged = trajectory(answer="Ada Torrin built it.", documents=["Ada Torrin built it."])
+    score = judge_it(tmp_path, engine, name, QUESTION, judged, runs=5, faithfulness=settings)
+    assert score.value == (None if value is None else pytest.approx(value))
+    assert score.unparsed == 0 and ("no claims" in score.reason) == (empty_runs == 5)
+    assert len(engine.calls) == 5 + 5 - empty_runs
 
 
 def test_precision_is_the_mean_of_normalised_claim_scores_against_the_reference(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_nugget_containment_wants_whole_words() -> None:
     assert nugget_containment("", ["1204"]) == 0.0
     assert nugget_containment("1204", ["...", "1204"]) == 1.0  # a nugget without words does not count
     assert nugget_containment("1204", []) is None
+    assert nugget_containment("他住在北京。", ["北京", "東京"]) == 0.5, "no blanks part these words"
 
 
 def test_lexical_support_counts_distinct_content_words() -> None:
@@ -130,6 +131,9 @@ def test_lexical_support_counts_distinct_content_words() -> None:
     assert lexical_support("Ada Torrin", []) == 0.0
     assert lexical_support("", documents) is None
     assert lexical_support("Yes, it was.", documents) is None
+    foreign = [passage("北京大学在中国。कोमल har\u00adbour")]
+    assert lexical_support("北京 harbour", foreign) == 1.0
+    assert lexical_support("कमाल 上海", foreign) == 0.0, "vowel signs and neighbours tell words apart"
 
 
 def test_unattributed_sentences_are_those_less_than_half_in_the_documents() -> None:

@@ -19,6 +19,7 @@ from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
 from rewards.scoring import judge_settings, score_trajectories, unfinished
 from rewards.store import stored_scores
+from rewards.summary import scores_table
 from tests.helpers.reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
 
 QUESTIONS = [
@@ -213,6 +214,7 @@ def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_pat
         ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
         ("faithfulness", {"faithfulness": {"without_documents": "null"}}),
         ("precision", {"faithfulness": {"claims": "once"}}),
+        ("precision", {"faithfulness": {"without_claims": "null"}}),
     ],
 )
 def test_scores_of_other_settings_are_not_reused(config: Config, name: str, settings: dict[str, Any]) -> None:
@@ -276,6 +278,14 @@ def test_what_does_not_fit_the_context_is_null_and_finished(judged: Judged) -> N
     assert "do not fit its context" in score.reason
     assert unfinished({(long.key, "faithfulness"): score}) == []
     assert _stored(judged, "faithfulness") == [score]
+
+
+def test_replies_that_were_cut_off_are_named_and_counted(judged: Judged) -> None:
+    made = trajectory(answer="Fact 0. " * 300, question="q0", documents=["Fact 0"])
+    scores = judged(scripted_judge(max_context=9_000), ["faithfulness"], [made])
+    assert "2 of 2 replies were cut off (raise max_context of the judge" in scores[made.key, "faithfulness"].reason
+    table = scores_table(["faithfulness"], scores, "judge")
+    assert list(table.columns[5].cells) == ["2\n2 cut off"]
 
 
 def test_trajectories_of_unknown_questions_and_a_missing_judge_are_named(judged: Judged, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from evaluation.round_arms import read_arms
 from inference.chat import Dialogue
 from inference.engine import Completion
 from inference.text_format import TextFormat
-from ratchet.config import load_config
+from ratchet.config import RewardsConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -86,7 +86,7 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     done = list(store.read())
     assert [one.answer for one in done] == ["Ada Torrin"] * 2 and not any(one.token_exact for one in done)
     assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
-    view = make_view(gather(load_config(path), round_folder, 1), {"em": 1.0})
+    view = make_view(gather(load_config(path), round_folder, 1), RewardsConfig(weights={"em": 1.0}))
     shown = view.chunks[0]["runs"][0]["conversations"]
     assert [one["text"] for one in shown] == [True], "the report says that it is text"
     judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]

@@ -329,6 +329,25 @@ def test_no_kept_trajectories_is_a_clear_error_and_exit_status_2(model: Path, tm
     assert done.returncode == 2 and "no trajectory was kept" in done.stdout and "Traceback" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        ("q_proj,embed_tokens", r"model\.embed_tokens is no linear layer \(Embedding\)"),
+        ("q_proj, lm_head", "lm_head is the output head"),
+        ("q_proj,v_porj", r"the model has no layer 'v_porj' \(did you mean 'v_proj'\?\)"),
+        ("mlp", r"model\.layers\.0\.mlp is no linear layer \(LlamaMLP\)"),
+        ("q_proj,", "the model has no layer ''"),
+    ],
+)
+def test_targets_whose_adapter_would_be_lost_are_refused_before_the_first_step(
+    targets: str, said: str, model: Path, tmp_path: Path
+) -> None:
+    _, config, folder = start(tmp_path, model, lora={"r": 4, "alpha": 8, "targets": targets})
+    with pytest.raises(UserError, match=rf"training\.lora\.targets='{targets}': .*{said}") as refusal:
+        recipe.train(config, 1)
+    assert "\n" not in str(refusal.value) and not folder.adapter.exists()
+
+
 def test_steps_and_batches() -> None:
     settings = TrainingConfig(batch_size=8, micro_batch=2, max_steps=100)
     assert accumulation_steps(settings, 2) == 2 and schedule(20, settings, 1)[2:4] == (3, 100)

@@ -14,6 +14,7 @@ from retrieval.sources.web.parsing import InvalidResponse, inner_text, keywords,
 from retrieval.sources.web.service import SearchResult, WebService
 
 ATOM = "{http://www.w3.org/2005/Atom}"
+OPENSEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"
 PAPER = re.compile(r"arxiv\.org/abs/(\S+)$")
 
 
@@ -53,4 +54,7 @@ def _read(text: str) -> list[SearchResult]:
         paper = PAPER.search(url)
         if paper:
             found.append(SearchResult(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
+    total, start = (inner_text(feed.find(f"{OPENSEARCH}{name}")).strip()[:9] for name in ("totalResults", "startIndex"))
+    if feed.find(f"{ATOM}entry") is None and total.isdecimal() and int(total) > int(start if start.isdecimal() else 0):
+        raise InvalidResponse(f"an empty feed of {total} results", busy=True)  # seen under load
     return found

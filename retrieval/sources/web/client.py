@@ -1,8 +1,8 @@
 """The HTTP client of all search services: with rate limits, retries and limits on answers.
 
-A request is sent again, after growing waits, where that may help: 429 and 5xx (their Retry-After is kept to), no
-complete answer in time, a broken connection. All else is a SourceError at once. Redirects are not followed: a key never
-goes to another host. Keys are in no message, log line, cache file or digest.
+A request is sent again, after growing waits, where that may help: 429 and 5xx (their Retry-After is kept to), a success
+that says it is none now, no complete answer in time, a broken connection. All else is a SourceError at once. Redirects
+are not followed: a key never goes to another host. Keys are in no message, log line, cache file or digest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +30,10 @@ LATER = "run the same command again later, or set mode: replay or local"
 logger = logging.getLogger(__name__)
 # httpx logs every address at level INFO, and some services take their key as a parameter of the address.
 logging.getLogger("httpx").addFilter(lambda record: "api_key=" not in record.getMessage())
+
+
+class Busy(SourceError):
+    """A successful response says that there is no answer now."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class WebClient:
         self._host = httpx.URL(url).netloc.decode()
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
-    async def fetch(self, request: Request) -> str:
-        """The body of a successful response. SourceError."""
+    async def fetch(self, request: Request, check: Callable[[str], object]) -> str:
+        """The body of a successful response. SourceError. `check` raises Busy for one to be asked for again."""
         failed, spent = 0, 0.0
         while True:
             await asyncio.sleep(PACE.turn(self._host, self._interval))
@@ -116,10 +120,16 @@ class WebClient:
                 message = self._server_words(str(error)) or type(error).__name__
                 problem = f"{self._service}: cannot reach {self.url} ({message})"
             else:
-                if answer.is_success:
-                    return answer.text
-                problem = f"{self._service} answered {answer.status}: {self._server_words(answer.text) or '(nothing)'}"
-                if answer.status not in TRANSIENT:
+                said = answer.busy
+                if answer.is_success and not said:
+                    try:
+                        check(answer.text)
+                        return answer.text
+                    except Busy as busy:
+                        said = str(busy)
+                words = self._server_words(said or answer.text) or "(nothing)"
+                problem = f"{self._service} answered {answer.status}: {words}"
+                if not said and answer.status not in TRANSIENT:
                     raise SourceError(f"{problem}; {self._advice(answer)}")
                 asked = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1

@@ -8,21 +8,39 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+import regex
+
 from ratchet.text import plain_line, plain_text
 from ratchet.text import read_json as text_json
+from ratchet.words import WORD, separate_unspaced, without_invisible
 from retrieval.sparse.analyzer import STOP_WORDS
 
 TAG = re.compile(
     r"</?(?:(?:jats|mml):\w+|b|i|u|em|strong|sub|sup|p|br|div|span|sec|title|italic|bold|h[1-6])(?:\s[^<>]*)?/?>", re.I
 )
 """Mark-up of snippets and abstracts; other angle brackets are part of the text."""
-TERM = re.compile(r"\w+(?:[-'’.]\w+)*")
+TERM = regex.compile(rf"{WORD.pattern}(?:[-'’._]{WORD.pattern})*")
+"""A keyword: words that a sign joins are one."""
 MAX_DEPTH = 200
 """Elements inside each other."""
 
 
+BUSY = re.compile(
+    r"""rate.?limit | (?:rate|limit|quota).exceeded | too.many.requests | too.busy | overload | temporar | try.again
+    | tim(?:ed?|ing).?out | unavailable | backend.failed | internal.(?:server.)?error | error.forwarding
+    | "(?:status|code|statusCode)":\s*"?(?:429|50[0234])\b""",
+    re.I | re.X,
+)
+"""How services say in an answer of status 200 that they have none now."""
+
+
 class InvalidResponse(ValueError):
     """A response is not in the service's format."""
+
+    def __init__(self, message: str, busy: bool | None = None) -> None:
+        """`busy`: whether the next try may bring an answer; None: the response's own words decide it."""
+        super().__init__(message)
+        self.busy = busy
 
 
 def plain(text: str) -> str:
@@ -41,7 +59,7 @@ def without_tags(text: str) -> str:
 
 def keywords(query: str, max_words: int = 20) -> list[str]:
     """The query's words that carry its topic, in order and once each; all its words where none does."""
-    terms = list({term.casefold(): term for term in TERM.findall(query)}.values())
+    terms = list({term.casefold(): term for term in TERM.findall(separate_unspaced(without_invisible(query)))}.values())
     return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:max_words]
 
 

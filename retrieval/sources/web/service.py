@@ -13,8 +13,8 @@ from retrieval.index import Retriever
 from retrieval.sources.source import SearchSource, SourceError
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache
-from retrieval.sources.web.client import Access, Request, WebClient
-from retrieval.sources.web.parsing import InvalidResponse, keywords, plain, shorter_queries
+from retrieval.sources.web.client import Access, Busy, Request, WebClient
+from retrieval.sources.web.parsing import BUSY, InvalidResponse, keywords, plain, shorter_queries
 
 T = TypeVar("T")
 
@@ -131,9 +131,7 @@ class WebService(ProcessedSource):
         """Return what `read` parses from the response; a response that it cannot parse is not stored."""
 
         async def fetch() -> str:
-            text = await self._client.fetch(request)
-            self._read(text, read)
-            return text
+            return await self._client.fetch(request, lambda text: self._read(text, read))
 
         asked = {
             "url": self._client.url + request.path,
@@ -150,6 +148,8 @@ class WebService(ProcessedSource):
         try:
             return read(text)
         except InvalidResponse as error:
+            if error.busy or (error.busy is None and BUSY.search(text[:2000])):
+                raise Busy(str(error) if error.busy else text) from None
             raise SourceError(
                 f"{self.service}: {self._client.url} did not answer as this service does ({error}); is url right?"
             ) from None

@@ -7,12 +7,16 @@ for a contact: set `contact` or the environment variable RATCHET_CONTACT.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Access, Request
 from retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of, without_tags
 from retrieval.sources.web.service import SearchResult, WebService
+
+BUSY = re.compile(r"ratelimited|maxlag|readonly|internal_api_error.*|pool-.*|.*too-busy.*|.*backend-error")
+"""Codes of MediaWiki's errors, and of its search engine's, that may be gone on the next try."""
 
 
 class Wikipedia(WebService):
@@ -54,7 +58,8 @@ def _read(text: str) -> list[SearchResult]:
     answer = read_json(text)
     error = answer.get("error")
     if isinstance(error, dict):
-        raise InvalidResponse(plain_line(f"{text_of(error.get('code'))}: {text_of(error.get('info'))}")[:300])
+        code = text_of(error.get("code"))
+        raise InvalidResponse(plain_line(f"{code}: {text_of(error.get('info'))}")[:300], bool(BUSY.fullmatch(code)))
     if "query" not in answer and "batchcomplete" in answer:
         return []  # what a generator that found nothing leaves
     query = answer.get("query")

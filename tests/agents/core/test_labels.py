@@ -1,105 +1,103 @@
-"""Verdicts out of free text: what counts as a label on the last line, and what a text out of form comes to."""
+"""Verdicts out of free text: a table of replies with the labels that they give in a form, and what a prompt shows.
+
+In verdict_replies.jsonl the texts of source "smollm2" are what SmolLM2-135M-Instruct said at temperatures from 0.7 to
+1.0, cut off where its tokens ended; "large" are written as models of 7B parameters and more write; "written" are made
+to break the reading. `reading` is what a person reads from a form: "" for prose, whatever it says.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 import pytest
 
-from agents.core.label_mentions import mentioned_label
-from agents.core.labels import labels_of, labels_text, mentioned_verdict, read_label, read_verdict, task_text
+from agents.core.label_forms import find_label
+from agents.core.labels import labels_of, labels_text, read_verdict, task_text
 from agents.core.output import Malformed
-from questions.labels import AVERITEC, FEVER, HOVER, YES_NO_MAYBE, choice_labels
+from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Label
 from tests.helpers.playing import CLAIM, QUESTION
 
+SETS: dict[str, tuple[Label, ...]] = {
+    "FEVER": FEVER,
+    "AVERITEC": AVERITEC,
+    "HOVER": HOVER,
+    "SCIFACT": SCIFACT,
+    "TRUE_FALSE": TRUE_FALSE,
+    "YES_NO_MAYBE": YES_NO_MAYBE,
+    "CHOICES": choice_labels({"A": "the liver", "B": "the pancreas", "C": "the kidney", "D": "the heart"}),
+}
+REPLIES = Path(__file__).parent / "verdict_replies.jsonl"
 CHOICES = choice_labels({"A": "Tin", "B": "Zinc (raw)", "C": "Vitamin C", "D": "None of these"})
 MARKS = choice_labels({"C": "one", "C++": "two", "+": "three"})
+GRADES = (
+    Label(name="true", meaning="all of it", stance="true"),
+    Label(name="half true", meaning="some of it", stance="mixed"),
+    Label(name="mostly false", meaning="little of it", stance="false"),
+    Label(name="pants on fire", meaning="none of it", stance="false"),
+)
 
-PARTLY = choice_labels({"true": "yes", "partly true": "half", "true in part": "half of it"})
+
+def test_of_all_replies_no_label_is_wrong_and_few_are_lost() -> None:
+    rows = [json.loads(line) for line in REPLIES.read_text(encoding="utf-8").splitlines()]
+    read = [(row, find_label(row["text"], SETS[row["labels"]])) for row in rows]
+    wrong = [(row["text"], label) for row, label in read if label and label != row["reading"]]
+    lost = [row["text"] for row, label in read if row["reading"] and not label]
+    labelled = sum(bool(row["reading"]) for row in rows)
+    models = sum(row["source"] != "written" for row in rows)
+    print(f"{len(rows)} replies, {labelled} with a label: {len(wrong)} wrong, {len(lost)} lost")
+    assert len(rows) >= 300 and 2 * models >= len(rows) and {row["labels"] for row in rows} == set(SETS)
+    assert wrong == [] and len(lost) < 0.05 * labelled, lost
 
 
 @pytest.mark.parametrize(
     ("text", "labels", "label"),
     [
-        ("She built it.\nSUPPORTS", FEVER, "SUPPORTS"),
         ("REFUTES\nno,\n**not  enough info.**\n\n", FEVER, "NOT ENOUGH INFO"),
         ("x\n```\nRefutes\n```", FEVER, "REFUTES"),
         ("### \u201cSUPPORTS\u201d", FEVER, "SUPPORTS"),
         ("\u00a0\uff33\uff35\uff30\uff30\uff2f\uff32\uff34\uff33\u200b", FEVER, "SUPPORTS"),
         ("NOT\\_SUPPORTED", HOVER, "NOT_SUPPORTED"),
-        ("Not supported", HOVER, "NOT_SUPPORTED"),
-        ("Conflicting evidence / cherrypicking", AVERITEC, "Conflicting Evidence/Cherrypicking"),
-        ("(b)", CHOICES, "B"),
         ("B) Zinc (raw)", CHOICES, "B"),
         ("C: vitamin c.", CHOICES, "C"),
+        ("The answer is Vitamin C.", CHOICES, "C"),
+        ("A study shows that vitamin C helps.", CHOICES, ""),
+        ("The answer is K capsule.", choice_labels({"A": "Toxin B", "B": "K capsule"}), "B"),
         ("C", MARKS, "C"),
         ("C++", MARKS, "C++"),
         ("so\n +", MARKS, "+"),
+        ("c", MARKS, ""),
+        ("Verdict: half-true", GRADES, "half true"),
+        ("Verdict: not true", GRADES, ""),
+        ("Verdict: refuted", GRADES, ""),
+        ("Verdict: correct", GRADES, "true"),
+        ("- the liver\n- the pancreas", SETS["CHOICES"], ""),
     ],
 )
-def test_a_label_alone_on_the_last_line_is_read_whatever_surrounds_it(
-    text: str, labels: tuple[Label, ...], label: str
-) -> None:
-    assert read_label(text, labels) == mentioned_label(text, labels) == label
+def test_marks_signs_and_grades_are_told_apart(text: str, labels: tuple[Label, ...], label: str) -> None:
+    assert find_label(text, labels) == label
 
 
-@pytest.mark.parametrize(
-    ("text", "labels", "meant"),
-    [
-        ("", FEVER, ""),
-        ("---\n\n", FEVER, ""),
-        ("SUPPORTS / REFUTES / NOT ENOUGH INFO", FEVER, ""),
-        ("Verdict: SUPPORTS / REFUTES", FEVER, ""),
-        ("not SUPPORTS", FEVER, ""),
-        ("The answer is not SUPPORTS.", FEVER, ""),
-        ("It SUPPORTS the claim, and does not say REFUTES, it's not REFUTES", FEVER, ""),
-        ("It refutes, or it supports.", FEVER, ""),
-        ("SUPPORTSX", FEVER, ""),
-        ("So?\n- SUPPORTS\n- REFUTES\n- NOT ENOUGH INFO", FEVER, ""),
-        ("A: Tin\nB: Zinc (raw)\nC: Vitamin C\nD: None of these", CHOICES, ""),
-        ("SUPPORTS\nBecause she did.", FEVER, "SUPPORTS"),
-        ("I thought SUPPORTS.\nBut the pages say it REFUTES them.", FEVER, "REFUTES"),
-        ("Verdict: **SUPPORTS** [1]", FEVER, "SUPPORTS"),
-        ("The evidence is not enough info", FEVER, "NOT ENOUGH INFO"),
-        ("It is NOT SUPPORTED by them.", HOVER, "NOT_SUPPORTED"),
-        ("Not Supported", AVERITEC, ""),
-        ("I think it is partly true.", PARTLY, "partly true"),
-        ("I think it is true in part.", PARTLY, "true in part"),
-        ("A study shows that vitamin C helps.", CHOICES, ""),
-        ("Tin", CHOICES, ""),
-        ("The right answer to this question is (C), because C is needed.", CHOICES, "C"),
-        ("the answer is b", CHOICES, ""),
-        ("I choose D since A study says so", CHOICES, "D"),
-        ("B. It is a metal", CHOICES, "B"),
-        ("There is no doubt.", YES_NO_MAYBE, ""),
-        ("Yes, there is no doubt.", YES_NO_MAYBE, "yes"),
-        ("So the answer would be maybe, for now.", YES_NO_MAYBE, "maybe"),
-    ],
-)
-def test_what_is_out_of_form_is_malformed_and_read_where_it_is_clear(
-    text: str, labels: tuple[Label, ...], meant: str
-) -> None:
-    with pytest.raises(Malformed, match=r"last line.* labels"):
-        read_label(text, labels)
-    assert mentioned_label(text, labels) == meant
-    verdict = mentioned_verdict(text, labels)
-    assert (verdict.label, verdict.text, verdict.reasons) == (meant, text, text.strip())
-
-
-def test_labels_that_differ_by_marks_alone_are_told_apart_or_not_at_all() -> None:
-    with pytest.raises(Malformed):
-        read_label("c", MARKS)
-
-
-def test_reasons_are_what_stands_before_the_label() -> None:
-    verdict = read_verdict("One.\n\nTwo.\n\n**SUPPORTS**\n---\n", FEVER)
-    assert (verdict.label, verdict.reasons) == ("SUPPORTS", "One.\n\nTwo.")
+def test_reasons_are_what_stands_above_a_label_alone_and_else_all_that_is_said() -> None:
+    for last in ("**SUPPORTS**\n---\n", "Verdict: SUPPORTED", "So the answer is SUPPORTS."):
+        verdict = read_verdict(f"One.\n\nTwo.\n\n{last}", FEVER)
+        assert (verdict.label, verdict.reasons) == ("SUPPORTS", "One.\n\nTwo.")
     assert read_verdict("SUPPORTS", FEVER).reasons == ""
+    said = "It was her. So the answer is SUPPORTS."
+    assert read_verdict(said, FEVER).reasons == said
+    with pytest.raises(Malformed, match=r"last line.* labels SUPPORTS / REFUTES"):
+        read_verdict("It supports it.", FEVER)
 
 
 def test_a_long_text_is_read_in_no_time() -> None:
-    for text in ("answer " * 20_000, "*" * 20_000, "not " * 20_000, " " * 20_000, "the answer: " * 10_000):
-        assert mentioned_label(text, FEVER) == ""
+    pieces = ("answer ", "*", "not ", " ", "the answer: ", "it SUPPORTS x, ", "Claim: SUPPORTS?\n", "\n", "A, ")
+    began = time.process_time()
+    for piece in (*pieces, "SUPPORTS [1], ", '"answer": ', "\\boxed{", "the claim that is "):
+        find_label(piece * (20_000 // len(piece)), FEVER)
+    assert time.process_time() - began < 10
 
 
 def test_a_prompt_shows_each_label_with_what_it_means() -> None:

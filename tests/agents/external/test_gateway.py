@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from inference.engine import EngineError, Message, SamplingParams
+from inference.schemas import SchemaRefused, SchemaRejected
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
@@ -42,7 +44,7 @@ async def record(program: Program, replies: Replies, tools: bool = False, **sett
     config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
     playing = asyncio.ensure_future(play(config, agent, shelf))
     await asyncio.sleep(0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False, timeout=60) as client:
         while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
             assert not playing.done()
         answer = await program(client)
@@ -154,6 +156,81 @@ async def test_tools_are_offered_called_and_answered_in_the_templates_form() -> 
     assert len(trajectory.conversations) == 1 and "<tool_response>Ada</tool_response>" in texts(trajectory)[0]
     assert [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
     assert learnt(trajectory) == [f"So: {called}<|im_end|>It was Ada.<|im_end|>"]
+
+
+async def test_results_of_parallel_calls_are_told_apart_by_their_ids_alone() -> None:
+    offered = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
+    called = "".join(
+        f'<tool_call>\n{{"name": "search", "arguments": {{"query": "{query}"}}}}\n</tool_call>' for query in "ab"
+    )
+
+    async def program(client: httpx.AsyncClient) -> str:
+        asked = [user("Who?")]
+        said: Any = await say(client, asked, tools=offered)
+        one, two = (
+            {"role": "tool", "tool_call_id": call["id"], "content": f"of {call['function']['arguments']}"}
+            for call in said["tool_calls"]
+        )
+        for sent in (
+            [one],
+            [one, one],
+            [two, one, {**one, "tool_call_id": "other"}],
+            [one, {"role": "tool", "content": "x"}],
+            [user("Go on."), one, two],
+        ):
+            refused = await client.post(
+                "/v1/chat/completions", json={"model": "m", "messages": [*asked, said, *sent], "tools": offered}
+            )
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
+        alike: Any = {**said, "tool_calls": [said["tool_calls"][0]] * 2}
+        for orphan in ([*asked, one], [*asked, alike, one]):
+            refused = await client.post("/v1/chat/completions", json={"model": "m", "messages": orphan})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
+        await say(client, [*asked, said, two, one], tools=offered)
+        return "Ada"
+
+    trajectory = await record(program, [called, "It was Ada."], tools=True)
+    [text] = texts(trajectory)
+    assert 0 < text.index('of {"query": "a"}') < text.index('of {"query": "b"}')
+
+
+async def test_a_schema_that_cannot_be_compiled_is_the_programs_mistake() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(60):
+        deep = {"type": "object", "properties": {"a": deep}}
+    wrong: dict[str, Any] = {
+        "Unclosed|regex": {"type": "object", "properties": {"a": {"type": "string", "pattern": "([a-z"}}},
+        "objekt": {"type": "objekt"},
+        "leads to nothing": {"properties": {"a": {"$ref": "#/$defs/x"}}},
+        "not to a part": {"properties": {"a": {"$ref": "http://127.0.0.1:1/a.json"}}},
+        "back to itself": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        "minimum": {"type": "integer", "minimum": 5, "maximum": 1},
+        "-1": {"type": "string", "minLength": -1},
+        "levels deep": deep,
+        "characters": {"enum": [f"value {n}" for n in range(9999)]},
+        "an object": ["no", "schema"],
+    }
+
+    async def program(client: httpx.AsyncClient) -> str:
+        for words, schema in wrong.items():
+            form = {"type": "json_schema", "json_schema": {"schema": schema}}
+            body = {"model": "m", "messages": [user("x")], "response_format": form}
+            refused = await client.post("/v1/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format"), words
+            assert re.search(words, refused.json()["error"]["message"])
+        nested = {
+            "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+            "$ref": "#/$defs/n",
+        }
+        await say(client, [user("x")], response_format={"type": "json_schema", "json_schema": {"schema": nested}})
+        for text in ("y", "z"):  # which the engines of this run refuse
+            body = {"model": "m", "messages": [user(text)], "response_format": {"type": "json_object"}}
+            assert (await client.post("/v1/chat/completions", json=body)).status_code == 400
+        return "Ada"
+
+    refusals = SchemaRefused("the service has another compiler"), SchemaRejected("and so has the server")
+    trajectory = await record(program, ['{"next": {}}', *refusals])
+    assert trajectory.status == "finished" and [call.parse for call in trajectory.model_calls] == ["ok"]
 
 
 async def test_a_stream_a_stop_text_and_a_schema() -> None:

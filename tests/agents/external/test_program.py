@@ -119,8 +119,8 @@ async def test_a_command_that_does_not_exist_stops_the_run() -> None:
 
 
 async def test_the_answer_to_a_claim_is_one_of_its_labels(tmp_path: Path) -> None:
-    done = await run(tmp_path, 'ask(task["labels"]); print(\'{"answer": "It is: supports."}\')', CLAIM)
-    assert (done.status, done.answer, done.explanation) == ("finished", "SUPPORTS", "It is: supports.")
+    done = await run(tmp_path, 'ask(task["labels"]); print(\'{"answer": "The verdict is: supports."}\')', CLAIM)
+    assert (done.status, done.answer, done.explanation) == ("finished", "SUPPORTS", "The verdict is: supports.")
     done = await run(tmp_path, "ask('x'); print('{\"answer\": \"who knows\"}')", CLAIM)
     assert done.status == "unparsed"
 

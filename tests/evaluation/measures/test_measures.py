@@ -49,8 +49,9 @@ def trajectory(key: str = "t", question: str = "q", **fields: Any) -> Trajectory
     return Trajectory(key=key, question_id=question, **{**made, **fields})
 
 
-def score(key: str, name: str, value: float | None) -> tuple[tuple[str, str], Score]:
-    return (key, name), Score(trajectory=key, name=name, value=value, reason="" if value is not None else "unreadable")
+def score(key: str, name: str, value: float | None, *verdicts: dict[str, Any]) -> tuple[tuple[str, str], Score]:
+    reason = "" if value is not None else "unreadable"
+    return (key, name), Score(trajectory=key, name=name, value=value, reason=reason, verdicts=verdicts)
 
 
 def one(made: Trajectory, question: Question = QUESTION, **scores: float | None) -> dict[str, float | None]:
@@ -203,6 +204,37 @@ def test_judged_scores_are_given_on_the_papers_own_scales_too() -> None:
     assert (unanswered["correctness_raw"], unanswered["faithfulness_raw"]) == (-1.0, -1.0)
     arm = make_arm("base", "mrag", "base", [question], [made], given, names, {}, 10, 0)
     assert arm.measures["correctness_raw"].mean == 0.5
+
+
+def test_figure_2_counts_an_answer_at_the_end_of_the_budget_and_0_where_there_is_none() -> None:
+    """Salemi et al. 2025: .6 out of budget, .9, and a question without a response."""
+    questions = [QUESTION.model_copy(update={"id": name, "reference": "Pell built it."}) for name in "abc"]
+    made = [
+        trajectory("a", "a", answer="Pell", status="out_of_budget"),
+        trajectory("b", "b", answer="Pell"),
+        trajectory("c", "c", status="out_of_budget"),
+    ]
+    given = dict([score("a", "correctness", 0.6), score("b", "correctness", 0.9), score("c", "correctness", 0.0)])
+    arm = make_arm("base", "mrag", "base", questions, made, given, ["correctness"], {"correctness": 1.0}, 10, 0)
+    for name in ("correctness", "reward"):
+        means = [arm.measures[name + form].mean for form in ("_as_returned", "", "_lenient")]
+        assert means == [pytest.approx(mean) for mean in (0.5, 0.3, 0.75)]
+    assert (arm.measures["answered"].mean, arm.measures["returned"].mean) == (
+        pytest.approx(1 / 3),
+        pytest.approx(2 / 3),
+    )
+
+
+def test_abstaining_does_not_raise_a_methods_means() -> None:
+    """An answer without claims has faithfulness 0, and all of its claims are unattributed."""
+    questions = [QUESTION, QUESTION.model_copy(update={"id": "q2"})]
+    made = [trajectory("t1", answer="Pell"), trajectory("t2", "q2", answer="I do not know.")]
+    supported = score("t1", "faithfulness", 0.75, {"part": "support", "scores": [1, 0]})
+    abstaining = score("t2", "faithfulness", 0.0, {"part": "support", "scores": []})
+    given, names = dict([supported, abstaining]), ("faithfulness",)
+    arm = make_arm("base", "mrag", "base", questions, made, given, names, {"faithfulness": 1.0}, 10, 0)
+    means = {name: arm.measures[name].mean for name in ("faithfulness", "reward", "unattributed")}
+    assert means == {"faithfulness": 0.375, "reward": 0.375, "unattributed": 0.75}
 
 
 @pytest.mark.parametrize(("value", "measured"), [(0.0, 0.0), (None, None)])

@@ -40,6 +40,9 @@ def trajectory(*searches: Search, returned: tuple[Passage, ...] = (), **fields: 
         (["Zoe"], "Zo\u00eb said so", 0.0),
         (["caf\u00e9"], "a caf\u00e9s b", 0.0),
         (["a_b"], "a_b", 1.0),
+        (["कम"], "कमाल", 0.0),  # a vowel sign belongs to its word
+        (["北京"], "他住在北京。", 1.0),  # no blanks part words here
+        (["harbour"], "a har\u00adbour", 1.0),
         (["harbour"], "nothing here", 0.0),
     ],
 )

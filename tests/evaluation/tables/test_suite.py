@@ -205,16 +205,18 @@ def test_sampling_the_base_again_is_no_comparison_that_p_values_are_corrected_fo
     assert " .031 " in lines[0] and " .031 " not in lines[1] and "+60.0" in lines[1]
 
 
-def test_long_answers_show_what_the_judge_says() -> None:
+@pytest.mark.parametrize(
+    ("form", "faithfulness", "title"), [("", "75.0", "in"), ("_as_returned", "80.0", "as returned, in")]
+)
+def test_long_answers_show_what_the_judge_says(form: str, faithfulness: str, title: str) -> None:
+    """In the primary measure's form."""
     one = results_of("one", [True] * 3, [True] * 3)
-    measures = {
-        **one.arms[0].measures,
-        "correctness": Estimate(mean=0.5, n=3),
-        "faithfulness": Estimate(mean=0.75, n=3),
-    }
+    means = {"correctness": 0.5, "correctness_as_returned": 0.6, "faithfulness": 0.75, "faithfulness_as_returned": 0.8}
+    measures = one.arms[0].measures | {name: Estimate(mean=mean, n=3) for name, mean in means.items()}
     arms = (one.arms[0].model_copy(update={"measures": measures}), one.arms[1])
-    shown = printed(one.model_copy(update={"primary": "correctness", "arms": arms}))
-    assert "Nugget correctness" in shown and "Faithfulness" in shown and " 75.0 " in shown and "EM" not in shown
+    shown = printed(one.model_copy(update={"primary": f"correctness{form}", "arms": arms}))
+    assert "Nugget correctness" in shown and "Faithfulness" in shown and "EM" not in shown
+    assert f" {faithfulness} " in shown and f"1 sample(s) each, {title} percent" in shown
 
 
 def test_an_arm_that_is_missing_on_a_question_set_is_not_averaged() -> None:

@@ -242,6 +242,14 @@ def test_an_adapter_is_merged_alone_or_beside_the_weights(llama: Path, tmp_path:
     assert_error("adapter_model.safetensors", adapter, base=str(llama))
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # PEFT's, of the very fault
+def test_an_adapter_of_a_tied_head_leaves_the_embedding_as_it_is(llama: Path, tmp_path: Path) -> None:
+    adapter = plain.save_adapter(tmp_path, llama, targets=["q_proj", "lm_head"])
+    weights = plain.merged_weights(llama, adapter)
+    wanted = expected(llama, lambda ids: plain.llama_logits(llama, ids, weights), LION_SCALE)
+    assert_same(load(adapter).encode_documents(TEXTS), wanted)
+
+
 def change_json(path: Path, **keys: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 

@@ -89,6 +89,27 @@ async def test_what_a_tool_refuses_is_said_to_the_model(url: str) -> None:
             await source.call("lookup", {"wrong": 1}, 3)
 
 
+PNG = "[image/png content was left out: only text can be read.]"
+LINK = "[A link to https://velm.example/page was left out.]"
+BLOB = "[Binary content was left out: only text can be read.]"
+
+
+async def test_what_is_no_text_is_left_out_and_said_so(url: str) -> None:
+    async with opened(url=url) as source:
+        for parts, fails, said in (
+            ("nothing", True, "parts failed and did not say why."),
+            ("an image", True, PNG),
+            ("an image", False, PNG),
+            ("text and more", True, f"The tide\n{PNG}\n{LINK}\n{BLOB}"),
+        ):
+            with pytest.raises(ToolError) as refusal:
+                await source.call("parts", {"query": parts, "fails": fails}, 3)
+            assert str(refusal.value) == said
+        found = await source.call("parts", {"query": "text and more", "fails": False}, 3)
+        assert [one.text for one in found.passages] == ["The tide", f"rose.\n{PNG}\n{LINK}\n{BLOB}"]
+        assert (await source.call("parts", {"query": "nothing", "fails": False}, 3)).passages == ()
+
+
 async def test_searching_needs_one_tool(url: str) -> None:
     async with opened(url=url) as source:
         with pytest.raises(UserError, match=r"sources\.other\.search_tool: .*no tool 'search'"):

@@ -1,0 +1,55 @@
+"""Words of the world's scripts, and what relies on them: the words of a text, and runs of words in it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratchet.words import fold_text, padded_words, separate_unspaced, spaced_words, split_words
+
+ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²Ⅷ界ーｱﾞかー한\u1112\u1161क्षिा\u200d\u00ad\ufe0f\ufeffกำ่٣𝔘😀𐐀\ud800"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Velm's Harbour_2, (ÉCOLE) x²", "velm s harbour 2 école x2"),
+        ("e\u0301cole É\u0301cole", "école é\u0301cole"),
+        ("Straße STRASSE ΟΔΌΣ οδός", "strasse strasse οδόσ οδόσ"),
+        ("İstanbul ISTANBUL i\u0307stanbul", "istanbul istanbul istanbul"),
+        ("Ｖｅｌｍ １２ ﬁn", "velm 12 fin"),
+        ("har\u00adbour zero\u200bwidth \ufeffVelm", "harbour zerowidth velm"),
+        ("कमाल कोमल", "कमाल कोमल"),
+        ("செய்தி வணக்கம்", "செய்தி வணக்கம்"),
+        ("שָׁלוֹם", "ש\u05b8\u05c1לו\u05b9ם"),
+        ("كِتَابٌ", "كِتَابٌ"),
+        ("می\u200cخواهم", "میخواهم"),
+        ("한국어 \u1112\u1161\u11ab국어", "한국어 한국어"),
+        ("北京", "北京"),
+        ("北京大学 iPhone手机3个 猫", "北京 京大 大学 iphone 手机 3 个 猫"),
+        ("東京タワーへ、人々", "東京 京タ タワ ワー ーへ 人々"),
+        ("葛\U000e0100城 ﾊﾞｽ", "葛城 バス"),
+        ("ภาษาไทย ปี ๒๕๖๐", "ภา าษ ษา าไ ไท ทย ปี ๒๕๖๐"),
+        ("ພາສາລາວ", "ພາ າສ ສາ າລ ລາ າວ"),
+        ("ខ្មែរ", "ខ្មែ មែរ"),
+        ("မြန်မာ", "မြန် န်မာ"),
+        ("don´t 1\ufe0f\u20e3 \u0301 ❤\ufe0f", "don t 1"),
+        ("", ""),
+    ],
+)
+def test_words(text: str, words: str) -> None:
+    assert split_words(text) == words.split()
+    assert split_words(" ".join(split_words(text))) == words.split(), "a word is a word"
+
+
+@given(st.one_of(st.text(), st.text(ODD)))
+def test_the_quick_paths_give_what_the_long_one_does(text: str) -> None:
+    assert spaced_words(text).decode("utf-8", "surrogatepass") == separate_unspaced(fold_text(text))
+
+
+def test_a_run_of_letters_without_blanks_is_found_anywhere() -> None:
+    there = padded_words("他住在北京，養貓。कोमल")
+    assert [padded_words(text) in there for text in ("北京", "貓", "京住", "कोमल", "कम")] == [
+        *(True, True, False, True, False),
+    ]
