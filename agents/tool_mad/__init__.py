@@ -31,10 +31,11 @@ given an answer yet, the trajectory failed.
 
 Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
 no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
-relevance counts. A query out of its brackets is malformed and read as what stands in brackets, else the first line,
-else the claim. An answer that gives no label in a form of agents/core/label_forms.py is malformed, and there is no
-consensus. The judge gives reasons too, and its answer is read alike; with no label at all it is unparsed. The
-answer's passages are what the agreeing agents read in the last round; after a judge, all that was found, which it read.
+relevance counts. A query out of its brackets is malformed and read as the last thing in brackets that is no citation,
+else the first line that is no heading, else the claim. An answer that gives no label in a form of
+agents/core/label_forms.py is malformed, and there is no consensus. The judge gives reasons too, and its answer is read
+alike; with no label at all it is unparsed. The answer's passages are what the agreeing agents read in the last round;
+after a judge, all that was found, which it read.
 
 Roles: the queries have roles of their own, so that a config can give queries and answers their own worked examples. The
 scorer should be frozen (`scorer: {trainable: false}`): it measures the others. PubMedQA with OpenAlex, and MedQA over
