@@ -16,7 +16,8 @@ The paper's ablations and open questions, as settings
 - `memory_keys: facts` keeps and recalls evidence under the triplets and the keywords as well: the paper names them too
   as indices of the memory, beside the entities that its method stores by.
 - `memory: meaning` recalls by what evidence is about and not by its entity's name alone; `string` is the paper's.
-- `repeats: refuse`: a call that was made already is not made again: the Executor is told so, and has lost the step.
+- `repeats: refuse`: a call that already got an answer is not made again: the Executor is told so, and has lost the
+  step. One that failed may be tried again.
 - `look_first: true`: with nothing recalled, the first step is a tool call. The paper saw models rely on what they know
   instead of looking; a 135M model never looks. Tool calls saved by the memory are then saved by this rule as well.
 - `uncertain: true`: where no label of the task has the stance "unknown", the Executor may answer UNCERTAIN.
@@ -167,7 +168,7 @@ async def execute(
     specs = await tools.tool_specs(settings.tools)
     system = tools.prompt("executor.system", tools=tools_text(specs), labels=labels_text(labels))
     dialogue = tools.dialogue("executor", system)
-    calls_made: set[str] = set()
+    answered: set[str] = set()
     step = 0
     while True:
         step += 1
@@ -183,7 +184,7 @@ async def execute(
         tool, arguments = said["action"], said["arguments"]
         call = f"{tool} {json.dumps(arguments, ensure_ascii=False)}"
         passages: tuple[Passage, ...] = ()
-        if settings.repeats == "refuse" and signature(tool, arguments) in calls_made:
+        if settings.repeats == "refuse" and signature(tool, arguments) in answered:
             tools.note("executor", f"refused a repeated call: {call}")
             text = tools.prompt("repeat.user")
         else:
@@ -194,8 +195,8 @@ async def execute(
                 text = tools.prompt("failure.user", error=one_line(found.error, 300))
             else:
                 text = tools.prompt("observation.user", documents=evidence.shown(passages) or "nothing")
+                answered.add(signature(tool, arguments))
             evidence.found |= {passage.id: passage for passage in passages}
-        calls_made.add(signature(tool, arguments))
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
         tools.so_far = Answer("", evidence.passages, turns=tuple(turns))
