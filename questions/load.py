@@ -29,6 +29,7 @@ from ratchet.errors import UserError
 from ratchet.files import check_is_file, read_jsonl
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
+from retrieval.memory.names import by_shared_names
 
 MAX_SHOWN_FIELDS = 20
 """How many fields of a row an error names."""
@@ -201,6 +202,8 @@ def _select_rows(questions: list[Question], split: SplitConfig, seed: int, sourc
         questions = sample_questions(questions, split.sample, seed)
     if split.order == "shuffled":
         random.Random(f"order {seed}").shuffle(questions)
+    elif split.order == "clustered":
+        questions = [questions[place] for place in by_shared_names([question.text for question in questions])]
     return questions
 
 

@@ -11,7 +11,7 @@ last step allows nothing but a verdict. Every other step may give one.
 
 The paper's ablations and open questions, as settings
 - `memory: off` and `decomposer: false`. Without the Decomposer the Executor gets the claim alone, and the memory's keys
-  are the names in the claim: its runs of words that begin with a capital (`decompose.names_in`). A claim without names
+  are the names in the claim: its runs of words that begin with a capital (`names_in`). A claim without names
   neither recalls nor remembers.
 - `memory_keys: facts` keeps and recalls evidence under the triplets and the keywords as well: the paper names them too
   as indices of the memory, beside the entities that its method stores by.
@@ -43,9 +43,10 @@ from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
-from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text, names_in
+from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
+from retrieval.memory.names import names_in
 from retrieval.sources.source import ToolResult
 
 ROLES = ("decomposer", "executor")

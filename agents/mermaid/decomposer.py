@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import Field
@@ -14,13 +13,6 @@ DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \
 place, quantity or source. Write names in full. Then name the topics. Write one JSON object:
 {"triplets": [{"subject": "...", "relation": "...", "object": "...", "attributions": ["..."]}], "keywords": ["..."]}"""
-
-STARTERS = {"a", "an", "the", "this", "that", "these", "those", "there", "it", "he", "she", "they", "we", "his", "her"}
-STARTERS |= {"in", "on", "at", "by", "for", "from", "to", "of", "with", "after", "before", "during", "since", "as"}
-STARTERS |= {"is", "are", "was", "were", "does", "do", "did", "has", "have", "had", "can", "if", "while", "although"}
-STARTERS |= {"who", "what", "when", "where", "which", "why", "how", "and", "but", "or", "not", "no", "all", "both", "i"}
-"""Words that begin no name, though a sentence may begin with them."""
-TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Short = Annotated[str, Field(max_length=80)]
@@ -62,15 +54,3 @@ def facts_text(parts: Decomposition) -> str:
         lines.append(f"- {fact}" + (f" ({'; '.join(more)})" if more else ""))
     topics = distinct(parts.keywords)
     return "\n".join([*lines, *([f"Topics: {', '.join(topics)}"] if topics else [])])
-
-
-def names_in(text: str) -> list[str]:
-    """Runs of words that begin with a capital: what stands in for entities where nobody extracts them."""
-    names, run = [], list[str]()
-    for token in [*TOKEN.findall(text), "."]:
-        if token[0].isupper() and (run or token.lower() not in STARTERS):
-            run.append(token)
-        elif run:
-            names.append(" ".join(run).removesuffix("'s").removesuffix("’s"))
-            run = []
-    return distinct(names)

@@ -162,6 +162,12 @@ def test_a_shuffled_order_hangs_on_the_seed_and_leaves_nothing_out(tmp_path: Pat
     assert {*orders[0]} == {*orders[2]} == {str(i) for i in range(10)}
 
 
+def test_a_clustered_order_puts_questions_that_share_a_name_together(tmp_path: Path) -> None:
+    texts = ("Is Velm old?", "Is Orsk?", "Do Velm and Tarn trade?", "Is Tarn small?")
+    path = written(tmp_path, *({"id": str(i), "text": text} for i, text in enumerate(texts)))
+    assert [q.id for q in load_questions(SplitConfig(path=path, order="clustered"))] == ["0", "2", "3", "1"]
+
+
 def test_a_sample_hangs_on_the_seed_and_the_questions_and_not_on_their_order() -> None:
     asked = [Question(id=str(i), text=f"Who is {i}?") for i in range(300)]
     fifty = sample_questions(asked, 50, seed=1)

@@ -190,9 +190,10 @@ def test_a_sequence_stops_at_a_claim_that_failed_and_goes_on_from_there(
         return await generate(self, prompt, *rest, **keys)
 
     path = in_sequence(config_path)
-    with monkeypatch.context() as lost, pytest.raises(UserError, match=r"base .*: q0 failed .*went away.*, 1 after it"):
+    with monkeypatch.context() as lost:
         lost.setattr(ScriptedEngine, "generate", lose_the_first)
-        evaluated(path)
+        with pytest.raises(UserError, match=r"base .*: q0 failed .*went away.*, 1 after it"):
+            evaluated(path)
     assert evaluated(path) == FRESH, "after the failed one, each is asked in its place"
 
 
