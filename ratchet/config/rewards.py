@@ -58,8 +58,9 @@ class SelectConfig(Section):
 
     ties: int = Field(3, gt=0)
     """Maximum number of trajectories kept per question when several have the best reward."""
-    min_reward: float = 0.0
-    """Drop a question whose best reward is not above this value."""
+    min_reward: float | None = 0.0
+    """Drop a question whose best reward is not above this value. `null`: drop none, as in mRAG's paper, whose question
+    keeps its best trajectories even where all rewards are 0."""
     min_scores: dict[str, float] = Field(default={}, exclude_if=lambda scores: not scores)
     """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
     rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
@@ -80,9 +81,10 @@ class SelectConfig(Section):
     max_trajectories: int | None = Field(None, gt=0)
     """Maximum number of trajectories of a question that are learnt from: first the kept ones, then the worst and the
     best of the others by turns. Default: no limit."""
-    similarity: float = Field(1.0, gt=0, le=1)
+    similarity: float | None = Field(1.0, gt=0, le=1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
-    at least this. 1: when their actions are the same."""
+    at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several
+    identical ones is kept."""
     difficulty: Literal["none", "failure_rate"] = "none"
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
