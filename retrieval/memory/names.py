@@ -11,7 +11,7 @@ STARTERS = {"a", "an", "the", "this", "that", "these", "those", "there", "it", "
 STARTERS |= {"in", "on", "at", "by", "for", "from", "to", "of", "with", "after", "before", "during", "since", "as"}
 STARTERS |= {"is", "are", "was", "were", "does", "do", "did", "has", "have", "had", "can", "if", "while", "although"}
 STARTERS |= {"who", "what", "when", "where", "which", "why", "how", "and", "but", "or", "not", "no", "all", "both", "i"}
-"""Words that begin no name, though a sentence may begin with them."""
+"""Words that begin no name, though a sentence may begin with them; in capitals (WHO, IT) they do."""
 TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
 
 
@@ -19,7 +19,7 @@ def names_in(text: str) -> list[str]:
     """Runs of words that begin with a capital, each once: what stands in for entities where nobody extracts them."""
     names, run = [], list[str]()
     for token in [*TOKEN.findall(text), "."]:
-        if token[0].isupper() and (run or token.lower() not in STARTERS):
+        if token[0].isupper() and (run or token[0].lower() + token[1:] not in STARTERS):
             run.append(token)
         elif run:
             names.append(" ".join(run).removesuffix("'s").removesuffix("’s"))

@@ -8,7 +8,8 @@ import unicodedata
 from ratchet.records import Passage, Record, content_key
 
 ARTICLE = re.compile(r"^(a|an|the) (?=.)", re.IGNORECASE)
-APOSTROPHES = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-"})
+PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"})
+"""Apostrophes vanish, and one sign stands for all that are written for a minus."""
 DOT = re.compile(r"(?<=[^\W\d])\.|\.(?!\d)")
 """But not that of 3.5 and .5, which are other numbers than 35 and 5."""
 THOUSANDS = re.compile(r"(?<![\w.,])-?\d{1,3}(?:,\d{3})+(?![\d,])")
@@ -24,7 +25,7 @@ def entity_key(name: str) -> str:
     in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
     number or sign.
     """
-    text = DOT.sub("", unicodedata.normalize("NFKC", name).translate(APOSTROPHES))
+    text = DOT.sub("", unicodedata.normalize("NFKC", name).translate(PLAIN))
     text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
     signs = {found.start() for found in NUMBER_SIGN.finditer(text)}

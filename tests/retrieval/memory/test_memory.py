@@ -49,6 +49,7 @@ def test_writings_of_one_name(one: str, other: str) -> None:
         ("50%", "50"),
         ("-5", "5"),
         ("\u22125", "5"),
+        ("\u20135", "5"),
         ("from -5 to 5", "from 5 to 5"),
         ("1,000", "1,00"),
     ],

@@ -13,6 +13,7 @@ from retrieval.memory.names import by_shared_names, names_in
         ("The harbour of Velm was built by Ada Torrin in 1204.", ["Velm", "Ada Torrin"]),
         ("In 1204, Ada Torrin's bridge and ada torrin's mill stood.", ["Ada Torrin"]),
         ("Velm, Orsk and Élan are towns; Velm is old.", ["Velm", "Orsk", "Élan"]),
+        ("Who asked the WHO?", ["WHO"]),
         ("apples are fruit", []),
         ("", []),
     ],
