@@ -69,6 +69,15 @@ def test_mrags_published_code_is_one_config() -> None:
     assert published.system.settings == {"length": "concise"}
 
 
+def test_mermaids_claims_come_in_sequence_and_every_benchmark_in_three_orders() -> None:
+    paper = config("mermaid")
+    assert paper.memory is not None and paper.memory.sequential
+    asked = [("hover", paper.questions.test), *paper.evaluation.benchmarks.items()]
+    orders = {(name.partition(",")[0], split.order) for name, split in asked}
+    benchmarks = ("factool_qa", "bingcheck", "factcheckbench", "scifact", "hover")
+    assert orders == {(name, order) for name in benchmarks for order in ("file", "shuffled", "clustered")}
+
+
 def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark() -> None:
     awe = config("awe_drag")
     assert awe.evaluation.temperature == 0.0
