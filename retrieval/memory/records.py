@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 from ratchet.records import Passage, Record, content_key
+from ratchet.words import without_invisible
 
 ARTICLE = re.compile(r"^(a|an|the) (?=.)", re.IGNORECASE)
 PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"})
@@ -25,7 +26,7 @@ def entity_key(name: str) -> str:
     in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
     number or sign.
     """
-    text = DOT.sub("", unicodedata.normalize("NFKC", name).translate(PLAIN))
+    text = DOT.sub("", without_invisible(name).translate(PLAIN))
     text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
     signs = {found.start() for found in NUMBER_SIGN.finditer(text)}

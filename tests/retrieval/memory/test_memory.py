@@ -25,6 +25,7 @@ from tests.helpers.remembering import leave, opened, passage, recalled
         ("Velm\x00\u202e", "Velm"),
         ("The WHO", "W.H.O."),
         ("1,000", "1000"),
+        ("Istan\u00adbul", "Istanbul"),
         ("-1,234,567.5", "\u22121234567.5"),
         ("50 %", "50%"),
     ],
