@@ -104,8 +104,8 @@ class Passage(Record):
 
 
 def with_title(title: str, text: str) -> str:
-    """A text under its title, as it is indexed and encoded; the text alone where it has none."""
-    return f"{title}\n{text}" if title else text
+    """A text under its title, as it is indexed and encoded; one of them alone where the other is empty."""
+    return f"{title}\n{text}" if title and text else title or text
 
 
 Author = Literal["template", "system", "user", "assistant"]
