@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.files import not_utf8, read_jsonl
 from ratchet.progress import Progress
+from ratchet.records import document_id
 from retrieval.sparse.shards import key_hash
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
@@ -163,7 +164,7 @@ def _document(row: dict[str, Any], where: str) -> Document:
     for field, content in (("id", row["id"]), ("text", text or row["title"])):
         if not content.strip():
             raise _empty(where, field)
-    return Document(row["id"], text, row["title"])
+    return Document(document_id(row["id"]), text, row["title"])
 
 
 def _empty(where: str, field: str) -> UserError:

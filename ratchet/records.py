@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
 def content_key(*parts: Any) -> str:
@@ -24,6 +24,17 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     raise TypeError(f"cannot make a content key of a {type(value).__name__}")
+
+
+def document_id(text: str) -> str:
+    """A document's id without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
+
+    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without.
+    """
+    return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
+
+
+DocumentId = Annotated[str, AfterValidator(document_id)]
 
 
 class Record(BaseModel):
@@ -58,7 +69,7 @@ class Question(Record):
     """A long-form reference answer, from which nuggets are drawn."""
     nuggets: tuple[str, ...] = ()
     """Facts a good answer contains, when the benchmark gives them."""
-    gold_ids: tuple[str, ...] = ()
+    gold_ids: tuple[DocumentId, ...] = ()
     """Documents that hold the answer."""
     gold_titles: tuple[str, ...] = ()
     """Titles of documents that hold the answer, where a benchmark names pages rather than documents."""
@@ -97,7 +108,7 @@ class Passage(Record):
 
     id: str
     """Chunk id: unique in the index."""
-    document_id: str
+    document_id: DocumentId
     text: str
     title: str = ""
     score: float = 0.0

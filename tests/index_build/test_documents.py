@@ -232,7 +232,7 @@ def test_a_parquet_file_like_finewebs(tmp_path: Path) -> None:
         for i in range(300)
     ]
     path = parquet(tmp_path / "000_00000.parquet", rows)
-    expected = [Document(f"<urn:uuid:{i}>", f"t{i}") for i in range(300)]
+    expected = [Document(f"urn:uuid:{i}", f"t{i}") for i in range(300)]
     assert [document for _, document in read_documents(path)] == expected
 
 

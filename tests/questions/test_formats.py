@@ -187,8 +187,14 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
             "datamorgana",
             "train",
             "train.jsonl",
-            {"id": "d", "question": "Who rules?", "answer": "Ada.", "document_ids": ["u1"], "documents": "two-doc"},
-            {"id": "d", "reference": "Ada.", "gold_ids": ("u1",), "kind": "two-doc"},
+            {
+                "id": "d",
+                "question": "Who rules?",
+                "answer": "Ada.",
+                "document_ids": ["<urn:u1>"],
+                "documents": "two-doc",
+            },
+            {"id": "d", "reference": "Ada.", "gold_ids": ("urn:u1",), "kind": "two-doc"},
         ),
         (
             "datamorgana",
