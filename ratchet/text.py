@@ -1,5 +1,5 @@
-"""Text and JSON from outside, as it can be stored, sent on and shown on a terminal; short answers as the published
-scorers compare them."""
+"""Text and JSON from outside, as it can be stored, sent on and shown on a terminal; short answers as they are
+compared."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import json
 import re
 import string
 import unicodedata
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+TYPOGRAPHY = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201b\u02bb\u02bc\u2032\u00b4", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"')
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+)
+"""Apostrophes (and letters and accents that stand for one), quotation marks, and dashes (and the minus sign)."""
 COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
@@ -25,9 +32,28 @@ MAX_LEVELS = 100
 """Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
 
 
-def normalise_answer(text: str) -> str:
+def published_answer(text: str) -> str:
     """Lower-case, ASCII punctuation deleted, articles dropped, blanks collapsed, in the published scorers' order."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def fold_typography(text: str) -> str:
+    """One spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the apostrophes,
+    quotation marks and dashes of ASCII."""
+    return unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
+
+
+def normalise_answer(text: str) -> str:
+    """`published_answer` of the text's one spelling. Of a text that this leaves nothing of, such as the answer "A" or
+    "+", articles stay, and where it is nothing but punctuation, that too."""
+    folded = fold_typography(text)
+    lower = folded.lower()
+    return published_answer(folded) or " ".join(lower.translate(PUNCTUATION).split()) or lower.strip()
+
+
+Normalise = Callable[[str], str]
+NORMALISATIONS: Mapping[str, Normalise] = {"unicode": normalise_answer, "published": published_answer}
+"""What `rewards.normalisation` names."""
 
 
 def replace_surrogates(text: str) -> str:

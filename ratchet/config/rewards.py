@@ -125,6 +125,11 @@ class RewardsConfig(Section):
     constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""
+    normalisation: Literal["unicode", "published"] = Field("unicode", exclude_if=lambda value: value == "unicode")
+    """How EM, F1, token precision and token recall bring answers into one form. `unicode`: what reads the same into one
+    spelling (Unicode's NFKC; apostrophes, quotation marks and dashes of ASCII), then the rule of the published scorers;
+    an answer of which that leaves nothing, such as "A" or "+", is compared as it is. `published`: that rule alone
+    (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
     """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
     writes them. Default: our own words."""
