@@ -176,7 +176,7 @@ def read_jsonl(
                     skip -= 1
                     continue
                 if b"\0" in line:  # of another encoding, every line would be wrong
-                    raise not_utf8(path)
+                    raise not_utf8(f"{path}:{number}")
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
