@@ -178,6 +178,13 @@ ParseState = Literal["free", "ok", "malformed"]
 """free: no schema was asked for. malformed: broke its schema, or was cut off by a limit."""
 
 
+Repair = Literal["fence", "text", "syntax", "type", "null", "unknown_field", "explanation", "length"]
+"""What a tolerant reader put up with in a JSON reply. fence: a code fence that is not ```json. text: words or other
+objects around the last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for
+1. null: for a field that may be absent. unknown_field: one that nobody asked for. explanation: a missing reason that no
+code reads. length: a list or text as long as the grammar of a short reply lets it be, of which the rest is lost."""
+
+
 class ModelCall(Record):
     """One completion of a model."""
 
@@ -190,6 +197,8 @@ class ModelCall(Record):
     """What was sampled is conversation.content[start:end]; of a look-ahead, the part that was used."""
     text: str
     parse: ParseState
+    repairs: tuple[Repair, ...] = Field((), exclude_if=lambda repairs: not repairs)
+    """Of an action that was read although it is not exactly what was asked for, in what it is not."""
     error: str = ""
     attempt: int = 0
     """0 for the first try, 1 for the first re-ask."""

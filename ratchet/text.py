@@ -4,6 +4,7 @@ compared."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 import unicodedata
@@ -64,21 +65,25 @@ def replace_surrogates(text: str) -> str:
 def read_json(text: str | bytes) -> Any:
     """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it."""
     try:
-        return _replace_in_value(json.loads(text), MAX_LEVELS)
+        return storable_value(json.loads(text))
     except RecursionError:
         raise ValueError(f"more than {MAX_LEVELS} levels deep") from None
 
 
-def _replace_in_value(value: Any, levels: int) -> Any:
+def storable_value(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """A decoded value with valid texts. ValueError where it is too deep, or has a number that JSON has no form for:
+    Python's decoder reads NaN, Infinity and 1e999."""
     if isinstance(value, str):
         return replace_surrogates(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number in JSON")
     if not isinstance(value, list | dict):
         return value
     if not levels:
         raise ValueError(f"more than {MAX_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_replace_in_value(inner, levels - 1) for inner in value]
-    return {replace_surrogates(key): _replace_in_value(inner, levels - 1) for key, inner in value.items()}
+        return [storable_value(inner, levels - 1) for inner in value]
+    return {replace_surrogates(key): storable_value(inner, levels - 1) for key, inner in value.items()}
 
 
 def plain_text(text: str) -> str:

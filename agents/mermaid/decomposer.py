@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from agents.core.claims import distinct, one_line
-from agents.core.output import JsonObject
+from agents.core.output import JsonObject, at_most
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \
 place, quantity or source. Write names in full. Then name the topics. Write one JSON object:
 {"triplets": [{"subject": "...", "relation": "...", "object": "...", "attributions": ["..."]}], "keywords": ["..."]}"""
 
-Name = Annotated[str, Field(min_length=1, max_length=80)]
-Short = Annotated[str, Field(max_length=80)]
+Short = Annotated[str, at_most(characters=80)]
+Name = Annotated[Short, Field(min_length=1)]
 
 
 class Triplet(JsonObject):
@@ -24,14 +24,14 @@ class Triplet(JsonObject):
     subject: Name
     relation: Short
     object: Name
-    attributions: list[Short] = Field(max_length=3)
+    attributions: list[Short] = at_most(items=3)
 
 
 class Decomposition(JsonObject):
     """The Decomposer's reply: the claim's facts and topics."""
 
-    triplets: list[Triplet] = Field(min_length=1, max_length=5)
-    keywords: list[Short] = Field(max_length=5)
+    triplets: Annotated[list[Triplet], Field(min_length=1)] = at_most(items=5)
+    keywords: list[Short] = at_most(items=5)
 
 
 def entities_of(parts: Decomposition) -> list[str]:

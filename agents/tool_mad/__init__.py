@@ -117,8 +117,9 @@ class Settings(Section):
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
     questions: int = Field(3, gt=0)
     """Generated for the answer relevance."""
-    statements: int = Field(8, gt=0)
-    """Most statements that an answer is split into."""
+    statements: int | None = Field(None, gt=0)
+    """Most statements that an answer is split into; those beyond are dropped, and a note says how many. Default: no
+    bound, as in the paper."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -214,6 +215,10 @@ async def score_turns(
         *(check_support(ask, d, m.lookup.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
     )
     scored = []
+    for agent, statements in zip(agents, extracted, strict=True):
+        for verdict in statements.measurement.verdicts:
+            if verdict.get("dropped"):
+                tools.note("scorer", f"{agent.name}: {verdict['dropped']} statement(s) beyond `statements` are dropped")
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
         found = {"faithfulness": faithful, "relevance": relevant}
         for name, measurement in found.items():
