@@ -126,8 +126,9 @@ class Dialogues:
     async def ask(self, dialogue: Dialogue, text: str, schema: Schema | None = None, role: str | None = None) -> Any:
         """Say `text` in the dialogue and return the model's answer: text, or the object of `schema`.
 
-        Thoughts are no part of an answer (`inference.thoughts`), here as in `read` and `extend`. `role` names the speaker where another role than the dialogue's own acts in it. Malformed answers are
-        counted and treated by the config's policy. Raises Unparsed, OutOfBudget, EngineError.
+        Thoughts are no part of an answer (`inference.thoughts`), here as in `read` and `extend`. `role` names the
+        speaker where another role than the dialogue's own acts in it. Malformed answers are counted and treated by the
+        config's policy. Raises Unparsed, OutOfBudget, EngineError.
         """
         role = role or dialogue.role
         if schema is None:

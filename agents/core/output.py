@@ -1,7 +1,7 @@
 """The one reader of JSON that a model wrote: an action, a judge's reply, a made question.
 
-The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits its
-schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
+The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits
+its schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
 reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed). Either is tried exactly
 first.
 
@@ -170,14 +170,12 @@ def json_text(value: BaseModel) -> str:
 
 def _last_object(text: str, tolerant: bool, repairs: set[Repair]) -> Any:
     """The last complete object of a text that stands alone or, where `tolerant`, anywhere. Adds to `repairs`."""
-    found = None
-    for found in _objects(text, tolerant):
-        pass
-    if found is None:
+    objects = list(_objects(text, tolerant))
+    if not objects:
         if "{" in text:
             JSON.raw_decode(text, text.index("{"))  # says what is wrong with it
         raise Malformed(FORM)
-    start, end, value, exact = found
+    start, end, value, exact = objects[-1]
     before, after = text[:start].strip(), text[end:].strip()
     fence = FENCE_OPENS.search(before)
     if fence and after.startswith("```"):

@@ -1,4 +1,4 @@
-"""What a model said, read as JSON: which replies count, what is tolerated and said to be, and what is no reply at all."""
+"""What a model said, read as JSON: which replies count, what is tolerated, and what is no reply at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Shelf(Fields):
     share: float = 0.0
     good: bool = False
     name: str = ""
-    parts: list[Score] = []
+    parts: tuple[Score, ...] = ()
 
 
 SCORED = '{"score": 4, "rationale": ""}'
@@ -259,7 +259,9 @@ def test_an_action_that_is_too_deep_to_be_recorded_is_malformed(levels: int) -> 
         parse_output('{"arguments": ' + "[" * levels + "]" * levels + "}", ANY_OBJECT)
 
 
-@pytest.mark.parametrize("part", ["{", "{'a' ", '{"a" 1}', "{a:[", "{'a':'}", "{//", "{/*", '{"\\\"', "{'\\'", "<think>"])
+@pytest.mark.parametrize(
+    "part", ["{", "{'a' ", '{"a" 1}', "{a:[", "{'a':'}", "{//", "{/*", '{"\\"', "{'\\'", "<think>"]
+)
 def test_a_long_reply_in_no_form_is_given_up_soon(part: str) -> None:
     started = time.process_time()
     with pytest.raises(Malformed):
