@@ -304,12 +304,12 @@ class _Fit:
         definitions = self.root.get("$defs", {})
         return _validator(json.dumps({**self._resolved(schema), "$defs": definitions})).is_valid(value)
 
-    def _cut(self, value: Any, most: int | None, least: int | None = None) -> Any:
+    def _cut(self, value: Any, max_length: int | None, min_length: int | None = None) -> Any:
         """As much of a text or list as a grammar with bounds allows."""
-        if not self.cuts or most is None or most == least or len(value) < most:
+        if not self.cuts or max_length is None or max_length == min_length or len(value) < max_length:
             return value
         self.repairs.add("length")
-        return value[:most]
+        return value[:max_length]
 
     def _scalar(self, value: Any, kind: Any) -> Any:
         """The value as the only one of this type that it can mean."""
