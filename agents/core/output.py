@@ -125,16 +125,16 @@ def read_output(
         value = storable_value(_last_object(without_thoughts(text), tolerant, repairs))
     except ValueError as error:
         raise Malformed(f"not valid JSON: {error}") from error
-    fit = _Fit(constrained or without_bounds(json_schema(schema)), tolerant)
     if constrained is not None:
-        value = fit.value(value, constrained)
+        fit = _Fit(constrained, tolerant=False)
+        return Parsed(_checked(fit.value(value, constrained), schema), tuple(sorted(fit.repairs)))
     try:
-        return Parsed(_checked(value, schema), tuple(sorted(repairs | fit.repairs)))
+        return Parsed(_checked(value, schema), tuple(sorted(repairs)))
     except Malformed:
-        fitted = fit.value(value, fit.root) if tolerant else value
-        if not fit.repairs:
+        if not tolerant:
             raise
-        return Parsed(_checked(fitted, schema), tuple(sorted(repairs | fit.repairs)))
+    fit = _Fit(without_bounds(json_schema(schema)), tolerant=True)
+    return Parsed(_checked(fit.value(value, fit.root), schema), tuple(sorted(repairs | fit.repairs)))
 
 
 def _checked(value: Any, schema: Schema) -> Any:
