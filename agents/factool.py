@@ -38,7 +38,7 @@ from agents.core.claims import (
     unique,
     write_queries,
 )
-from agents.core.output import JsonObject
+from agents.core.output import JsonObject, at_most
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
@@ -81,9 +81,9 @@ class Settings(Section):
 class Verdict(JsonObject):
     """The verifier's judgement of one claim."""
 
-    reasoning: str = Field(max_length=600)
-    error: str = Field(max_length=300)
-    correction: str = Field(max_length=300)
+    reasoning: str = at_most(characters=600)
+    error: str = at_most(characters=300)
+    correction: str = at_most(characters=300)
     factuality: bool
 
 

@@ -26,7 +26,7 @@ def question_set(config: Config, split: str, asked_by: str = "--split") -> Quest
     """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
     given = split_of(config, split, asked_by)
     loaded = load_split(given, config.seed)
-    title = (short_name(given.benchmark) or split) + (", shuffled" if given.order == "shuffled" else "")
+    title = (short_name(given.benchmark) or split) + ("" if given.order == "file" else f", {given.order}")
     return QuestionSet(split, title, loaded.questions, loaded.digest)
 
 

@@ -35,6 +35,7 @@ from evaluation.measures.statistics import bootstrap_interval, paired_difference
 from evaluation.measures.verdicts import Verdicts, macro_f1_difference, macro_f1_interval, verdicts_of
 from ratchet.files import read_record
 from ratchet.records import Question, Record, Trajectory
+from ratchet.text import Normalise, normalise_answer
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
@@ -175,9 +176,10 @@ def make_arm(
     resamples: int,
     seed: int,
     keep_status: Collection[str] = ("finished",),
+    normalise: Normalise = normalise_answer,
 ) -> Arm:
     """Compute an arm's measures and verdicts from its trajectories and scores."""
-    samples = values_of_samples(questions, trajectories, scores, names, weights)
+    samples = values_of_samples(questions, trajectories, scores, names, weights, normalise)
     values, nulls = values_by_question(samples)
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:

@@ -50,6 +50,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.records import Record, Score
 from ratchet.runfolder import RoundFolder
+from ratchet.text import NORMALISATIONS
 from rewards.check import check_corpus
 from rewards.reward import judge_of
 from sampling.pool import policy_name
@@ -256,6 +257,7 @@ def _compared(
     names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
     keep = config.rewards.select.keep_status
     primary = primary_measure(questions, names, keep)
+    normalise = NORMALISATIONS[config.rewards.normalisation]
     arms = [
         make_arm(
             name,
@@ -268,6 +270,7 @@ def _compared(
             resamples,
             config.seed,
             keep,
+            normalise,
         )
         for name, store in stores.items()
     ]
@@ -298,7 +301,7 @@ def _compared(
         complementarity={
             name: shares
             for name, trajectories in found.items()
-            if (shares := complementarity(questions, trajectories)) is not None
+            if (shares := complementarity(questions, trajectories, normalise)) is not None
         },
         label_floor=floor,
         best_baseline=best,

@@ -150,7 +150,7 @@ def _queries(config: Config, documents: Sequence[Document]) -> list[str]:
         questions = load_questions(config.questions.train, config.seed)
     except UserError as error:
         print(f"{error}\nSearching with the first words of documents, as there are no questions.", file=sys.stderr)
-        return [" ".join(one.text.split()[:12]) for one in documents[:QUERIES]]
+        return [" ".join((one.text or one.title).split()[:12]) for one in documents[:QUERIES]]
     return [question.text for question in sample_questions(questions, QUERIES, config.seed)]
 
 

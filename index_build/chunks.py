@@ -102,7 +102,7 @@ class Chunker:
         starts = range(0, max(count - size, 0) + step, step)
         spans = [(boundary(start), boundary(start + size)) for start in starts]
         # A character of several tokens lies on one side of a boundary whole: chunks of few tokens can come out empty.
-        return [span for span in spans if span[0] < span[1]]
+        return [span for span in spans if span[0] < span[1]] or [(0, len(text))]
 
 
 def chunk_texts(text: str, title: str, spans: Sequence[tuple[int, int]]) -> list[str]:

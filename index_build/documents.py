@@ -1,7 +1,8 @@
 """Sources of documents: JSONL and JSONL.gz, Parquet, and folders of text files; a document is an id, a text, a title.
 
 Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string. A JSONL row
-that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line.
+that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. A document with a
+title and no text (blank or null) is its title.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_jsonl
+from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
+from ratchet.files import not_utf8, read_jsonl
 from ratchet.progress import Progress
+from ratchet.records import document_id
 from retrieval.sparse.shards import key_hash
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
@@ -52,14 +54,19 @@ class DocumentRange:
     count: int
 
 
-def read_documents(path: Path, skip: int = 0) -> Iterator[tuple[int, Document]]:
-    """(number, document) of one source after its first `skip` documents; a bad one is a UserError that names it.
+def read_documents(
+    path: Path, skip: int = 0, on_error: Callable[[UserError], None] = raise_error
+) -> Iterator[tuple[int, Document]]:
+    """(number, document) of one source after its first `skip` documents.
+
+    A bad document is a UserError that names it, which goes to `on_error`; where that does not raise it, the document is
+    skipped.
 
     The number counts from 1: the line of a JSONL file (blank lines hold no document, but count), the row of a Parquet
     file, or the file of a folder, whose id is its path below the folder and whose title is its name without suffix.
     Skipped documents are not checked: row groups are skipped, lines are read but not parsed.
     """
-    for number, _, document in _read(path, skip):
+    for number, _, document in _read(path, skip, on_error):
         yield number, document
 
 
@@ -73,22 +80,24 @@ def scan_documents(
 ) -> tuple[DocumentRange, ...]:
     """Read all sources once and cut them into parts of at most `part_documents` documents, none across two sources.
 
-    A bad document or an id that is used twice is found now, not after hours of building: a UserError that names
-    the file and line, for an id both of them. Takes 8 bytes of memory a document.
+    Bad documents and an id that is used twice are found now, not after hours of building: a UserError that names all
+    bad ones by file and line, or both places of the id. Takes 8 bytes of memory a document.
     """
     if part_documents < 1:
         raise ValueError(f"a part holds at least one document, got {part_documents}")
     hashes = array("Q")
+    bad = RowErrors("documents")
     parts: list[DocumentRange] = []
     for path in paths:
         first = len(hashes)
-        for _, _, document in _read(path, 0):
+        for _, document in read_documents(path, on_error=bad.add):
             hashes.append(key_hash(document.id))
             if progress is not None:
                 progress.advance()
         count = len(hashes) - first
         parts += [DocumentRange(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
         _warn_of_skipped(path)
+    bad.check(len(hashes))
     if not hashes:
         raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
     _check_ids(paths, np.frombuffer(hashes, np.uint64))
@@ -103,7 +112,7 @@ def _check_ids(paths: Sequence[Path], hashes: np.ndarray) -> None:
         wanted = frozenset(suspects[at : at + SUSPECTS].tolist())
         seen: dict[str, str] = {}
         for path in paths:
-            for _, where, document in _read(path, 0):
+            for _, where, document in _read(path, 0, raise_error):
                 if key_hash(document.id) not in wanted:
                     continue
                 if document.id in seen:
@@ -113,16 +122,21 @@ def _check_ids(paths: Sequence[Path], hashes: np.ndarray) -> None:
                 seen[document.id] = where
 
 
-def _read(path: Path, skip: int) -> Iterator[tuple[int, str, Document]]:
+def _read(path: Path, skip: int, on_error: Callable[[UserError], None]) -> Iterator[tuple[int, str, Document]]:
     """(number, where, document): `where` names the document in errors."""
     if path.is_dir():
-        rows = _text_rows(path, skip)
+        rows = _text_rows(path, skip, on_error)
     elif path.suffix == ".parquet":
-        rows = _parquet_rows(path, skip)
+        rows = _parquet_rows(path, skip, on_error)
     else:
-        rows = ((number, f"{path}:{number}", row) for number, row in read_jsonl(path, "document", skip))
+        rows = ((number, f"{path}:{number}", row) for number, row in read_jsonl(path, "document", skip, on_error))
     for number, where, row in rows:
-        yield number, where, _document(row, where)
+        try:
+            document = _document(row, where)
+        except UserError as error:
+            on_error(error)
+        else:
+            yield number, where, document
 
 
 def _document(row: dict[str, Any], where: str) -> Document:
@@ -132,6 +146,8 @@ def _document(row: dict[str, Any], where: str) -> Document:
         row |= {"title": first.strip().strip('"'), "text": rest} if newline else {"text": contents}
     if row.get("title") is None:
         row["title"] = ""
+    if row.get("text", "") is None and row["title"]:
+        row["text"] = ""
     if type(row.get("id")) is int:
         row["id"] = str(row["id"])
     for field in FIELDS:
@@ -140,13 +156,19 @@ def _document(row: dict[str, Any], where: str) -> Document:
             raise UserError(f"{where}: a document needs a field {field!r}{did_you_mean(field, row)}")
         if not isinstance(value, str):
             raise UserError(f"{where}: {field!r} must be a string, got {type(value).__name__}")
-        if field != "title" and not value.strip():
-            raise UserError(f"{where}: {field!r} is empty; fill it or remove this document")
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise UserError(f"{where}: {field!r} holds half of a surrogate pair, which is no text ({error})") from error
-    return Document(row["id"], row["text"], row["title"])
+    text = row["text"] if row["text"].strip() else ""
+    for field, content in (("id", row["id"]), ("text", text or row["title"])):
+        if not content.strip():
+            raise _empty(where, field)
+    return Document(document_id(row["id"]), text, row["title"])
+
+
+def _empty(where: str, field: str) -> UserError:
+    return UserError(f"{where}: {field!r} is empty; fill it or remove this document")
 
 
 def _cannot_read(path: Path, error: OSError) -> UserError:
@@ -156,7 +178,9 @@ def _cannot_read(path: Path, error: OSError) -> UserError:
 # Parquet
 
 
-def _parquet_rows(path: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _parquet_rows(
+    path: Path, skip: int, on_error: Callable[[UserError], None]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
     try:
         # Buffered: a column is decoded page by page, where by default a row group's whole column is loaded.
         with pq.ParquetFile(str(path), buffer_size=1 << 20) as file:
@@ -177,31 +201,34 @@ def _parquet_rows(path: Path, skip: int) -> Iterator[tuple[int, str, dict[str, A
             for batch in batches:
                 dropped = min(max(skip - number, 0), len(batch))
                 number += dropped
-                for row in _batch_rows(path, batch.slice(dropped), number):
+                for row in _batch_rows(batch.slice(dropped)):
                     number += 1
-                    yield number, f"{path}:{number}", row
+                    if isinstance(row, UnicodeDecodeError):
+                        on_error(UserError(f"{path}:{number}: not valid UTF-8 ({row})"))
+                    else:
+                        yield number, f"{path}:{number}", row
     except FileNotFoundError as error:
         raise _cannot_read(path, error) from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Parquet ({error}); it may be cut off or damaged") from error
 
 
-def _batch_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
+def _batch_rows(batch: Any) -> list[dict[str, Any] | UnicodeDecodeError]:
+    """The rows, with the error of each that is no text: Parquet calls a column text without a look at its bytes."""
     try:
-        return batch.to_pylist()
-    except UnicodeDecodeError:  # Parquet calls a column text without a look at its bytes
-        for number in range(len(batch)):
-            try:
-                batch.slice(number, 1).to_pylist()
-            except UnicodeDecodeError as error:
-                raise UserError(f"{path}:{before + number + 1}: not valid UTF-8 ({error})") from error
-        raise
+        return list(batch.to_pylist())
+    except UnicodeDecodeError as error:
+        if len(batch) == 1:
+            return [error]
+        return [row for number in range(len(batch)) for row in _batch_rows(batch.slice(number, 1))]
 
 
 # Folders of text
 
 
-def _text_rows(folder: Path, skip: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _text_rows(
+    folder: Path, skip: int, on_error: Callable[[UserError], None]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
     names, _ = _text_files(folder)
     for number, name in enumerate(names[skip:], skip + 1):
         path = folder / name
@@ -212,9 +239,11 @@ def _text_rows(folder: Path, skip: int) -> Iterator[tuple[int, str, dict[str, An
         try:
             text = data.decode().removeprefix("\ufeff")  # a byte order mark is no part of the text
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}: not valid UTF-8 at byte {error.start} ({error.reason}); convert the file to UTF-8"
-            ) from error
+            on_error(not_utf8(path, f"{error.reason} at byte {error.start}"))
+            continue
+        if not text.strip():  # the name of a file is no text to find
+            on_error(_empty(str(path), "text"))
+            continue
         yield number, str(path), {"id": name, "text": text, "title": path.stem}
 
 

@@ -18,7 +18,7 @@ from inference.rendering import render_messages
 from inference.text_format import LINE_BREAK
 from ratchet.errors import UserError
 from ratchet.records import Author
-from ratchet.text import read_json
+from ratchet.text import read_json, storable_value
 
 CALL_ID = "call{:05d}"
 """Nine letters and digits: some templates take no other ids."""
@@ -212,7 +212,7 @@ class CallForm:
     def _call(self, value: Any, number: int) -> FunctionCall:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str) or self.key not in value:
             raise ValueError(f"expected an object with name and {self.key}")
-        return FunctionCall.of(value["name"], value[self.key])
+        return FunctionCall.of(value["name"], storable_value(value[self.key]))
 
 
 def _object_with(text: str, name: str) -> tuple[dict[str, Any], int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from questions.cells import Cell, as_text, is_missing, list_in
 from questions.labels import label_named, label_spellings, parse_label, set_of
 from ratchet.records import Question
 
@@ -33,20 +34,27 @@ class Format:
 
 
 def texts(*found: Any) -> tuple[str, ...]:
-    """Strings and lists of strings as one tuple, without blank ones and repeats; a list may be written as JSON."""
-    return tuple(dict.fromkeys(text for one in found for text in _strings(one) if text.strip()))
+    """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats.
+
+    Raises ValueError for anything else, and for a list in a table's cell that cannot be read.
+    """
+    return tuple(dict.fromkeys(text for one in found for text in _texts(one) if text.strip()))
 
 
-def _strings(found: Any) -> Iterable[str]:
-    if found is None:
-        return
-    if isinstance(found, str):
-        yield found
-    elif isinstance(found, list | tuple):
+def _texts(found: Any) -> Iterable[str]:
+    if isinstance(found, Cell):
+        found = _read_cell(found)
+    if isinstance(found, list | tuple):
         for one in found:
-            yield from _strings(one)
-    else:
-        raise TypeError(f"expected text or a list of texts, got {type(found).__name__}")
+            yield from _texts(one)
+    elif not is_missing(found):
+        yield as_text(found)
+
+
+def _read_cell(cell: str) -> list[Any] | str:
+    """The list that a cell writes, or its text."""
+    found = list_in(cell)
+    return str(cell) if found is None else found
 
 
 def json_list(text: Any) -> list[Any]:
@@ -65,11 +73,11 @@ def supporting_titles(facts: Any) -> tuple[str, ...]:
 
 
 def _flashrag(row: Row) -> Row:
-    more = row.get("metadata") or {}
+    golden, more = row["golden_answers"], row.get("metadata") or {}
     return {
-        "id": str(row["id"]),
+        "id": as_text(row["id"]),
         "text": row["question"],
-        "answers": texts(row["golden_answers"]),
+        "answers": texts(Cell(golden) if isinstance(golden, str) else golden),  # a list, so its text writes one
         "gold_titles": supporting_titles(more.get("supporting_facts")),
         "kind": more.get("type") or more.get("prop") or "",
     }
@@ -79,7 +87,7 @@ def _kilt(row: Row) -> Row:
     """Gold is the pages' titles: their ids are those of KILT's own copy of Wikipedia."""
     pages = [page for output in row["output"] for page in output.get("provenance") or ()]
     return {
-        "id": str(row["id"]),
+        "id": as_text(row["id"]),
         "text": row["input"],
         "answers": texts([output.get("answer") for output in row["output"]]),
         "gold_titles": texts([page.get("title") for page in pages]),
@@ -87,14 +95,14 @@ def _kilt(row: Row) -> Row:
 
 
 def _datamorgana(row: Row) -> Row:
-    documents = [str(document) for document in row["document_ids"]]
+    documents = texts(row["document_ids"])
     fields = {
         "text": row["question"],
         "reference": row["answer"],
         "gold_ids": documents,
         "kind": row.get("documents") or ("single-doc" if len(documents) == 1 else "multi-doc"),
     }
-    return fields | ({"id": str(row["id"])} if "id" in row else {})
+    return fields | ({"id": as_text(row["id"])} if "id" in row else {})
 
 
 def _hotpot(row: Row) -> Row:
@@ -140,9 +148,9 @@ def own_fields(row: Row) -> dict[str, str]:
 
 
 def _own(row: Row) -> Row:
-    """Ours, as people write it: text or a list, numbers as ids and answers, a list as JSON in a cell of a table."""
+    """Ours, as people write it: text or a list, numbers as ids and answers, a list as text in a cell of a table."""
     names = own_fields(row)
-    given = {field: row[name] for name, field in names.items() if row[name] not in (None, "", [])}
+    given = {name: row[key] for key, name in names.items() if not is_missing(row[key]) and row[key] not in ("", [])}
     if "text" not in given:
         raise ValueError(f"text: the question is missing (the fields are {', '.join(map(str, row)) or 'none'})")
     if names.get("claim") == "text":
@@ -150,33 +158,21 @@ def _own(row: Row) -> Row:
     if isinstance(given.get("label"), bool):  # YAML-minded people write true and false without quotes
         given["label"] = str(given["label"]).lower()
     for field, value in given.items():
-        if field in LISTS:
-            given[field] = tuple(dict.fromkeys(_as_text(field, one) for one in _as_list(value)))
-        elif field == "labels":
-            given[field] = [label_named(one) if isinstance(one, str) else one for one in _as_list(value)]
-        else:
-            given[field] = _as_text(field, value)
+        try:
+            if field in LISTS:
+                given[field] = texts(value)
+            elif field == "labels":
+                listed = _read_cell(value) if isinstance(value, Cell) else value
+                labels = listed if isinstance(listed, list | tuple) else [listed]
+                given[field] = [one if isinstance(one, dict) else label_named(as_text(one)) for one in labels]
+            else:
+                given[field] = as_text(value)
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from error
     if "label" in given and "labels" not in given:
         given["labels"] = set_of(given["label"])
         given["label"] = parse_label(given["label"], label_spellings(given["labels"]))
     return given
-
-
-def _as_list(value: Any) -> list[Any]:
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return [value]  # an answer that begins with a bracket
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _as_text(field: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    raise ValueError(f"{field}: expected text, got {json.dumps(value, default=str)[:60]}")
 
 
 RATCHET = Format("ratchet", ("id", "text"), _own)

@@ -13,6 +13,7 @@ import io
 import json
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,17 +24,19 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
+from questions.cells import Cell
 from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.files import check_is_file, read_jsonl
+from ratchet.errors import RowErrors, UserError, raise_error
+from ratchet.files import check_is_file, not_utf8, read_jsonl
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
+from retrieval.memory.names import by_shared_names
 
 MAX_SHOWN_FIELDS = 20
 """How many fields of a row an error names."""
-MAX_SHOWN_ERRORS = 20
-"""How many bad rows of a file an error names."""
+csv.field_size_limit(2**31 - 1)
+"""Holds for the process. A cell may be a whole document, which the module's default of 131,072 characters refuses."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +78,22 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     if not split.benchmark:
         path = Path(split.path)
         one = BY_NAME[split.format]
-        read = _validate(read_rows(path), lambda place, row: _fields(place, row, one))
+        bad = RowErrors()
+        read = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, one), bad)
         return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path))
     benchmark = load_benchmark(split.benchmark)
     name = benchmark.split(split)
     if split.on_hub:
         found = benchmark.hub_set(split)
-        chosen = _select_rows(_read(benchmark, name, _hub_rows(found, name), None), split, seed, found.path)
+        chosen = _select_rows(
+            _read(benchmark, name, _hub_rows(found, name), None, RowErrors()), split, seed, found.path
+        )
         source = ":".join(part for part in ("hub", found.path, found.config, found.splits[name]) if part)
         return LoadedSplit(chosen, source, None, benchmark.name, name)
     path = find_file(benchmark, split)
-    chosen = _select_rows(_read(benchmark, name, read_rows(path), path.parent), split, seed, str(path))
+    bad = RowErrors()
+    read = _read(benchmark, name, read_rows(path, bad.add), path.parent, bad)
+    chosen = _select_rows(read, split, seed, str(path))
     return LoadedSplit(chosen, str(path), file_digest(path), benchmark.name, name)
 
 
@@ -103,7 +111,9 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
     )
 
 
-def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: Path | None) -> list[Question]:
+def _read(
+    benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: Path | None, bad: RowErrors
+) -> list[Question]:
     """The questions of a benchmark's rows, each read in the first format of the benchmark whose fields it has."""
     with benchmark.plugin.errors("beside failed"):
         complete = benchmark.beside(folder) if benchmark.beside and folder else None
@@ -126,7 +136,7 @@ def _read(benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: 
             raise UserError(f"{place}: has no answer; is this the file of a test whose answers are kept secret?")
         return fields
 
-    return _validate(benchmark.split_rows(found, split, folder), read)
+    return _validate(benchmark.split_rows(found, split, folder), read, bad)
 
 
 def _fields(place: str, row: Row, one: Format) -> Row:
@@ -141,11 +151,10 @@ def _fields(place: str, row: Row, one: Format) -> Row:
         raise UserError(f"{place}: {message}") from error
 
 
-def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row]) -> list[Question]:
-    """The questions of all rows. Raises UserError that names every bad row, up to MAX_SHOWN_ERRORS of them."""
+def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: RowErrors) -> list[Question]:
+    """The questions of all rows. Raises UserError that names every bad row, with those that the reader gave `bad`."""
     places: dict[str, str] = {}
     found: list[Question] = []
-    errors: list[str] = []
     number = 0
     try:
         for number, (place, row) in enumerate(rows, 1):
@@ -156,19 +165,13 @@ def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row]) -> lis
                         f"{place}: id {question.id!r} is already used at {places[question.id]}; ids must differ"
                     )
             except UserError as error:
-                errors.append(str(error))
+                bad.add(error)
                 continue
             places[question.id] = place
             found.append(question)
     except UserError as error:  # the file itself cannot be read on from here
-        errors.append(str(error))
-    if len(errors) == 1:
-        raise UserError(errors[0])
-    if errors:
-        shown = errors[:MAX_SHOWN_ERRORS] + (
-            [f"and {len(errors) - MAX_SHOWN_ERRORS} more"] * (len(errors) > MAX_SHOWN_ERRORS)
-        )
-        raise UserError(f"{len(errors)} of the first {number} rows cannot be read:\n  " + "\n  ".join(shown))
+        bad.add(error)
+    bad.check(len(found))
     return found
 
 
@@ -201,6 +204,8 @@ def _select_rows(questions: list[Question], split: SplitConfig, seed: int, sourc
         questions = sample_questions(questions, split.sample, seed)
     if split.order == "shuffled":
         random.Random(f"order {seed}").shuffle(questions)
+    elif split.order == "clustered":
+        questions = [questions[place] for place in by_shared_names([question.text for question in questions])]
     return questions
 
 
@@ -244,20 +249,27 @@ def _hub_rows(found: HubDataset, split: str) -> Iterator[PlacedRow]:
     yield from ((f"{place}: row {number}", dict(row)) for number, row in enumerate(rows, 1))
 
 
-def read_rows(path: Path) -> Iterator[PlacedRow]:
-    """(place, row) of every row, in file order; a file that is none of the others is read as JSONL."""
+def read_rows(path: Path, on_error: Callable[[UserError], None] = raise_error) -> Iterator[PlacedRow]:
+    """(place, row) of every row, in file order; a file that is none of the others is read as JSONL.
+
+    The error of a single row goes to `on_error`; where that does not raise it, the row is skipped.
+    """
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
         yield from _parquet_rows(path)
     elif kind in (".csv", ".tsv"):
-        yield from _csv_rows(path, "\t" if kind == ".tsv" else ",")
+        yield from _csv_rows(path, "\t" if kind == ".tsv" else ",", on_error)
     elif kind == ".json":
-        yield from _json_rows(path)
+        yield from _json_rows(path, on_error)
     else:
-        yield from ((f"{path}:{line}", row) for line, row in read_jsonl(path, "question"))
+        yield from _jsonl_rows(path, on_error)
 
 
-def _json_rows(path: Path) -> Iterator[PlacedRow]:
+def _jsonl_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
+    return ((f"{path}:{line}", row) for line, row in read_jsonl(path, "question", on_error=on_error))
+
+
+def _json_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
     """A list of objects, or {"Data": [...]} as in TriviaQA. Some releases call JSONL .json; its lines tell."""
     text = _read_text(path)
     try:
@@ -265,27 +277,38 @@ def _json_rows(path: Path) -> Iterator[PlacedRow]:
     except (ValueError, RecursionError) as error:
         if not text.lstrip().startswith("{"):
             raise UserError(f"{path}: not valid JSON ({error}); get the file again") from error
-        yield from ((f"{path}:{line}", row) for line, row in read_jsonl(path, "question"))
+        yield from _jsonl_rows(path, on_error)
         return
     rows = found.get("Data", [found]) if isinstance(found, dict) else found
     if not isinstance(rows, list):
         raise UserError(f"{path}: expected a list of questions, got {type(rows).__name__}")
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise UserError(f"{path}: row {number}: expected a question ({{...}}), got {type(row).__name__}")
-        yield f"{path}: row {number}", row
+        place = f"{path}: row {number}"
+        if isinstance(row, dict):
+            yield place, row
+        else:
+            on_error(UserError(f"{place}: expected a question ({{...}}), got {type(row).__name__}"))
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[PlacedRow]:
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter)
+def _csv_rows(path: Path, delimiter: str, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
+    """Strict: a quotation mark that is never closed, or that text follows, is an error and does not join lines."""
+    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
     try:
+        header = [name for name in reader.fieldnames or () if name]
+        if repeated := [name for name, count in Counter(header).items() if count > 1]:
+            raise UserError(
+                f"{path}:1: the header has {', '.join(map(repr, repeated))} more than once; rename a column"
+            )
         for row in reader:
             place = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
-                raise UserError(f"{place}: not {len(reader.fieldnames or ())} cells, as the header has; fix this line")
-            yield place, dict(row)
+                on_error(
+                    UserError(f"{place}: not {len(reader.fieldnames or ())} cells, as the header has; fix this line")
+                )
+            else:
+                yield place, {name: Cell(value) for name, value in row.items()}
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: not a table ({error}); fix this line") from error
+        raise UserError(f"{path}:{reader.reader.line_num}: not a table ({error}); fix this line") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
@@ -305,9 +328,12 @@ def _read_text(path: Path) -> str:
     check_is_file(path)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error}); convert the file") from error
+        raise not_utf8(path, error) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read ({reason}); check the path in the config") from error
+    if "\0" in text:
+        raise not_utf8(path)
+    return text

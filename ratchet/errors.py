@@ -10,6 +10,36 @@ class UserError(Exception):
     """An error that the user can fix: the message names the file, line or key, and the fix."""
 
 
+def raise_error(error: UserError) -> None:
+    """What a reader does with the error of a row by default."""
+    raise error
+
+
+class RowErrors:
+    """The errors of the rows of files, which are raised together, so that all of them can be fixed at once."""
+
+    MAX_SHOWN = 20
+
+    def __init__(self, what: str = "rows") -> None:
+        self._what = what
+        self._shown: list[str] = []
+        self._count = 0
+
+    def add(self, error: UserError) -> None:
+        self._count += 1
+        if len(self._shown) < self.MAX_SHOWN:
+            self._shown.append(str(error))
+
+    def check(self, read: int) -> None:
+        """Raise UserError where there are errors; `read` is the number of rows without one."""
+        if self._count == 1:
+            raise UserError(self._shown[0])
+        if self._count:
+            more = [f"and {self._count - self.MAX_SHOWN} more"] * (self._count > self.MAX_SHOWN)
+            head = f"{self._count} of the first {read + self._count} {self._what} cannot be read:"
+            raise UserError("\n  ".join([head, *self._shown, *more]))
+
+
 def first_line(error: BaseException) -> str:
     """The reason that a library gives for not loading a model, in one line."""
     if "trust_remote_code" in str(error):

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from ratchet.errors import UserError
+from ratchet.errors import UserError, raise_error
 from ratchet.lease import Lease
 
 R = TypeVar("R", bound=BaseModel)
@@ -149,10 +149,18 @@ def check_is_file(path: Path) -> None:
         raise UserError(f"{path}: is a pipe or a device; write what it gives into a file, and name that")
 
 
-def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) for every line of a user's JSONL file, .gz or not; a bad line is an error that names it.
+def not_utf8(where: object, error: object = "it is UTF-16 or UTF-32, or holds NUL bytes") -> UserError:
+    """The error of a user's file in another encoding, with what to do."""
+    return UserError(f"{where}: not UTF-8 text ({error}); convert the file to UTF-8")
 
-    Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed.
+
+def read_jsonl(
+    path: Path, what: str = "JSON object", skip: int = 0, on_error: Callable[[UserError], None] = raise_error
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line of a user's JSONL file, .gz or not.
+
+    Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed. A bad line is an
+    error that names it, which goes to `on_error`; where that does not raise it, the line is skipped.
     """
     check_is_file(path)
     try:
@@ -167,12 +175,16 @@ def read_jsonl(path: Path, what: str = "JSON object", skip: int = 0) -> Iterator
                 if skip > 0:
                     skip -= 1
                     continue
+                if b"\0" in line:  # of another encoding, every line would be wrong
+                    raise not_utf8(f"{path}:{number}")
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise UserError(f"{path}:{number}: not valid JSON ({error}); fix or remove this line") from error
+                    on_error(UserError(f"{path}:{number}: not valid JSON ({error}); fix or remove this line"))
+                    continue
                 if not isinstance(value, dict):
-                    raise UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}")
+                    on_error(UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}"))
+                    continue
                 yield number, value
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(

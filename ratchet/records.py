@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
 def content_key(*parts: Any) -> str:
@@ -24,6 +24,17 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     raise TypeError(f"cannot make a content key of a {type(value).__name__}")
+
+
+def document_id(text: str) -> str:
+    """A document's id without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
+
+    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without.
+    """
+    return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
+
+
+DocumentId = Annotated[str, AfterValidator(document_id)]
 
 
 class Record(BaseModel):
@@ -58,7 +69,7 @@ class Question(Record):
     """A long-form reference answer, from which nuggets are drawn."""
     nuggets: tuple[str, ...] = ()
     """Facts a good answer contains, when the benchmark gives them."""
-    gold_ids: tuple[str, ...] = ()
+    gold_ids: tuple[DocumentId, ...] = ()
     """Documents that hold the answer."""
     gold_titles: tuple[str, ...] = ()
     """Titles of documents that hold the answer, where a benchmark names pages rather than documents."""
@@ -97,15 +108,15 @@ class Passage(Record):
 
     id: str
     """Chunk id: unique in the index."""
-    document_id: str
+    document_id: DocumentId
     text: str
     title: str = ""
     score: float = 0.0
 
 
 def with_title(title: str, text: str) -> str:
-    """A text under its title, as it is indexed and encoded; the text alone where it has none."""
-    return f"{title}\n{text}" if title else text
+    """A text under its title, as it is indexed and encoded; one of them alone where the other is empty."""
+    return f"{title}\n{text}" if title and text else title or text
 
 
 Author = Literal["template", "system", "user", "assistant"]
@@ -167,6 +178,13 @@ ParseState = Literal["free", "ok", "malformed"]
 """free: no schema was asked for. malformed: broke its schema, or was cut off by a limit."""
 
 
+Repair = Literal["fence", "text", "syntax", "type", "null", "unknown_field", "explanation", "length"]
+"""What a tolerant reader put up with in a JSON reply. fence: a code fence that is not ```json. text: words or other
+objects around the last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for
+1. null: for a field that may be absent. unknown_field: one that nobody asked for. explanation: a missing reason that no
+code reads. length: a list or text as long as the grammar of a short reply lets it be, of which the rest is lost."""
+
+
 class ModelCall(Record):
     """One completion of a model."""
 
@@ -179,6 +197,8 @@ class ModelCall(Record):
     """What was sampled is conversation.content[start:end]; of a look-ahead, the part that was used."""
     text: str
     parse: ParseState
+    repairs: tuple[Repair, ...] = Field((), exclude_if=lambda repairs: not repairs)
+    """Of an action that was read although it is not exactly what was asked for, in what it is not."""
     error: str = ""
     attempt: int = 0
     """0 for the first try, 1 for the first re-ask."""

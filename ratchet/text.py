@@ -1,16 +1,24 @@
-"""Text and JSON from outside, as it can be stored, sent on and shown on a terminal; short answers as the published
-scorers compare them."""
+"""Text and JSON from outside, as it can be stored, sent on and shown on a terminal; short answers as they are
+compared."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 import unicodedata
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+TYPOGRAPHY = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201b\u02bb\u02bc\u2032\u00b4", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"')
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+)
+"""Apostrophes (and letters and accents that stand for one), quotation marks, and dashes (and the minus sign)."""
 COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
@@ -25,9 +33,28 @@ MAX_LEVELS = 100
 """Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
 
 
-def normalise_answer(text: str) -> str:
+def published_answer(text: str) -> str:
     """Lower-case, ASCII punctuation deleted, articles dropped, blanks collapsed, in the published scorers' order."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def fold_typography(text: str) -> str:
+    """One spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the apostrophes,
+    quotation marks and dashes of ASCII."""
+    return unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
+
+
+def normalise_answer(text: str) -> str:
+    """`published_answer` of the text's one spelling. Of a text that this leaves nothing of, such as the answer "A" or
+    "+", articles stay, and where it is nothing but punctuation, that too."""
+    folded = fold_typography(text)
+    lower = folded.lower()
+    return published_answer(folded) or " ".join(lower.translate(PUNCTUATION).split()) or lower.strip()
+
+
+Normalise = Callable[[str], str]
+NORMALISATIONS: Mapping[str, Normalise] = {"unicode": normalise_answer, "published": published_answer}
+"""What `rewards.normalisation` names."""
 
 
 def replace_surrogates(text: str) -> str:
@@ -38,21 +65,25 @@ def replace_surrogates(text: str) -> str:
 def read_json(text: str | bytes) -> Any:
     """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it."""
     try:
-        return _replace_in_value(json.loads(text), MAX_LEVELS)
+        return storable_value(json.loads(text))
     except RecursionError:
         raise ValueError(f"more than {MAX_LEVELS} levels deep") from None
 
 
-def _replace_in_value(value: Any, levels: int) -> Any:
+def storable_value(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """A decoded value with valid texts. ValueError where it is too deep, or has a number that JSON has no form for:
+    Python's decoder reads NaN, Infinity and 1e999."""
     if isinstance(value, str):
         return replace_surrogates(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number in JSON")
     if not isinstance(value, list | dict):
         return value
     if not levels:
         raise ValueError(f"more than {MAX_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_replace_in_value(inner, levels - 1) for inner in value]
-    return {replace_surrogates(key): _replace_in_value(inner, levels - 1) for key, inner in value.items()}
+        return [storable_value(inner, levels - 1) for inner in value]
+    return {replace_surrogates(key): storable_value(inner, levels - 1) for key, inner in value.items()}
 
 
 def plain_text(text: str) -> str:

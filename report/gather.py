@@ -39,6 +39,7 @@ class RoleCount:
     calls: int = 0
     with_schema: int = 0
     malformed: int = 0
+    repaired: int = 0
     reasked: int = 0
     cut_off: int = 0
     new_tokens: int = 0
@@ -68,6 +69,7 @@ class Tally:
             role.calls += 1
             role.with_schema += call.parse != "free"
             role.malformed += call.parse == "malformed"
+            role.repaired += bool(call.repairs)
             role.reasked += call.attempt > 0
             role.cut_off += call.finish_reason != "stop"
             role.new_tokens += call.new_tokens

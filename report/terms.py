@@ -33,6 +33,7 @@ TERMS = {
     "digest": "A short name computed from content: equal content has an equal digest.",
     "re-asked": "An action that did not parse, so that the model was asked again.",
     "malformed": "An action whose text does not parse as what was asked for.",
+    "repaired": "An action that was read although it is not exactly what was asked for (system.parsing: tolerant).",
     "null": "Trajectories without a value: they are in no mean, and not counted as zero.",
 }
 MEASURES = {

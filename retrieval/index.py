@@ -15,7 +15,7 @@ import numpy as np
 
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.records import Passage, content_key
+from ratchet.records import Passage, content_key, document_id
 from retrieval.sparse.shards import Shard
 
 
@@ -128,7 +128,9 @@ class Store:
 
     def document_numbers(self, ids: Collection[str]) -> np.ndarray:
         """Return the numbers of those of these documents that are in the index and not removed: int64, ascending."""
-        wanted = list(dict.fromkeys(ids))
+        wanted = list(dict.fromkeys(map(document_id, ids)))
+        # Indexes from before `document_id` hold these ids with their brackets.
+        wanted += [f"<{one}>" for one in wanted if one.startswith("urn:")]
         parts = [shard.first_document + shard.find_documents(wanted) for shard in self.shards]
         numbers = np.concatenate(parts) if parts else np.empty(0, np.int64)
         return numbers[~np.isin(numbers, self.removed)]

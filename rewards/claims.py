@@ -78,7 +78,7 @@ async def precision(
         trajectory,
         lambda claims: expected_prompt(question, expected, claims, judge.prompts),
         log,
-        _stored_claims(faithfulness, judge.runs),
+        _stored_claims(faithfulness, judge),
     )
 
 
@@ -164,13 +164,18 @@ async def _extract_claims(
     return found * (judge.runs // drawn)
 
 
-def _stored_claims(score: Score | None, runs: int) -> list[Verdict[AnswerAspects]]:
+def _stored_claims(score: Score | None, judge: Judge) -> list[Verdict[AnswerAspects]]:
     """The claims behind another score of the same trajectory, one reply a run; empty where it has none."""
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
-    if len(replies) != runs:
+    if len(replies) != judge.runs:
         return []
     return [
-        Verdict(r["text"], r["finish_reason"], read_reply(r["text"], AnswerAspects), r.get("asked_again", False))
+        Verdict(
+            r["text"],
+            r["finish_reason"],
+            read_reply(r["text"], AnswerAspects, judge.settings.parsing),
+            r.get("asked_again", False),
+        )
         for r in replies
     ]
 

@@ -12,7 +12,6 @@ asked for again, once, with everything that the context has, where that is more.
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from agents.core.output import json_schema
+from agents.core.output import Malformed, Parsing, grammar, parse_output
 from inference.chat import Dialogue
 from inference.engine import Completion, Engine, EngineError, SamplingParams
 from ratchet.config import RewardsConfig
@@ -38,7 +37,6 @@ MIN_REPLY_TOKENS = 512
 """New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""
 CUT_OFF = ("length", "context")
 """Finish reasons of a reply that was cut off."""
-FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)```", re.DOTALL)
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
@@ -238,7 +236,7 @@ class Judge:
                 top_p=self.settings.top_p,
                 max_tokens=min(self.settings.max_tokens, room),
                 seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
-                schema=json_schema(ask.reply) if self.settings.constrained else None,
+                schema=grammar(ask.reply, self.settings.max_tokens) if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
             again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
@@ -254,7 +252,8 @@ class Judge:
                 asked_again=again,
             )
             await log.add(call)
-        return Verdict(call.text, call.finish_reason, read_reply(call.text, ask.reply), call.asked_again)
+        value = read_reply(call.text, ask.reply, self.settings.parsing)
+        return Verdict(call.text, call.finish_reason, value, call.asked_again)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
         """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""
@@ -303,12 +302,10 @@ class ScoreJudge:
         return [verdict.value for verdict in found]
 
 
-def read_reply(text: str, kind: type[R]) -> R | None:
-    """The reply, bare or as the only one in a ```json fence; None where it is not readable."""
-    text = text.strip()
-    if not text.startswith("{") and len(fenced := FENCE.findall(text)) == 1:
-        text = fenced[0]
+def read_reply(text: str, kind: type[R], parsing: Parsing = "tolerant") -> R | None:
+    """The last complete object of the reply, thoughts left out; None where it is not readable."""
     try:
-        return kind.model_validate_json(text)
-    except ValidationError:
+        found: R = parse_output(text, kind, parsing)
+    except Malformed:
         return None
+    return found

@@ -41,7 +41,7 @@ EXPLANATIONS = {"explanation", "evidence", "rationale"}
 class Reply(JsonObject):
     """The base of the judge's JSON replies."""
 
-    # Strict: a score of "2" or 1.5 is an unreadable verdict, not a hint at one.
+    # Strict: a score of 1.5 is an unreadable verdict, not a hint at one. What else is tolerated: agents/core/output.py.
     model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")

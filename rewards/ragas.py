@@ -23,9 +23,9 @@ from retrieval.encoders.dense import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest
 from rewards.prompts import FORM, prompt_set
 
-STATEMENTS, QUESTIONS = 16, 3
-"""The maximum of statements of a response, and the number of questions that are generated for it."""
-RAGAS_FAITHFULNESS_VERSION = content_key(FORM, ragas.STATEMENTS, ragas.SUPPORT, STATEMENTS)[:12]
+QUESTIONS = 3
+"""The number of questions that are generated for a response."""
+RAGAS_FAITHFULNESS_VERSION = content_key(FORM, ragas.STATEMENTS, ragas.SUPPORT)[:12]
 ANSWER_RELEVANCE_VERSION = content_key(FORM, ragas.QUESTION, QUESTIONS, "end of the question")[:12]
 
 
@@ -40,7 +40,7 @@ async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Traje
     response, passages = trajectory.response, trajectory.passages
     found = await gather_or_cancel(
         [
-            ragas.faithfulness(_asker(judge, trajectory, log, run), question, response, passages, STATEMENTS, prompt)
+            ragas.faithfulness(_asker(judge, trajectory, log, run), question, response, passages, prompt=prompt)
             for run in range(judge.runs)
         ]
     )

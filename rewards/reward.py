@@ -22,7 +22,8 @@ and a built-in one, which the source's digest does not identify, also
     PROMPTS                     the slots of the judge's prompts (`rewards.prompts.PROMPTS`) that it asks with
     AFTER                       scores of the same trajectory that are computed before, where they are asked for
     why_unscorable(question)    why no answer to the question can be scored, where NEEDS does not tell; empty: it can
-    nuggets, scores             further parameters of `score`: the run's `NuggetStore`, and the scores of AFTER by name
+    nuggets, scores, normalise  further parameters of `score`: the run's `NuggetStore`, the scores of AFTER by name, and
+                                what `rewards.normalisation` names
 
 A trajectory without an answer, or that did not finish, never scores above a wrong answer to its question:
 - Without an answer, however it ended: every score is 0, and no judge is called. An answer in words that the judge calls
@@ -62,7 +63,7 @@ RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 """Ways of ending in which a system returns its answer: mRAG's algorithm 1 does at the end of the budget too."""
 
 FOR_EVERYONE = ("judge", "embed")
-FOR_BUILT_IN = (*FOR_EVERYONE, "nuggets", "scores")
+FOR_BUILT_IN = (*FOR_EVERYONE, "nuggets", "scores", "normalise")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,9 @@ class Reward:
 
     def run(self, question: Question, trajectory: Trajectory, inputs: Mapping[str, Any]) -> Any:
         """What `score` returns: a value, or an awaitable of one where the reward is async."""
-        return self.module.score(question, trajectory, **{name: inputs[name] for name in self.asks_for})
+        return self.module.score(
+            question, trajectory, **{name: inputs[name] for name in self.asks_for if name in inputs}
+        )
 
     def make_score(self, trajectory: Trajectory, result: Any) -> Score:
         """The record of what `score` returned. Raises UserError for what is no score."""

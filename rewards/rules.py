@@ -4,11 +4,15 @@
 which HotpotQA, 2WikiMultiHopQA, MuSiQue, KILT and FlashRAG share, and HotpotQA's F1. Where scorers differ:
 - yes, no, noanswer: HotpotQA and FlashRAG give 0 when exactly one side is such an answer, as here; SQuAD, KILT and
   TriviaQA count shared words there too.
-- Nothing on both sides after normalising ('' and 'The'): SQuAD 2.0 has F1 1, the others 0, as here. EM is 1 in all.
+- Nothing on both sides after normalising ('A' and 'The'): SQuAD 2.0 has F1 1, the others 0; EM is 1 in all. Here
+  such answers are compared as they are.
 - Punctuation: all delete ASCII punctuation ('twenty-one' is one word); TriviaQA's turns it, and curly single quotes,
-  into blanks. Quotes and dashes beyond ASCII stay in all the others, as here.
+  into blanks. Quotes and dashes beyond ASCII stay in all the others; here they count as those of ASCII.
 - Several right answers: precision and recall are each the best over them, as in FlashRAG; they need not belong to the
   same answer, so their harmonic mean may be above F1. HotpotQA has one answer.
+Deviation: `ratchet.text.normalise_answer` comes before the published rule (composed and decomposed letters, full-width
+digits, typographic apostrophes, quotation marks and dashes are equal). `rewards.normalisation: published`, given to
+these functions as `normalise`, is that rule alone.
 
 The others are ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are
 shown: `nugget_containment` for correctness, `lexical_support` for faithfulness, `unattributed_sentences` for the
@@ -25,7 +29,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ratchet.records import Passage, Question
-from ratchet.text import normalise_answer
+from ratchet.text import Normalise, fold_typography, normalise_answer, published_answer
 from ratchet.words import padded_words, split_words
 
 VERSION = 3
@@ -61,32 +65,40 @@ def accuracy(answer: str, question: Question) -> float | None:
     return float(answer.strip().casefold() == question.label.casefold())
 
 
-def exact_match(answer: str, references: Sequence[str]) -> float:
+def exact_match(answer: str, references: Sequence[str], normalise: Normalise = normalise_answer) -> float:
     """1.0 where the normalised answer equals one of the normalised references, else 0.0 (Rajpurkar et al. 2016,
     arXiv 1606.05250)."""
     _require(references)
-    found = normalise_answer(answer)
-    return float(any(found == normalise_answer(reference) for reference in references))
+    found = normalise(answer)
+    return float(any(found == normalise(reference) for reference in references))
 
 
-def token_f1(answer: str, references: Sequence[str]) -> float:
+def is_right(answer: str, question: Question, normalise: Normalise = normalise_answer) -> float | None:
+    """The accuracy of a label, or exact match; None for a question that has nothing to compare with."""
+    if question.label is not None:
+        return accuracy(answer, question)
+    expected = references(question)
+    return exact_match(answer, expected, normalise) if expected else None
+
+
+def token_f1(answer: str, references: Sequence[str], normalise: Normalise = normalise_answer) -> float:
     """Harmonic mean 2pr / (p + r) of word precision and recall, words counted with repetition; the best over the
     references, from 0 to 1 (Rajpurkar et al. 2016, arXiv 1606.05250).
 
     It is 0 against a reference when exactly one of the two is yes, no or noanswer (rule of HotpotQA, Yang et al. 2018,
     arXiv 1809.09600): 'yes, it is' shares a word with 'yes' but is not that closed answer.
     """
-    return _best(answer, references).f1
+    return _best(answer, references, normalise).f1
 
 
-def token_precision(answer: str, references: Sequence[str]) -> float:
+def token_precision(answer: str, references: Sequence[str], normalise: Normalise = normalise_answer) -> float:
     """Share of the answer's words that a reference has (0 to 1), best over the references; 0 as in `token_f1`."""
-    return _best(answer, references).precision
+    return _best(answer, references, normalise).precision
 
 
-def token_recall(answer: str, references: Sequence[str]) -> float:
+def token_recall(answer: str, references: Sequence[str], normalise: Normalise = normalise_answer) -> float:
     """Share of a reference's words that the answer has (0 to 1), best over the references; 0 as in `token_f1`."""
-    return _best(answer, references).recall
+    return _best(answer, references, normalise).recall
 
 
 class _Overlap(NamedTuple):
@@ -95,10 +107,10 @@ class _Overlap(NamedTuple):
     recall: float
 
 
-def _best(answer: str, references: Sequence[str]) -> _Overlap:
+def _best(answer: str, references: Sequence[str], normalise: Normalise) -> _Overlap:
     _require(references)
-    found = normalise_answer(answer)
-    every = [_overlap(found, normalise_answer(reference)) for reference in references]
+    found = normalise(answer)
+    every = [_overlap(found, normalise(reference)) for reference in references]
     return _Overlap(*(max(column) for column in zip(*every, strict=True)))
 
 
@@ -118,12 +130,17 @@ def _require(references: Sequence[str]) -> None:
         raise ValueError("there is no reference to compare with; such a score is null, not a number")
 
 
+def plain_words(text: str) -> str:
+    """The words of the normalised text; empty where there are none but articles."""
+    return published_answer(fold_typography(text))
+
+
 def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
     """Share of the nuggets that occur in the answer, both normalised, as a run of whole words; from 0 to 1 (our rule).
 
     An empty answer contains none: 0. It is None without nuggets (one without any word does not count).
     """
-    there, *wanted = (padded_words(normalise_answer(text)) for text in (answer, *nuggets))
+    there, *wanted = (padded_words(plain_words(text)) for text in (answer, *nuggets))
     wanted = [words for words in wanted if words.strip()]
     return sum(words in there for words in wanted) / len(wanted) if wanted else None
 
@@ -159,5 +176,5 @@ def _passage_words(passages: Iterable[Passage]) -> set[str]:
 
 def _content_words(text: str) -> set[str]:
     """The distinct words of the normalised text that are no function words."""
-    # Normalising deletes ASCII punctuation alone; curly quotes and long dashes part words as well.
-    return set(split_words(normalise_answer(text))) - FUNCTION_WORDS
+    # Normalising deletes punctuation: a dash between two words must not join them.
+    return set(split_words(published_answer(fold_typography(text).replace("-", " ")))) - FUNCTION_WORDS

@@ -24,7 +24,7 @@ from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import gather_or_cancel, run_or_cancel
-from ratchet.text import plain_text
+from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
 from retrieval.sources.source import SourceError
@@ -121,7 +121,9 @@ def _by_rule(
     name, settings = reward.name, _rule_settings(config, reward)
     stored = read_scores(folder, name, settings, work)
     missing = [t for t in work.values() if t.key not in stored]
-    inputs = {"embed": open_embedder(config.embedder)} if reward.needs_embedder and missing else {}
+    inputs: dict[str, Any] = {"normalise": NORMALISATIONS[config.rewards.normalisation]}
+    if reward.needs_embedder and missing:
+        inputs["embed"] = open_embedder(config.embedder)
     fresh: list[Score] = []
     try:
         if reward.is_async and missing:
@@ -168,6 +170,8 @@ def _rule_settings(config: Config, reward: Reward) -> Settings:
     settings: Settings = {"rule": short_name(reward.name), "version": reward.version}
     if reward.is_outside:
         settings["endings"] = ENDINGS_VERSION
+    if "normalise" in reward.asks_for and config.rewards.normalisation != "unicode":
+        settings["normalisation"] = config.rewards.normalisation
     return settings | _embedder_settings(config, reward)
 
 

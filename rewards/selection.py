@@ -5,8 +5,8 @@ The functions are pure: the same scores, weights and rule give the same choice.
 A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer and have
 every needed score (one with a weight above 0). A trajectory that ended otherwise, or without an answer, has the reward
 0, and one that failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied
-trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped:
-training on it would only weigh that trajectory twice.
+trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped,
+since training on it would only weigh that trajectory twice, unless `rule.similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
 learn from (`training.examples`): all of them that are not the same as another, up to `rule.max_trajectories`.
@@ -255,7 +255,7 @@ def _cause(rewards: Sequence[float], known: Sequence[float], rule: SelectConfig)
     """(why a question with candidates of these rewards is kept or dropped, the numbers behind it). `known`: of all its
     trajectories, those that did not finish among them."""
     best, lowest = max(rewards), min(rewards)
-    if best <= rule.min_reward + TIE:
+    if rule.min_reward is not None and best <= rule.min_reward + TIE:
         return "reward_too_low", f"best {best:.3f} of {len(rewards)}"
     if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
         return "all_equal", f"{len(rewards)} times {best:.3f}"
@@ -299,9 +299,11 @@ Actions = tuple[tuple[str, tuple[int | str, ...]], ...]
 """What was sampled of a trajectory: (role, ids, or characters of a dialogue that is text) of each conversation."""
 
 
-def _distinct(trajectories: Sequence[Trajectory], similarity: float) -> list[Trajectory]:
+def _distinct(trajectories: Sequence[Trajectory], similarity: float | None) -> list[Trajectory]:
     """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
-    sampled tokens stays."""
+    sampled tokens stays. None: all."""
+    if similarity is None:
+        return list(trajectories)
     seen: list[Actions] = []
     found = []
     for trajectory in trajectories:

@@ -152,51 +152,66 @@ async def run_pool(
 ) -> Counter[str]:
     """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
 
-    `sequential`: those of one pass one after the other, as `memory.sequential` says. Raises UserError after
-    `max_failures` trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the
-    question.
+    `sequential`: those of one pass one after the other, as `memory.sequential` says, up to the first that failed: the
+    later ones wait until it was sampled again, which a UserError says at the end. Raises UserError after `max_failures`
+    trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the question.
     """
     counts: Counter[str] = Counter()
     failed_in_row = 0
+    stopped: list[str] = []
     chains: dict[str, list[Task]] = {}
     for task in tasks:
         chains.setdefault(task.context.scope if sequential else task.job.key, []).append(task)
     queue = iter(chains.values())
 
     async def worker() -> None:
+        for chain in queue:
+            for place, task in enumerate(chain, 1):
+                trajectory = await run_task(task)
+                if trajectory.status == "failed" and place < len(chain):
+                    what = f"{trajectory.question_id} failed with {trajectory.error!r}"
+                    stopped.append(f"{task.context.scope}: {what}, {len(chain) - place} after it were not asked")
+                    break
+
+    async def run_task(task: Task) -> Trajectory:
         nonlocal failed_in_row
-        for task in (task for chain in queue for task in chain):
-            job = task.job
-            run = partial(run_hinted_episode, hint=job.hint) if job.hint else run_episode
-            trajectory = await run(
-                job.question,
-                task.system,
-                engines,
-                retriever,
-                task.context,
-                key=job.key,
-                sample=job.sample,
-                seed=job.seed,
-                resources=resources,
+        job = task.job
+        run = partial(run_hinted_episode, hint=job.hint) if job.hint else run_episode
+        trajectory = await run(
+            job.question,
+            task.system,
+            engines,
+            retriever,
+            task.context,
+            key=job.key,
+            sample=job.sample,
+            seed=job.seed,
+            resources=resources,
+        )
+        task.segment.append(trajectory)
+        counts[trajectory.status] += 1
+        counts["tokens"] += sum(call.new_tokens for call in trajectory.model_calls)
+        problem = _failure(trajectory)
+        failed_in_row = failed_in_row + 1 if problem else 0
+        if failed_in_row >= max_failures:
+            raise UserError(
+                f"the last {failed_in_row} trajectories failed, or a tool of theirs did, the last one with: "
+                f"{problem}\nFinished ones are kept; fix this and run the same command again "
+                "(sampling.max_failures says how many are accepted)."
             )
-            task.segment.append(trajectory)
-            counts[trajectory.status] += 1
-            counts["tokens"] += sum(call.new_tokens for call in trajectory.model_calls)
-            problem = _failure(trajectory)
-            failed_in_row = failed_in_row + 1 if problem else 0
-            if failed_in_row >= max_failures:
-                raise UserError(
-                    f"the last {failed_in_row} trajectories failed, or a tool of theirs did, the last one with: "
-                    f"{problem}\nFinished ones are kept; fix this and run the same command again "
-                    "(sampling.max_failures says how many are accepted)."
-                )
-            progress.advance(note=_note(counts))
+        progress.advance(note=_note(counts))
+        return trajectory
 
     first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
     try:
         await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
     finally:
         first_look.cancel()
+    if stopped:
+        raise UserError(
+            "memory.sequential: a claim that failed is asked again before those after it, so that each finds what all "
+            "earlier ones left; run the same command again to go on.\n  " + "\n  ".join(stopped)
+        )
     return counts
 
 

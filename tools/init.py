@@ -21,7 +21,7 @@ from questions.formats import BY_NAME
 from questions.load import load_split, read_rows, share_of_questions
 from ratchet.command import run_command
 from ratchet.config import SplitConfig, load_config
-from ratchet.errors import UserError
+from ratchet.errors import RowErrors, UserError
 from ratchet.records import Question
 
 SMALL_MODEL = "models/smollm2-135m-instruct"
@@ -141,17 +141,19 @@ def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
 
 
 def read_corpus(path: Path, questions: Sequence[Question]) -> Corpus:
-    """Read every document once: a bad one is found now, and gold ids are compared with the ids that there are."""
+    """Read every document once: bad ones are found now, and gold ids are compared with the ids that there are."""
     if not path.exists():
         raise UserError(f"{path}: there are no documents here")
     wanted = {one for question in questions for one in question.gold_ids}
     found: set[str] = set()
     count = words = 0
-    for _, document in read_documents(path):
+    bad = RowErrors("documents")
+    for _, document in read_documents(path, on_error=bad.add):
         count += 1
         words += len(document.text.split())
         if document.id in wanted:
             found.add(document.id)
+    bad.check(count)
     if not count:
         raise UserError(f"{path}: no documents; expected .txt or .md files in a folder, or JSONL or Parquet")
     return Corpus(count, words, sum(not found.issuperset(question.gold_ids) for question in questions))

@@ -244,10 +244,10 @@ def action_groups(
 
 
 def _without_near_identical(
-    actions: dict[str, ActionRewards], role: str, similarity: float
+    actions: dict[str, ActionRewards], role: str, similarity: float | None
 ) -> dict[str, ActionRewards]:
     """The actions, of those that resemble each other the first one, with the rewards of all."""
-    if similarity == 1:
+    if similarity is None or similarity == 1:
         return actions
     found: dict[str, ActionRewards] = {}
     for digest, one in sorted(actions.items(), key=lambda item: (item[1].trajectory, item[1].conversation)):

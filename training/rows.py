@@ -48,9 +48,8 @@ from training.examples import (
     without_single_sides,
 )
 from training.kept import KeptTrajectories, check_ids_are_known, check_no_hint, read_kept
+from training.schedule import held_out
 
-MIN_QUESTIONS = 10
-"""With fewer questions a held-out loss says nothing, and training misses the data."""
 ROWS_VERSION = 1
 """Raise it when the same trajectories would give other rows, so that old rows.parquet files are rebuilt."""
 SCHEMA = pa.schema(
@@ -358,9 +357,7 @@ def split_rows(
     questions = sorted(
         {question_of[key] for key in keys}, key=lambda q: hashlib.sha256(f"{seed}\0{q}".encode()).digest()
     )
-    held = set(questions[: max(1, round(fraction * len(questions)))])
-    if fraction == 0 or len(questions) < MIN_QUESTIONS:
-        held = set()
+    held = set(questions[: held_out(len(questions), fraction)])
     is_dev = pa.array([question_of[key] in held for key in keys], type=pa.bool_())
     return table.filter(pc.invert(is_dev)), table.filter(is_dev)
 

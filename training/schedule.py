@@ -9,6 +9,14 @@ from typing import NamedTuple
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 
+MIN_QUESTIONS = 10
+"""With fewer questions a held-out loss says nothing, and training misses the data."""
+
+
+def held_out(questions: int, fraction: float) -> int:
+    """How many of the kept questions are held out."""
+    return max(1, round(fraction * questions)) if fraction and questions >= MIN_QUESTIONS else 0
+
 
 def accumulation_steps(training: TrainingConfig, processes: int) -> int:
     """Micro-batches that make up training.batch_size on each device."""

@@ -97,7 +97,7 @@ def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 300) -> dict[str, Any]:
-    """The JSON schema of a list of short texts."""
+    """The JSON schema of a list of short texts. Upper bounds are the grammar's (agents/core/output.py)."""
     item = {"type": "string", "minLength": 1, "maxLength": max_characters}
     return {"type": "array", "items": item, "minItems": min_texts, "maxItems": max_texts}
 
@@ -107,9 +107,9 @@ async def extract_claims(tools: Tools, max_claims: int) -> list[str]:
     dialogue = tools.dialogue("extractor", tools.prompt("extractor.system"))
     schema = object_schema(claims=text_list_schema(max_claims))
     said = await tools.ask(dialogue, tools.prompt("extractor.user"), schema)
-    if len(said["claims"]) == max_claims:
+    if len(said["claims"]) >= max_claims:
         tools.note("extractor", f"took the first {max_claims} claims (claims); there may be more")
-    return distinct(said["claims"])
+    return distinct(said["claims"][:max_claims])
 
 
 async def write_queries(tools: Tools, claim: str, count: int) -> tuple[str, ...]:

@@ -14,13 +14,14 @@ from pydantic import BaseModel
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
 from agents.core.lookahead import Draft, cut_at_stop
-from agents.core.output import Malformed, Schema, json_schema, parse_output
+from agents.core.output import Malformed, Parsed, Schema, grammar, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
 from inference.chat import ChatFormat, Dialogue, FormattedTurns
 from inference.engine import Completion, Engine, EngineError, SamplingParams
+from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Conversation, Event, ModelCall, ParseState, content_key
+from ratchet.records import Conversation, Event, ModelCall, ParseState, Repair, content_key
 
 OWN_WORDS = PromptSet()
 M = TypeVar("M", bound=BaseModel)
@@ -35,15 +36,13 @@ class _Action:
     """One completion and what its reader made of it."""
 
     completion: Completion
+    text: str
+    """What it says after its thoughts."""
     error: str
     """What is wrong with it, or nothing."""
     value: Any
     full: bool
     """It filled the context: nothing more can be said in this dialogue."""
-
-    @property
-    def text(self) -> str:
-        return self.completion.text
 
 
 class Dialogues:
@@ -127,18 +126,22 @@ class Dialogues:
     async def ask(self, dialogue: Dialogue, text: str, schema: Schema | None = None, role: str | None = None) -> Any:
         """Say `text` in the dialogue and return the model's answer: text, or the object of `schema`.
 
-        `role` names the speaker where another role than the dialogue's own acts in it. Malformed answers are
-        counted and treated by the config's policy. Raises Unparsed, OutOfBudget, EngineError.
+        Thoughts are no part of an answer (`inference.thoughts`), here as in `read` and `extend`. `role` names the
+        speaker where another role than the dialogue's own acts in it. Malformed answers are counted and treated by the
+        config's policy. Raises Unparsed, OutOfBudget, EngineError.
         """
         role = role or dialogue.role
         if schema is None:
             return (await self._act(dialogue, role, text, _free)).text
         error = ""
-        constrain = json_schema(schema) if self.config.malformed == "constrain" else None
+        constrain = grammar(schema, self.role(role).max_tokens) if self.config.malformed == "constrain" else None
+        wanted: Schema = without_bounds(schema)
+
+        def reader(said: str) -> Parsed:
+            return read_output(said, wanted, self.config.parsing, constrain)
+
         for attempt in range(self._attempts):
-            act = await self._act(
-                dialogue, role, text, lambda said: parse_output(said, schema), constrain, attempt, retried=True
-            )
+            act = await self._act(dialogue, role, text, reader, constrain, attempt, retried=True)
             error = act.error
             if not error:
                 return act.value
@@ -195,7 +198,9 @@ class Dialogues:
             "required": [key],
             "additionalProperties": False,
         }
-        act = await self._act(dialogue, dialogue.role, text, lambda said: parse_output(said, schema), constrain=schema)
+        act = await self._act(
+            dialogue, dialogue.role, text, lambda said: read_output(said, schema, constrained=schema), constrain=schema
+        )
         if act.error:
             raise Unparsed(dialogue.role, act.error)
         return str(act.value[key])
@@ -251,8 +256,9 @@ class Dialogues:
         schema: dict[str, Any] | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
-    ) -> tuple[Completion, Any]:
-        """Append what a program says, and what the model says then: (the completion, what the reader made of it).
+    ) -> tuple[Completion, str, Any]:
+        """Append what a program says, and what the model says then: (the completion, its text after the thoughts, what
+        the reader made of that).
 
         The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
         The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
@@ -260,7 +266,7 @@ class Dialogues:
         act = await self._act(
             dialogue, dialogue.role, turns, reader or _free, constrain=schema, max_tokens=max_tokens, stop=stop
         )
-        return act.completion, act.value
+        return act.completion, act.text, act.value
 
     # What the episode takes from here
 
@@ -327,7 +333,9 @@ class Dialogues:
         slot, at = self._start()
         completion = await self._generate(dialogue, role, params, prefix)
         completion = cut_at_stop(completion, stop, dialogue.chat.decode)
-        value, error = _read(completion, reader, must_end=place is None)
+        # A look-ahead is a part of an answer, thoughts or not.
+        said = completion.text if place else without_thoughts(completion.text)
+        value, repairs, error = _read(completion, said, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
         cut_by_context = completion.finish_reason == "context" or (
             completion.finish_reason == "length" and room < max_tokens
@@ -346,6 +354,7 @@ class Dialogues:
                 end=end,
                 text=completion.text,
                 parse=state,
+                repairs=repairs,
                 error=error,
                 attempt=attempt,
                 finish_reason=completion.finish_reason,
@@ -358,7 +367,7 @@ class Dialogues:
         )
         if cut_by_context:
             self._full.add(number)
-        return _Action(completion, error, value, cut_by_context)
+        return _Action(completion, said, error, value, cut_by_context)
 
     async def _generate(
         self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int]
@@ -412,14 +421,19 @@ def _free(text: str) -> str:
     return text
 
 
-def _read(completion: Completion, reader: Callable[[str], Any], must_end: bool) -> tuple[Any, str]:
-    """(what the reader made of it, '') or (None, what is wrong).
+def _read(
+    completion: Completion, said: str, reader: Callable[[str], Any], must_end: bool
+) -> tuple[Any, tuple[Repair, ...], str]:
+    """(what the reader made of `said`, what it put up with, '') or (None, (), what is wrong).
 
     `must_end`: an answer that was cut off is wrong even where it happens to parse.
     """
     if must_end and completion.finish_reason != "stop":
-        return None, f"cut off ({completion.finish_reason}) after {completion.new_tokens} tokens"
+        return None, (), f"cut off ({completion.finish_reason}) after {completion.new_tokens} tokens"
+    if completion.text.strip() and not said.strip():
+        return None, (), "there are thoughts and no answer"
     try:
-        return reader(completion.text), ""
+        value = reader(said)
     except Malformed as error:
-        return None, str(error)
+        return None, (), str(error)
+    return (value.value, value.repairs, "") if isinstance(value, Parsed) else (value, (), "")

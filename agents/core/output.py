@@ -1,25 +1,59 @@
-"""What a model said, read as the JSON that was asked for. Nothing is repaired: it fits its schema or is malformed."""
+"""The one reader of JSON that a model wrote: an action, a judge's reply, a made question.
+
+The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits
+its schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
+reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed). Either is tried exactly
+first.
+
+A schema's upper bounds are there for grammars alone: a small model rambles, and its reply must end within its tokens.
+`grammar` has them where that is so; then what reaches a bound is counted, since more was lost. No other reply is held
+to them.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Literal
 
+import pyjson5
 from jsonschema.exceptions import best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ratchet.text import read_json
+from inference.thoughts import without_thoughts
+from ratchet.records import Repair
+from ratchet.text import MAX_LEVELS, storable_value
 
 Schema = dict[str, Any] | type[BaseModel]
-FENCE = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
+Parsing = Literal["tolerant", "strict"]
+FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\s*\Z")
+BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}]', re.DOTALL)
+"""A text or comment that nothing closes reaches to the end (in single quotes, of the line): no part is read twice."""
+MAX_BOUNDED_TOKENS = 256
+"""A reply that may have no more tokens has a grammar with bounds."""
+MAX_BROKEN, UNCLOSED = 1000, 100
+"""How many objects that cannot be read end the reading of a reply, and how many of them a brace counts as that nothing
+closes: to find that out takes a pass over what follows it."""
+JSON, WITH_BREAKS = json.JSONDecoder(), json.JSONDecoder(strict=False)
+"""The second takes line breaks in texts."""
+INTEGER, NUMBER = re.compile(r"\s*[-+]?\d{1,18}\s*"), re.compile(r"\s*[-+]?\d{1,18}(?:\.\d{1,18})?\s*")
+
+
+FORM = "expected one JSON object, bare or in one ```json block"
 
 
 def _drop_docstring(schema: dict[str, Any]) -> None:
     schema.pop("description", None)
+
+
+def at_most(items: int = 0, characters: int = 0) -> Any:
+    """A field with an upper bound for grammars, which no reply is held to when it is read."""
+    return Field(json_schema_extra={"maxItems": items} if items else {"maxLength": characters})
 
 
 class JsonObject(BaseModel):
@@ -32,9 +66,39 @@ class Malformed(Exception):
     """The text is not a JSON object of the schema; the message says where, in words a model can act on."""
 
 
+@dataclass(frozen=True)
+class Parsed:
+    """What a reader made of a reply, and what it put up with."""
+
+    value: Any
+    repairs: tuple[Repair, ...] = ()
+
+
+def is_explanation(field: str) -> bool:
+    """Whether a field holds a reason, which no code reads."""
+    return field in ("reason", "rationale") or field.endswith("_explanation")
+
+
 def json_schema(schema: Schema) -> dict[str, Any]:
-    """The JSON schema that an engine constrains its output to."""
+    """The JSON schema of a reply, with the bounds for grammars."""
     return schema if isinstance(schema, dict) else _model_schema(schema)
+
+
+def grammar(schema: Schema, max_tokens: int) -> dict[str, Any]:
+    """The JSON schema that an engine constrains a reply of at most so many tokens to."""
+    bounded = json_schema(schema)
+    return bounded if max_tokens <= MAX_BOUNDED_TOKENS else without_bounds(bounded)
+
+
+def without_bounds(schema: Any) -> Any:
+    """A JSON schema without upper bounds of lengths; a list of one length alone keeps it. Models have none."""
+    if isinstance(schema, list):
+        return [without_bounds(one) for one in schema]
+    if not isinstance(schema, dict) or "enum" in schema:
+        return schema
+    bounds = {"maxLength", "maxItems"} if schema.get("minItems") != schema.get("maxItems") else {"maxLength"}
+    kept = {key: value for key, value in schema.items() if key not in bounds or isinstance(value, dict)}
+    return {key: without_bounds(value) for key, value in kept.items()}
 
 
 @cache
@@ -42,24 +106,46 @@ def _model_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def parse_output(text: str, schema: Schema) -> Any:
-    """The object in `text`: a bare JSON object, or the only one in a ```json fence.
+def parse_output(text: str, schema: Schema, parsing: Parsing = "tolerant") -> Any:
+    """The value of `read_output`."""
+    return read_output(text, schema, parsing).value
 
-    Returns an instance of the model, or a dict for a JSON schema. Types are strict: "true" is no boolean.
-    Raises Malformed.
+
+def read_output(
+    text: str, schema: Schema, parsing: Parsing = "tolerant", constrained: dict[str, Any] | None = None
+) -> Parsed:
+    """The last complete object in `text`: an instance of the model, or a dict for a JSON schema. Raises Malformed.
+
+    `constrained` is the grammar that the reply was decoded with: it is read strictly, and cut to the grammar's bounds
+    where the engine knows none.
     """
-    source = _object_in(text)
+    tolerant = parsing == "tolerant" and constrained is None
+    repairs: set[Repair] = set()
+    try:
+        value = storable_value(_last_object(without_thoughts(text), tolerant, repairs))
+    except ValueError as error:
+        raise Malformed(f"not valid JSON: {error}") from error
+    if constrained is not None:
+        fit = _Fit(constrained, tolerant=False)
+        return Parsed(_checked(fit.value(value, constrained), schema), tuple(sorted(fit.repairs)))
+    try:
+        return Parsed(_checked(value, schema), tuple(sorted(repairs)))
+    except Malformed:
+        if not tolerant:
+            raise
+    fit = _Fit(without_bounds(json_schema(schema)), tolerant=True)
+    return Parsed(_checked(fit.value(value, fit.root), schema), tuple(sorted(repairs | fit.repairs)))
+
+
+def _checked(value: Any, schema: Schema) -> Any:
+    """The value if it fits the schema exactly: types are strict, and "true" is no boolean. Raises Malformed."""
     if not isinstance(schema, dict):
         try:
-            return schema.model_validate_json(source, strict=True)
+            return schema.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, p['loc'])) or 'the object'}: {p['msg']}" for p in error.errors()[:3]]
             raise Malformed("; ".join(problems)) from error
-    try:
-        value = read_json(source)
-        problem = best_match(_validator(json.dumps(schema)).iter_errors(value))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"not valid JSON: {error}") from error
+    problem = best_match(_validator(json.dumps(schema)).iter_errors(value))
     if problem is not None:
         raise Malformed(f"{'.'.join(map(str, problem.absolute_path)) or 'the object'}: {problem.message}")
     return value
@@ -79,11 +165,166 @@ def json_text(value: BaseModel) -> str:
     return json.dumps(value.model_dump(), ensure_ascii=False)
 
 
-def _object_in(text: str) -> str:
-    text = text.strip()
-    if text.startswith("{"):
-        return text
-    fenced = FENCE.findall(text)
-    if len(fenced) != 1:
-        raise Malformed("expected one JSON object, bare or in one ```json block")
-    return str(fenced[0])
+# The object in a text
+
+
+def _last_object(text: str, tolerant: bool, repairs: set[Repair]) -> Any:
+    """The last complete object of a text that stands alone or, where `tolerant`, anywhere. Adds to `repairs`."""
+    objects = list(_objects(text, tolerant))
+    if not objects:
+        if "{" in text:
+            JSON.raw_decode(text, text.index("{"))  # says what is wrong with it
+        raise Malformed(FORM)
+    start, end, value, exact = objects[-1]
+    before, after = text[:start].strip(), text[end:].strip()
+    fence = FENCE_OPENS.search(before)
+    if fence and after.startswith("```"):
+        around: Repair | None = None if fence[1].lower() == "json" else "fence"
+    elif fence and not after:
+        around = "fence"
+    else:
+        around = "text" if before or after else None
+    if around and not tolerant:
+        raise Malformed(FORM)
+    repairs.update([around] if around else [], [] if exact else ["syntax"])
+    return value
+
+
+def _objects(text: str, tolerant: bool) -> Iterator[tuple[int, int, dict[str, Any], bool]]:
+    """(start, end, value, whether it is JSON as it stands) of every complete object that is in no other one."""
+    at, broken = 0, 0
+    while (start := text.find("{", at)) >= 0 and broken < MAX_BROKEN:
+        try:
+            value, at = JSON.raw_decode(text, start)
+            yield start, at, value, True
+            continue
+        except RecursionError:
+            raise ValueError(f"more than {MAX_LEVELS} levels deep") from None
+        except ValueError:
+            end = _closing_brace(text, start)
+        repaired = _repaired(text[start:end]) if tolerant and end else None
+        if repaired is not None:
+            yield start, end, repaired, False
+        broken += 1 if end else UNCLOSED
+        at = end or start + 1
+
+
+def _closing_brace(text: str, start: int) -> int:
+    """Where the object ends that a brace opens; 0 where it is not closed."""
+    level = 0
+    for token in BRACE_OR_TEXT.finditer(text, start):
+        level += {"{": 1, "}": -1}.get(token[0], 0)
+        if not level:
+            return token.end()
+    return 0
+
+
+def _repaired(text: str) -> dict[str, Any] | None:
+    """What is nearly an object: JSON5, or JSON with line breaks in its texts. None where it is neither."""
+    try:
+        value: Any = WITH_BREAKS.decode(text)
+    except (ValueError, RecursionError):
+        try:
+            value = pyjson5.decode(text, maxdepth=MAX_LEVELS)
+        except (pyjson5.Json5Exception, ValueError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+# The fields of the object
+
+
+class _Fit:
+    """Cuts a value to a schema's bounds and, where `tolerant`, brings it nearer to it where only one reading fits.
+    `repairs` says what that took."""
+
+    def __init__(self, root: Mapping[str, Any], tolerant: bool) -> None:
+        self.root, self.tolerant, self.cuts = root, tolerant, not tolerant
+        self.repairs: set[Repair] = set()
+
+    def value(self, value: Any, schema: Any) -> Any:
+        """The value as the schema has it where that can be told; else as it is."""
+        schema = self._resolved(schema)
+        alternatives = schema.get("anyOf") or schema.get("oneOf")
+        if alternatives:
+            return self._alternative(value, alternatives)
+        kind = schema.get("type")
+        if isinstance(value, dict) and kind == "object":
+            return self._object(value, schema)
+        if isinstance(value, list) and kind == "array":
+            items = self._cut(value, schema.get("maxItems"), schema.get("minItems"))
+            return [self.value(one, schema.get("items", {})) for one in items]
+        if self.tolerant:
+            value = self._scalar(value, kind)
+        return self._cut(value, schema.get("maxLength")) if isinstance(value, str) else value
+
+    def _resolved(self, schema: Any) -> Mapping[str, Any]:
+        for _ in range(MAX_LEVELS):
+            if not isinstance(schema, Mapping) or "$ref" not in schema:
+                break
+            schema = self.root.get("$defs", {}).get(str(schema["$ref"]).removeprefix("#/$defs/"))
+        return schema if isinstance(schema, Mapping) else {}
+
+    def _alternative(self, value: Any, alternatives: list[Any]) -> Any:
+        """The value as the first alternative that it can be made to fit."""
+        for alternative in alternatives:
+            fit = _Fit(self.root, self.tolerant)
+            fitted = fit.value(value, alternative)
+            if self._fits(fitted, alternative):
+                self.repairs |= fit.repairs
+                return fitted
+        return value
+
+    def _object(self, value: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+        fields, needed = schema.get("properties", {}), schema.get("required", ())
+        closed = self.tolerant and schema.get("additionalProperties") is False
+        fitted: dict[str, Any] = {}
+        for name, item in value.items():
+            if name not in fields:
+                if closed:
+                    self.repairs.add("unknown_field")
+                else:
+                    fitted[name] = item
+            elif item is not None or not self._may_be_absent(name, schema):
+                fitted[name] = self.value(item, fields[name])
+            else:
+                self.repairs.add("null")
+        if self.tolerant:
+            missing = [name for name in needed if name not in fitted and is_explanation(name)]
+            fitted |= dict.fromkeys(missing, "")
+            self.repairs.update(["explanation"] if missing else [])
+        return fitted
+
+    def _may_be_absent(self, name: str, schema: Mapping[str, Any]) -> bool:
+        """Whether null can only stand for a field that is left out."""
+        optional = name not in schema.get("required", ()) or is_explanation(name)
+        return self.tolerant and optional and not self._fits(None, schema["properties"][name])
+
+    def _fits(self, value: Any, schema: Any) -> bool:
+        definitions = self.root.get("$defs", {})
+        return _validator(json.dumps({**self._resolved(schema), "$defs": definitions})).is_valid(value)
+
+    def _cut(self, value: Any, max_length: int | None, min_length: int | None = None) -> Any:
+        """As much of a text or list as a grammar with bounds allows."""
+        if not self.cuts or max_length is None or max_length == min_length or len(value) < max_length:
+            return value
+        self.repairs.add("length")
+        return value[:max_length]
+
+    def _scalar(self, value: Any, kind: Any) -> Any:
+        """The value as the only one of this type that it can mean."""
+        found = value
+        if isinstance(value, str):
+            if kind == "boolean":
+                found = {"true": True, "false": False}.get(value.strip().lower(), value)
+            elif kind == "integer" and INTEGER.fullmatch(value):
+                found = int(value)
+            elif kind == "number" and NUMBER.fullmatch(value):
+                found = float(value)
+        elif isinstance(value, float) and kind == "integer" and value.is_integer():
+            found = int(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and kind == "string":
+            found = str(value)
+        if type(found) is not type(value):
+            self.repairs.add("type")
+        return found

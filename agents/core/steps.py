@@ -37,7 +37,8 @@ class Step:
 def describe_step(event: Event) -> Step:
     """The step in words."""
     if isinstance(event, ModelCall):
-        problem = f"malformed: {event.error}" if event.parse == "malformed" else ""
+        read = f"read in spite of: {', '.join(event.repairs)}" if event.repairs else ""
+        problem = f"malformed: {event.error}" if event.parse == "malformed" else read
         return Step(event.role, plain_text(event.text), plain_text(problem))
     if isinstance(event, Search):
         ranks = f"{event.source}, ranks {event.offset + 1} to {event.offset + event.k}"

@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agents.core.labels import labels_text
 from inference.engine import EngineError
+from inference.thoughts import without_thoughts
 from ratchet.errors import UserError
 from ratchet.http.clients import open_async_client
 from ratchet.http.responses import BadResponse, send_request
@@ -178,7 +179,9 @@ def read_answer(text: str) -> ProgramAnswer:
         if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
             raise ValueError("no JSON object with a text `answer`")
         known = {"answer", "explanation", "documents"}
-        return ProgramAnswer.model_validate({key: value[key] for key in known & value.keys()})
+        answer = ProgramAnswer.model_validate({key: value[key] for key in known & value.keys()})
+        said = {name: without_thoughts(getattr(answer, name)) for name in ("answer", "explanation")}
+        return answer.model_copy(update=said)
     except ValidationError as error:
         found = error.errors()[0]
         return ProgramAnswer(answer=None, problem=f"its answer's {found['loc'][0]}: {found['msg']}")

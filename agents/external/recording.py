@@ -156,7 +156,7 @@ class Recording:
             dialogue = position.dialogue
         else:
             dialogue = self.tools.branch(role, position.dialogue, position.tokens, position.messages)
-        completion, value = await self.tools.extend(
+        completion, plain, value = await self.tools.extend(
             dialogue,
             FormattedTurns(parts, [turn.message for turn in new], foreign),
             _reader(None if request.tool_choice == "none" else form, schema),
@@ -164,7 +164,7 @@ class Recording:
             request.max_completion_tokens or request.max_tokens,
             [request.stop] if isinstance(request.stop, str) else request.stop or (),
         )
-        text, calls = value if form and value and not isinstance(value, str) else (completion.text, ())
+        text, calls = value if form and value and not isinstance(value, str) else (plain, ())
         said = ChatTurn("assistant", text.strip(), tuple(self._with_id(call) for call in calls))
         self._history.record(opening, [*turns, said], Position.end_of(dialogue))
         return _response(request.model, text, said, completion)
@@ -244,7 +244,7 @@ def _reader(form: CallForm | None, schema: dict[str, Any] | None) -> Callable[[s
                 raise Malformed(str(error)) from None
 
         return read_calls
-    return None if schema is None else lambda text: parse_output(text, schema)
+    return None if schema is None else lambda text: parse_output(text, schema, "strict")
 
 
 def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> dict[str, Any]:

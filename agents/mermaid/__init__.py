@@ -11,12 +11,13 @@ last step allows nothing but a verdict. Every other step may give one.
 
 The paper's ablations and open questions, as settings
 - `memory: off` and `decomposer: false`. Without the Decomposer the Executor gets the claim alone, and the memory's keys
-  are the names in the claim: its runs of words that begin with a capital (`decompose.names_in`). A claim without names
+  are the names in the claim: its runs of words that begin with a capital (`names_in`). A claim without names
   neither recalls nor remembers.
 - `memory_keys: facts` keeps and recalls evidence under the triplets and the keywords as well: the paper names them too
   as indices of the memory, beside the entities that its method stores by.
 - `memory: meaning` recalls by what evidence is about and not by its entity's name alone; `string` is the paper's.
-- `repeats: refuse`: a call that was made already is not made again: the Executor is told so, and has lost the step.
+- `repeats: refuse`: a call that already got an answer is not made again: the Executor is told so, and has lost the
+  step. One that failed may be tried again.
 - `look_first: true`: with nothing recalled, the first step is a tool call. The paper saw models rely on what they know
   instead of looking; a 135M model never looks. Tool calls saved by the memory are then saved by this rule as well.
 - `uncertain: true`: where no label of the task has the stance "unknown", the Executor may answer UNCERTAIN.
@@ -42,9 +43,10 @@ from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
-from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text, names_in
+from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
+from retrieval.memory.names import names_in
 from retrieval.sources.source import ToolResult
 
 ROLES = ("decomposer", "executor")
@@ -166,7 +168,7 @@ async def execute(
     specs = await tools.tool_specs(settings.tools)
     system = tools.prompt("executor.system", tools=tools_text(specs), labels=labels_text(labels))
     dialogue = tools.dialogue("executor", system)
-    calls_made: set[str] = set()
+    answered: set[str] = set()
     step = 0
     while True:
         step += 1
@@ -182,7 +184,7 @@ async def execute(
         tool, arguments = said["action"], said["arguments"]
         call = f"{tool} {json.dumps(arguments, ensure_ascii=False)}"
         passages: tuple[Passage, ...] = ()
-        if settings.repeats == "refuse" and signature(tool, arguments) in calls_made:
+        if settings.repeats == "refuse" and signature(tool, arguments) in answered:
             tools.note("executor", f"refused a repeated call: {call}")
             text = tools.prompt("repeat.user")
         else:
@@ -192,8 +194,8 @@ async def execute(
                 text = tools.prompt("failure.user", error=one_line(found.error, 300))
             else:
                 text = tools.prompt("observation.user", documents=evidence.shown(passages) or "nothing")
+                answered.add(signature(tool, arguments))
             evidence.found |= {passage.id: passage for passage in passages}
-        calls_made.add(signature(tool, arguments))
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
         tools.so_far = Answer("", evidence.passages, turns=tuple(turns))

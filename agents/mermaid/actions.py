@@ -2,7 +2,8 @@
 
     {thought, action, arguments}    or    {thought, verdict}
 
-Constrained decoding therefore always gives a call that its tool can take, or a label of the task.
+Constrained decoding therefore always gives a label of the task, or a call that its tool can take but for the lengths of
+texts, which a grammar bounds for short replies alone (agents/core/output.py).
 """
 
 from __future__ import annotations

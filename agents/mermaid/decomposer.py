@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import Field
 
 from agents.core.claims import distinct, one_line
-from agents.core.output import JsonObject
+from agents.core.output import JsonObject, at_most
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \
 place, quantity or source. Write names in full. Then name the topics. Write one JSON object:
 {"triplets": [{"subject": "...", "relation": "...", "object": "...", "attributions": ["..."]}], "keywords": ["..."]}"""
 
-STARTERS = {"a", "an", "the", "this", "that", "these", "those", "there", "it", "he", "she", "they", "we", "his", "her"}
-STARTERS |= {"in", "on", "at", "by", "for", "from", "to", "of", "with", "after", "before", "during", "since", "as"}
-STARTERS |= {"is", "are", "was", "were", "does", "do", "did", "has", "have", "had", "can", "if", "while", "although"}
-STARTERS |= {"who", "what", "when", "where", "which", "why", "how", "and", "but", "or", "not", "no", "all", "both", "i"}
-"""Words that begin no name, though a sentence may begin with them."""
-TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
-
-Name = Annotated[str, Field(min_length=1, max_length=80)]
-Short = Annotated[str, Field(max_length=80)]
+Short = Annotated[str, at_most(characters=80)]
+Name = Annotated[Short, Field(min_length=1)]
 
 
 class Triplet(JsonObject):
@@ -32,14 +24,14 @@ class Triplet(JsonObject):
     subject: Name
     relation: Short
     object: Name
-    attributions: list[Short] = Field(max_length=3)
+    attributions: list[Short] = at_most(items=3)
 
 
 class Decomposition(JsonObject):
     """The Decomposer's reply: the claim's facts and topics."""
 
-    triplets: list[Triplet] = Field(min_length=1, max_length=5)
-    keywords: list[Short] = Field(max_length=5)
+    triplets: Annotated[list[Triplet], Field(min_length=1)] = at_most(items=5)
+    keywords: list[Short] = at_most(items=5)
 
 
 def entities_of(parts: Decomposition) -> list[str]:
@@ -62,15 +54,3 @@ def facts_text(parts: Decomposition) -> str:
         lines.append(f"- {fact}" + (f" ({'; '.join(more)})" if more else ""))
     topics = distinct(parts.keywords)
     return "\n".join([*lines, *([f"Topics: {', '.join(topics)}"] if topics else [])])
-
-
-def names_in(text: str) -> list[str]:
-    """Runs of words that begin with a capital: what stands in for entities where nobody extracts them."""
-    names, run = [], list[str]()
-    for token in [*TOKEN.findall(text), "."]:
-        if token[0].isupper() and (run or token.lower() not in STARTERS):
-            run.append(token)
-        elif run:
-            names.append(" ".join(run).removesuffix("'s").removesuffix("’s"))
-            run = []
-    return distinct(names)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
-from agents.core.output import JsonObject
+from agents.core.output import JsonObject, at_most, is_explanation
 from agents.core.prompts.documents import DATA
 
 M = TypeVar("M", bound=BaseModel)
@@ -127,7 +127,7 @@ class Review(Fields):
         "false to keep it and see its next documents"
     )
     change_search_query_explanation: str = Field(description="why the query should change or stay")
-    new_search_query: str = Field(description="the other query; empty unless change_search_query is true")
+    new_search_query: str = Field("", description="the other query; empty unless change_search_query is true")
     end_search: bool = Field(
         description="true when enough has been found or more searching is pointless; must be false when "
         "change_search_query is true"
@@ -250,7 +250,7 @@ def _reason(explanations: bool) -> dict[str, Any]:
 
 # What the brief searcher emits: small models ramble, so a query has a bound that a grammar can keep
 
-ShortQuery = Annotated[str, Field(max_length=100)]
+ShortQuery = Annotated[str, at_most(characters=100)]
 
 
 class BriefQuery(Fields):
@@ -301,7 +301,7 @@ def brief_review(documents: int, last: bool) -> type[BriefReview]:
 class BriefAnswer(Fields):
     """Small models copy far better under the key `answer` than under the paper's `response`."""
 
-    answer: Annotated[str, Field(max_length=200)]
+    answer: Annotated[str, at_most(characters=200)]
 
 
 class BriefValidation(Fields):
@@ -313,11 +313,6 @@ class BriefValidation(Fields):
 
 
 # Variants without explanations
-
-
-def is_explanation(field: str) -> bool:
-    """Whether a field holds a reason, which no code reads."""
-    return field == "reason" or field.endswith("_explanation")
 
 
 @cache

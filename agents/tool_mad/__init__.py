@@ -33,10 +33,11 @@ given an answer yet, the trajectory failed.
 
 Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
 no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
-relevance counts. A query out of its brackets is malformed and read as what stands in brackets, else the first line,
-else the claim. An answer that gives no label in a form of agents/core/label_forms.py is malformed, and there is no
-consensus. The judge gives reasons too, and its answer is read alike; with no label at all it is unparsed. The
-answer's passages are what the agreeing agents read in the last round; after a judge, all that was found, which it read.
+relevance counts. A query out of its brackets is malformed and read as the last thing in brackets that is no citation,
+else the first line that is no heading, else the claim. An answer that gives no label in a form of
+agents/core/label_forms.py is malformed, and there is no consensus. The judge gives reasons too, and its answer is read
+alike; with no label at all it is unparsed. The answer's passages are what the agreeing agents read in the last round;
+after a judge, all that was found, which it read.
 
 Roles: the queries have roles of their own, so that a config can give queries and answers their own worked examples. The
 scorer should be frozen (`scorer: {trainable: false}`): it measures the others. PubMedQA with OpenAlex, and MedQA over
@@ -122,8 +123,9 @@ class Settings(Section):
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
     questions: int = Field(3, gt=0)
     """Generated for the answer relevance."""
-    statements: int = Field(8, gt=0)
-    """Most statements that an answer is split into."""
+    statements: int | None = Field(None, gt=0)
+    """Most statements that an answer is split into; those beyond are dropped, and a note says how many. Default: no
+    bound, as in the paper."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -223,6 +225,10 @@ async def score_turns(
         *(check_support(ask, d, m.lookup.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
     )
     scored = []
+    for agent, statements in zip(agents, extracted, strict=True):
+        for verdict in statements.measurement.verdicts:
+            if verdict.get("dropped"):
+                tools.note("scorer", f"{agent.name}: {verdict['dropped']} statement(s) beyond `statements` are dropped")
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
         found = {"faithfulness": faithful, "relevance": relevant}
         for name, measurement in found.items():

@@ -75,6 +75,12 @@ PROMPTS = {
 }
 
 BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
+CITATION = re.compile(
+    r"(?:(?:doc|document|passage|ref|source)s?\.?\s+)?\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*", re.IGNORECASE
+)
+"""As in [2], [1, 3], [2-4] and [document 2]."""
+HEADING = re.compile(r"^(?:.*:[ \t*_`]*|[ \t]*#.*|[ \t]*\*\*[^*\n]+\*\*[ \t]*(?=\n\s*\S))$", re.MULTILINE)
+"""A line that announces what follows: it ends with a colon, or is a heading or bold line of Markdown."""
 
 
 def query_prompt(tools: Tools, question: Question, agent: Agent, last: Round, other: str) -> tuple[str, str]:
@@ -149,9 +155,9 @@ def other_answer(agent: Agent, last: Round) -> str:
 def read_query(text: str) -> str:
     """What stands in square brackets and alone. Raises Malformed."""
     found = BRACKETS.fullmatch(text.strip())
-    if not found:
+    if not found or CITATION.fullmatch(query := found[1].strip()):
         raise Malformed("Write one query and nothing else, in square brackets.")
-    return found[1].strip()
+    return query
 
 
 def read_keywords(text: str) -> str:
@@ -160,7 +166,7 @@ def read_keywords(text: str) -> str:
 
 
 def read_keywords_leniently(text: str, query: str) -> str:
-    """The first thing in brackets, else the first line, else the query."""
+    """As `read_query_leniently`, with the query where there is none."""
     return _without_commas(read_query_leniently(text, query))
 
 
@@ -169,7 +175,8 @@ def _without_commas(text: str) -> str:
 
 
 def read_query_leniently(text: str, claim: str) -> str:
-    """The first thing in brackets, else the first line, else the claim."""
-    found = BRACKETS.search(text)
-    lines = [found[1]] if found else text.splitlines()
-    return next((line.strip(" \t[]") for line in lines if line.strip(" \t[]")), claim)
+    """The last thing in brackets that is no citation, else the first line that is no heading, else the claim."""
+    found = [query for query in BRACKETS.findall(text) if not CITATION.fullmatch(query.strip())]
+    lines = found[-1:] or HEADING.sub("", text).splitlines()
+    queries = (line.strip(" \t[]*`") for line in lines if not CITATION.fullmatch(line.strip(" \t[]")))
+    return next(filter(None, queries), claim)

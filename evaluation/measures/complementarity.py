@@ -19,8 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ratchet.records import Question, Trajectory
+from ratchet.text import Normalise, normalise_answer
 from rewards.reward import strict_value
-from rewards.rules import accuracy, exact_match, references
+from rewards.rules import is_right
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Complementarity:
         return sum(outcome.share for outcome in self.outcomes if name in outcome.right)
 
 
-def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> Complementarity | None:
+def complementarity(
+    questions: Iterable[Question], trajectories: Iterable[Trajectory], normalise: Normalise = normalise_answer
+) -> Complementarity | None:
     """Compare the candidates of all trajectories; None where there are fewer than two or no usable question."""
     known = {question.id: question for question in questions}
     everything = list(trajectories)
@@ -65,12 +68,14 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
     usable: dict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
     for trajectory in everything:
         question = known.get(trajectory.question_id)
-        if question is None or _matches(question, "") is None:
+        if question is None or is_right("", question) is None:
             continue
         if trajectory.status != "finished" or set(trajectory.candidates) == set(names):
             answers = trajectory.candidates
-            right = tuple(name for name in names if answers.get(name, "").strip() and _matches(question, answers[name]))
-            final = strict_value(_matches(question, trajectory.answer), (), question, trajectory)
+            right = tuple(
+                name for name in names if answers.get(name, "").strip() and is_right(answers[name], question, normalise)
+            )
+            final = strict_value(is_right(trajectory.answer, question, normalise), (), question, trajectory)
             usable[trajectory.question_id].append((right, final or 0.0))
     if len(names) < 2 or not usable:
         return None
@@ -91,14 +96,6 @@ def complementarity(questions: Iterable[Question], trajectories: Iterable[Trajec
         left_out=len(everything) - sum(len(samples) for samples in usable.values()),
         final=sum(finals.values()) / len(usable),
     )
-
-
-def _matches(question: Question, answer: str) -> float | None:
-    """1.0 where the answer is right, 0.0 where it is not; None for a question that has nothing to compare it with."""
-    if question.label is not None:
-        return accuracy(answer, question)
-    expected = references(question)
-    return exact_match(answer, expected) if expected else None
 
 
 def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:

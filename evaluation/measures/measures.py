@@ -32,6 +32,7 @@ from evaluation.measures.retrieval import lookups, retrieval_measures
 from ratchet.errors import UserError
 from ratchet.plugins import is_path, short_name
 from ratchet.records import Question, Recall, Score, Status, Trajectory
+from ratchet.text import Normalise, normalise_answer
 from rewards.reward import RETURNED, has_answer, load_reward, strict_value
 from rewards.rules import (
     accuracy,
@@ -184,13 +185,14 @@ def measure(
     weights: Mapping[str, float],
     retrieves: bool = True,
     without_documents: Collection[str] = (),
+    normalise: Normalise = normalise_answer,
 ) -> Values:
     """Every measure of one trajectory.
 
     `names` are the scores that were asked for. `accuracy`, `em` and `f1` are always computed here, from the answer;
     what is derived from scores, `reward` among it, is there when every score that it needs was asked for.
     `retrieves`: whether the trajectory's arm looks anything up. `without_documents`: scores that are undefined for the
-    arm, since it has no documents and its answers have no such score.
+    arm, since it has no documents and its answers have no such score. `normalise`: as `rewards.normalisation` names it.
     """
 
     def forms(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
@@ -209,9 +211,9 @@ def measure(
     values = forms("accuracy", ("accuracy",), accuracy(trajectory.answer, question))
     expected = references(question)
     for name, rule in (("em", exact_match), ("f1", token_f1)):
-        values |= forms(name, (name,), rule(trajectory.answer, expected) if expected else None)
+        values |= forms(name, (name,), rule(trajectory.answer, expected, normalise) if expected else None)
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
-        found = rule(trajectory.answer, expected) if expected else None
+        found = rule(trajectory.answer, expected, normalise) if expected else None
         values[name] = strict_value(found, ("f1",), question, trajectory)
     for name in names:
         if name not in MATCHES:
@@ -292,6 +294,7 @@ def values_of_samples(
     scores: Scores,
     names: Sequence[str],
     weights: Mapping[str, float],
+    normalise: Normalise = normalise_answer,
 ) -> dict[str, list[Values]]:
     """By question id, the values of each of its samples.
 
@@ -311,7 +314,7 @@ def values_of_samples(
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)
         if question is not None:
-            row = measure(question, trajectory, scores, names, weights, retrieves, undefined)
+            row = measure(question, trajectory, scores, names, weights, retrieves, undefined, normalise)
             samples.setdefault(question.id, []).append(row)
     return {question_id: samples[question_id] for question_id in known if question_id in samples}
 

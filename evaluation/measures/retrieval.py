@@ -9,9 +9,10 @@ that does look things up.
 Answer recall is DPR's has_answer (Karpukhin and others, EMNLP 2020): 1 when a passage holds one of the short answers as
 a run of whole tokens, lower-cased: letters, digits and marks, or single signs; articles and punctuation count, unlike
 in EM. Deviations: a passage is its title and its text, as a reader sees it (an option in DPR; FlashRAG does so too);
-texts are composed (NFC, not NFD: the same comparison); invisible characters do not count, and a letter of a script
-without blanks between words is a token (ratchet/words.py), where DPR takes its whole run for one; a question whose
-answers are all yes, no or noanswer has no value, since the word says nothing about the passage. FlashRAG and KILT match
+texts are brought into one spelling (`ratchet.text.fold_typography`; DPR decomposes letters alone); invisible characters
+do not count, and a letter of a script without blanks between words is a token (ratchet/words.py), where DPR takes its
+whole run for one; a question whose answers are all yes, no or noanswer has no value, since the word says nothing about
+the passage. FlashRAG and KILT match
 substrings of normalised text instead, which finds 'Ada' in 'Canada'.
 
 Gold recall is the share of the question's gold documents that are there, by document id or by title. A question that
@@ -21,13 +22,12 @@ names its documents in both ways counts the way that finds more: an index may kn
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 import regex
 
 from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
-from ratchet.text import normalise_answer
+from ratchet.text import fold_typography, normalise_answer
 from ratchet.words import INVISIBLE, separate_unspaced
 from rewards.rules import CLOSED_ANSWERS
 
@@ -65,7 +65,7 @@ def answer_recall(question: Question, passages: Iterable[Passage]) -> float | No
 
 def tokens(text: str) -> str:
     """The text's tokens with a blank before and after each, so that `in` finds runs of whole tokens."""
-    seen = INVISIBLE.sub("", unicodedata.normalize("NFC", text)).lower()
+    seen = INVISIBLE.sub("", fold_typography(text)).lower()
     return f" {' '.join(TOKEN.findall(separate_unspaced(seen, pairs=False)))} "
 
 
@@ -82,5 +82,5 @@ def gold_recall(question: Question, passages: Sequence[Passage]) -> float | None
 
 def normalise_title(title: str) -> str:
     """A title without what dumps do to it: HTML escapes, underscores for blanks, quotation marks around it, case."""
-    text = unicodedata.normalize("NFC", html.unescape(title)).replace("_", " ")
+    text = fold_typography(html.unescape(title)).replace("_", " ")
     return " ".join(text.split()).strip('"').casefold()

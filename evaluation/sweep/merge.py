@@ -30,6 +30,7 @@ from ratchet.config.sweep import Price
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Trajectory
+from ratchet.text import NORMALISATIONS
 
 MILLION = 1e6
 
@@ -95,10 +96,13 @@ def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
     """The choices on dev, and for each system without one the reason."""
     known: dict[str, dict[str, float]] = {}
     names, weights = sweep.config.evaluation.scores, sweep.config.rewards.weights
+    normalise = NORMALISATIONS[sweep.config.rewards.normalisation]
     for cell in sweep.cells():
         status = sweep.status(cell)
         if status.state == "done":
-            samples = values_of_samples(cell.asked.questions, status.trajectories, status.scores, names, weights)
+            samples = values_of_samples(
+                cell.asked.questions, status.trajectories, status.scores, names, weights, normalise
+            )
             values, _ = values_by_question(samples)
             known[cell.name] = _values(values, cell.asked.measure)
     return _choices(sweep, known)
@@ -133,6 +137,7 @@ def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
         evaluation.resamples,
         sweep.config.seed,
         sweep.config.rewards.select.keep_status,
+        NORMALISATIONS[sweep.config.rewards.normalisation],
     )
     return _Merged(cell, arm, _price(sweep, cell, status.trajectories))
 

@@ -35,7 +35,8 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, open_run
 from ratchet.tables import print_table
-from rewards.rules import accuracy, exact_match, references
+from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
+from rewards.rules import is_right
 
 CAPTION = """\
 mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
@@ -85,7 +86,8 @@ def print_budgets(
     samples = {name: by_question(questions, arm_trajectories(store)) for name, store in stores.items()}
     budget = max(mean_tokens(found) for found in samples.values()) if tokens is None else tokens
     resamples, seed = config.evaluation.resamples, config.seed
-    rows = [within_budget(name, found, budget, resamples, seed) for name, found in samples.items()]
+    normalise = NORMALISATIONS[config.rewards.normalisation]
+    rows = [within_budget(name, found, budget, resamples, seed, normalise) for name, found in samples.items()]
     title = f"{split}: {len(questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows), out)
 
@@ -107,14 +109,21 @@ def mean_tokens(samples: Samples) -> float:
     return fmean(fmean(map(_tokens, found)) for _, found in samples) if samples else 0.0
 
 
-def within_budget(name: str, samples: Samples, budget: float, resamples: int, seed: int) -> Budgeted:
+def within_budget(
+    name: str,
+    samples: Samples,
+    budget: float,
+    resamples: int,
+    seed: int,
+    normalise: Normalise = normalise_answer,
+) -> Budgeted:
     """What a method reaches with so many samples as fit."""
     tokens = mean_tokens(samples)
     stored = min((len(found) for _, found in samples), default=1)
     fit = int((budget + 1e-6) // tokens) if tokens else stored
     count = max(1, min(fit, stored))
-    voted = [_right(majority([_vote(t) for t in found[:count]]), question) for question, found in samples]
-    single = [[_right(_vote(t), question) for t in found] for question, found in samples]
+    voted = [is_right(majority([_vote(t) for t in found[:count]]), question, normalise) for question, found in samples]
+    single = [[is_right(_vote(t), question, normalise) for t in found] for question, found in samples]
     return Budgeted(
         name,
         tokens,
@@ -138,14 +147,6 @@ def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
             escape(row.name), f"{row.tokens:,.0f}", f"{row.samples}{mark}", percent(row.single), percent(row.voted)
         )
     return table
-
-
-def _right(answer: str, question: Question) -> float | None:
-    """Accuracy of the label, or exact match; None where the question has neither."""
-    if question.label is not None:
-        return accuracy(answer, question)
-    expected = references(question)
-    return exact_match(answer, expected) if expected else None
 
 
 def _vote(trajectory: Trajectory) -> str:

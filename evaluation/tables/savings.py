@@ -2,7 +2,7 @@
 
 Each arm with a memory (`system.settings.memory`) is compared with the arm that differs in nothing but having none
 (`memory: off`), on the same questions: MERMAID (2026, arXiv 2601.22361, section 4.2) reports the share of all tool
-calls that its memory saves. Question sets in file order and shuffled ones are totalled apart.
+calls that its memory saves. Question sets of one order (file, shuffled, clustered) are totalled together.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) 
         for order, found in totals.items():
             if len(found) > 1:
                 rows = np.vstack([one.rows for one in found])
-                title = f"all {len(found)} sets, {'shuffled' if order == 'shuffled' else 'in file order'}"
+                title = f"all {len(found)} sets, {'in file order' if order == 'file' else order}"
                 yield Saving(name, title, rows, _saved(rows, suite[0].resamples, suite[0].seed))
 
 

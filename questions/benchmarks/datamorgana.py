@@ -34,7 +34,7 @@ def _liverag(row: Row) -> Row:
         "text": row["Question"],
         "reference": row["Answer"],
         "nuggets": texts(claims.get("direct")),
-        "gold_ids": texts([document["doc_id"].strip("<>") for document in documents]),
+        "gold_ids": texts([document["doc_id"] for document in documents]),
         "kind": "single-doc" if len(documents) == 1 else "multi-doc",
     }
 

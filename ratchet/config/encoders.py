@@ -26,9 +26,10 @@ class EncoderConfig(Section):
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Number format of the computation."""
-    max_length: int = Field(512, gt=0)
+    max_length: int | None = Field(None, gt=0)
     """Maximum number of tokens of a text that the encoder reads, including title, prefix and special tokens. Chunks are
-    made to fit (`index.chunk_tokens`); a longer query is truncated with a warning."""
+    made to fit (`index.chunk_tokens`); a longer query is truncated with a warning. Default: 576, which leaves room for
+    a chunk of 512 and these, or what the model reads where that is less (512 for BERT)."""
     batch_tokens: int = Field(16_384, gt=0)
     """Maximum number of tokens of a batch, including padding. A batch has at least one text."""
     logit_tokens: int = Field(1024, gt=0)

@@ -20,8 +20,8 @@ class MemoryConfig(Section):
     sequential: bool = False
     """Ask the questions of each arm and question set one after the other, in their order, so that each finds what all
     earlier ones left, and begin with an empty memory. MERMAID (2026, arXiv 2601.22361) counts its savings so. Arms and
-    question sets still run side by side. Off: `sampling.concurrency` questions run at once, and one finds what those
-    left that ended before it asked."""
+    question sets still run side by side. Where a claim failed, those after it wait until it was asked again. Off:
+    `sampling.concurrency` questions run at once, and one finds what those left that ended before it asked."""
     most: int = Field(10, gt=0)
     """Maximum number of pieces of evidence that are recalled at once."""
     per_entity: int = Field(50, gt=0)

@@ -36,8 +36,9 @@ class SplitConfig(Section):
     experiment's seed. `questions.split` sets it for the three splits of one file. Default: all."""
     sample: int | None = Field(None, gt=0)
     """Number of questions in a fixed random sample, drawn with the experiment's seed. Default: all questions."""
-    order: Literal["file", "shuffled"] = "file"
-    """Order of the questions. `shuffled` uses the experiment's seed. The order matters for systems with a memory."""
+    order: Literal["file", "shuffled", "clustered"] = "file"
+    """Order of the questions, which matters for systems with a memory. `shuffled` uses the experiment's seed;
+    `clustered` puts questions that share a name one after the other."""
 
     @model_validator(mode="after")
     def _check(self) -> SplitConfig:

@@ -58,8 +58,9 @@ class SelectConfig(Section):
 
     ties: int = Field(3, gt=0)
     """Maximum number of trajectories kept per question when several have the best reward."""
-    min_reward: float = 0.0
-    """Drop a question whose best reward is not above this value."""
+    min_reward: float | None = 0.0
+    """Drop a question whose best reward is not above this value. `null`: drop none, as in mRAG's paper, whose question
+    keeps its best trajectories even where all rewards are 0."""
     min_scores: dict[str, float] = Field(default={}, exclude_if=lambda scores: not scores)
     """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
     rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
@@ -80,9 +81,10 @@ class SelectConfig(Section):
     max_trajectories: int | None = Field(None, gt=0)
     """Maximum number of trajectories of a question that are learnt from: first the kept ones, then the worst and the
     best of the others by turns. Default: no limit."""
-    similarity: float = Field(1.0, gt=0, le=1)
+    similarity: float | None = Field(1.0, gt=0, le=1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
-    at least this. 1: when their actions are the same."""
+    at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several
+    identical ones is kept."""
     difficulty: Literal["none", "failure_rate"] = "none"
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
@@ -123,6 +125,13 @@ class RewardsConfig(Section):
     constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""
+    normalisation: Literal["unicode", "published"] = Field("unicode", exclude_if=lambda value: value == "unicode")
+    """How EM, F1, token precision and token recall bring answers into one form. `unicode`: what reads the same into one
+    spelling (Unicode's NFKC; apostrophes, quotation marks and dashes of ASCII), then the rule of the published scorers;
+    an answer of which that leaves nothing, such as "A" or "+", is compared as it is. `published`: that rule alone
+    (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
+    parsing: Literal["tolerant", "strict"] = Field("tolerant", exclude_if=lambda parsing: parsing == "tolerant")
+    """How the judge's replies are read: as `system.parsing` says of a system's."""
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
     """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
     writes them. Default: our own words."""

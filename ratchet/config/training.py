@@ -140,10 +140,18 @@ class TrainingConfig(Section):
     """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
     whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the kept questions that is held out. The loss on their kept actions is measured every
-    `eval_steps`."""
+    """Fraction of the kept questions that is held out; of fewer than ten, none. The loss on their kept actions is
+    measured every `eval_steps`. Default: 0 where `choose_by` is `reward` and `patience` is not set, since nothing needs
+    that loss then."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hold_out_only_what_is_needed(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("choose_by") == "reward" and data.get("patience") is None:
+            return {"dev_fraction": 0.0, **data}
+        return data
 
     @model_validator(mode="after")
     def _four_bit_needs_unsloth(self) -> TrainingConfig:

@@ -21,6 +21,8 @@ from retrieval.encoders.sparse import SparseEncoder
 
 ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json")
+# Room for a chunk of 512 tokens (index.chunk_tokens), its title, a prefix and special tokens.
+DEFAULT_LENGTH = 576
 # What of config.json tells where a model comes from, not what it computes.
 PROVENANCE = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "auto_map")
 
@@ -47,9 +49,9 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     shape, kind = _shape(base, config)
     tokenizer = _tokenizer(folder if _has_tokenizer(folder) else base)
     scale = config.logit_scale or (shape.hidden_size**-0.25 if kind == "lion" else 1.0)
-    digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
     model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
-    _check_fits(config, model, tokenizer.backend_tokenizer)
+    config = _with_length(config, model, tokenizer.backend_tokenizer)
+    digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
     return SparseEncoder(model.to(device).eval(), tokenizer, scale, config, digest)
 
 
@@ -132,20 +134,26 @@ def _tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _check_fits(config: EncoderConfig, model: Any, tokenizer: Any) -> None:
-    """What would otherwise end a build hours into it, such as a token past the end of a table of positions."""
+def _with_length(config: EncoderConfig, model: Any, tokenizer: Any) -> EncoderConfig:
+    """The config with the length that its encoder reads. Raises UserError for what would otherwise end a build hours
+    into it, such as a token past the end of a table of positions."""
     if tokenizer.get_vocab_size(with_added_tokens=False) > model.get_input_embeddings().num_embeddings:
         raise UserError(f"{config.path}: its tokenizer has more tokens than the model; copy the model's own there")
-    if config.max_length <= tokenizer.num_special_tokens_to_add(False):
-        raise UserError(f"max_length: {config.max_length} leaves no room for text beside the special tokens; raise it")
-    for name, table in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(table, torch.nn.Embedding):
-            # RoBERTa counts positions from behind its padding index.
-            max_tokens = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-            if config.max_length > max_tokens:
-                raise UserError(f"max_length: {config.max_length}, and {config.path} reads at most {max_tokens} tokens")
+    tables = (
+        table
+        for name, table in model.named_modules()
+        if name.endswith("position_embeddings") and isinstance(table, torch.nn.Embedding)
+    )
+    # RoBERTa counts positions from behind its padding index.
+    sizes = [table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables]
+    wanted = config.max_length or min([DEFAULT_LENGTH, *sizes])
+    if wanted <= tokenizer.num_special_tokens_to_add(False):
+        raise UserError(f"max_length: {wanted} leaves no room for text beside the special tokens; raise it")
+    if sizes and wanted > min(sizes):
+        raise UserError(f"max_length: {wanted}, and {config.path} reads at most {min(sizes)} tokens")
     if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
         raise UserError(f"{config.path}: a {type(model).__name__} has no linear last layer over the vocabulary")
+    return config.model_copy(update={"max_length": wanted})
 
 
 def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: Path | None, dtype: torch.dtype) -> Any:

@@ -36,7 +36,8 @@ class SparseEncoder:
     """
 
     def __init__(self, model: Any, tokenizer: Any, scale: float, config: EncoderConfig, digest: str) -> None:
-        """`model` is a transformers model with an output embedding; `tokenizer` its own fast one, which is changed."""
+        """`model` is a transformers model with an output embedding; `tokenizer` its own fast one, which is changed.
+        `config` has a `max_length`."""
         self.digest = digest
         """Of weights, tokenizer and settings. Equal digest, equal vectors but for the rounding of floats, which batches
         and devices may differ in."""

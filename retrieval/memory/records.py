@@ -6,21 +6,33 @@ import re
 import unicodedata
 
 from ratchet.records import Passage, Record, content_key
+from ratchet.words import without_invisible
 
-ARTICLE = re.compile(r"^(a|an|the) (?=.)")
-DOT = re.compile(r"(?<!\d)\.|\.(?!\d)")
-"""But not the one of 3.5, which is another number than 35."""
-APOSTROPHES = str.maketrans("", "", "'’`")
+ARTICLE = re.compile(r"^(a|an|the) (?=.)", re.IGNORECASE)
+PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"})
+"""Apostrophes vanish, and one sign stands for all that are written for a minus."""
+DOT = re.compile(r"(?<=[^\W\d])\.|\.(?!\d)")
+"""But not that of 3.5 and .5, which are other numbers than 35 and 5."""
+THOUSANDS = re.compile(r"(?<![\w.,])-?\d{1,3}(?:,\d{3})+(?![\d,])")
+NUMBER_SIGN = re.compile(r"(?<!\w)-(?=\.?\d)|\.(?=\d)|(?<=\d)[%‰]|#")
+"""Punctuation that makes another number or name: a minus, the point of a fraction, a percent sign, and C#."""
+LONGEST_ACRONYM = 4
 
 
 def entity_key(name: str) -> str:
     """The entity behind a name: case, blanks, punctuation and a leading article make no other entity.
 
-    Signs stay (C, C++ and C# differ), and so do accents. Empty where the name has no letter, number or sign.
+    Signs stay (C, C++ and C# differ; 5, -5 and 5% too), and so do accents. A word of two to four letters that is all
+    in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
+    number or sign.
     """
-    text = DOT.sub("", unicodedata.normalize("NFKC", name).casefold().translate(APOSTROPHES))
-    kept = "".join(c if c == "#" or unicodedata.category(c)[0] in "LMNS" else " " for c in text)
-    return ARTICLE.sub("", " ".join(kept.split()))
+    text = DOT.sub("", without_invisible(name).translate(PLAIN))
+    text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
+    signs = {found.start() for found in NUMBER_SIGN.finditer(text)}
+    kept = "".join(c if i in signs or unicodedata.category(c)[0] in "LMNS" else " " for i, c in enumerate(text))
+    key = ARTICLE.sub("", " ".join(kept.split()))
+    return key if key.isalpha() and key.isupper() and 2 <= len(key) <= LONGEST_ACRONYM else key.casefold()
 
 
 class EvidenceRecord(Record):

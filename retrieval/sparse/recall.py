@@ -150,7 +150,8 @@ def sample_queries(store: Store) -> list[str]:
     """Return texts to search for: the words in the middle of SAMPLED chunks at equal distances."""
     texts = []
     for chunk in dict.fromkeys(len(store) * i // SAMPLED for i in range(SAMPLED if len(store) else 0)):
-        words = store.passage(chunk, 0.0).text.split()
+        passage = store.passage(chunk, 0.0)
+        words = (passage.text or passage.title).split()
         middle = max(0, (len(words) - SAMPLED_WORDS) // 2)
         texts.append(" ".join(words[middle : middle + SAMPLED_WORDS]))
     return texts

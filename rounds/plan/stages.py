@@ -12,7 +12,7 @@ from rounds.plan.usage import JudgeUse, SystemUse, assumed_use, judge_use, syste
 from rounds.records import StageKey
 from rounds.stage import ExperimentRun
 from rounds.stages import SAMPLING_STAGES, stages_of
-from training.schedule import schedule
+from training.schedule import held_out, schedule
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> P
     each = row_tokens(roles, training.max_length)
     kept, steps, passes = _kept(config), training.max_steps, ""
     earlier = key.round if config.rounds.learn_from == "all" else 1
-    rows = earlier * questions * kept * sum(role.conversations for role in roles)
+    learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
+    rows = earlier * learnt * kept * sum(role.conversations for role in roles)
     if rows > 0:  # not NaN
         plan = schedule(max(1, round(rows)), training, 1)
         steps, times = plan.steps, plan.steps / plan.per_epoch

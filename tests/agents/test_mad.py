@@ -59,7 +59,9 @@ async def test_who_leaves_the_form_out_is_malformed_and_votes_with_all_it_said()
         (["Ada", "Bo", "Cy"], "Ada"),
         (["Cy", "Bo", "the cy", "a Bo"], "Cy"),
         (["", "  ", "Bo"], "Bo"),
-        (["", ".", ""], ""),
+        (["", ".", "."], "."),
+        (["B", "A", "A."], "A"),
+        (["O'Malley", "Bo", "O\u2019Malley"], "O'Malley"),
         (["", "Ada", "Bo", "Bo"], "Bo"),
     ],
 )

@@ -13,7 +13,8 @@ from agents.core.resources import Embed, Resources
 from agents.mermaid import PROMPTS
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
-from ratchet.records import Question, Recall, ToolCall, Trajectory
+from ratchet.records import Passage, Question, Recall, ToolCall, Trajectory
+from retrieval.sources.source import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
 from tests.helpers.remembering import opened
 from tests.helpers.snapshots import check_snapshot
@@ -104,6 +105,20 @@ async def test_repeated_calls_are_made_again_or_refused() -> None:
     assert len(refused.tool_calls) == 1 and refused.stopped == "verdict at step 3"
     assert agent.calls[3].messages[-1]["content"] == PROMPTS["repeat.user"].text
     assert refused.turns[1].passages == () and refused.turns[1].round == 2
+
+
+async def test_the_retry_of_a_call_that_failed_is_no_repeat() -> None:
+    class FailsOnce(Shelf):
+        def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+            found = super().search(query, k, offset)
+            if len(self.asked) == 1:
+                raise SourceError("no search server answers")
+            return found
+
+    shelf = FailsOnce(SHELF)
+    done = await check(engine([PARTS, *[search("harbour")] * 3, verdict()]), shelf, memory="off", repeats="refuse")
+    assert len(shelf.asked) == 2 and [bool(call.error) for call in done.tool_calls] == [True, False]
+    assert [turn.passages for turn in done.turns] == [(), ("c1", "c2"), (), ()] and done.answer == "SUPPORTS"
 
 
 @pytest.mark.parametrize("settings", [{"decomposer": False}, {"decomposer": False, "memory": "off"}])

@@ -88,8 +88,8 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 
 # Changing a prompt changes what a stored trajectory or a trained adapter was made with: change these with intent.
 PINNED = {
-    ("paper", True): "6fd627ea7bab605de728d53a2b7ac3b3",
-    ("paper", False): "359d35a33a55ec9d2bf54a2b192ccbee",
+    ("paper", True): "c972c280cbd20ed5bb9f19d9e6f3fdfb",
+    ("paper", False): "717c53e64b1468324cf2f0f710a235b3",
     ("brief", True): "3634c806faf733c264fd290cd78a32e1",
     ("brief", False): "07c0140795db42b48b4b96526c54d70f",
 }

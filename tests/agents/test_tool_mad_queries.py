@@ -16,7 +16,13 @@ def test_a_query_stands_in_brackets_and_alone(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "query"),
     [
-        ("Sure: [harbour of Velm] or [Velm]", "harbour of Velm"),
+        ("Not [Velm] again, and [2] says little: [harbour of Velm] (see [1, 3] and [document 2])", "harbour of Velm"),
+        ("[2]", "the claim"),
+        ("As [2] says, Velm has one", "As [2] says, Velm has one"),
+        ("## Query\nHere is **my query**:\nharbour of Velm", "harbour of Velm"),
+        ("**Next query**\n\nharbour of Velm", "harbour of Velm"),
+        ("**harbour of Velm**\n", "harbour of Velm"),
+        ("Query:\n", "the claim"),
         ("harbour of Velm\nbecause it is asked", "harbour of Velm"),
         ("\n\n[harbour of Velm", "harbour of Velm"),
         ("[]", "the claim"),

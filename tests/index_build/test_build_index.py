@@ -54,6 +54,13 @@ def test_a_title_is_searched_on_every_chunk(tmp_path: Path) -> None:
     assert len(index.search("zebra", 100)) == len(index) > 1
 
 
+def test_a_document_without_text_is_found_by_its_title(tmp_path: Path) -> None:
+    documents = [{"id": "a", "text": "", "title": "Zebra"}, {"id": "b", "text": "ash"}]
+    for name, some in (("both", documents), ("alone", documents[:1])):
+        index = tiny_index(tmp_path / name, some, **SMALL)
+        assert [(p.id, p.title, p.text) for p in index.search("zebra", 100)] == [("a#0", "Zebra", "")]
+
+
 @pytest.mark.parametrize("kind", ["gzip", "parquet", "two sources"])
 def test_the_same_documents_give_the_same_bytes_however_they_are_stored(tmp_path: Path, kind: str) -> None:
     one = tiny_index(tmp_path / "a", DOCUMENTS, shard_documents=2, **SMALL)

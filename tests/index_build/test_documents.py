@@ -79,9 +79,22 @@ def test_contents_as_flashrag_has_them(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     documents = [document for _, document in read_documents(path)]
     assert documents == [Document("1", "Velm lies\nby the sea.", "Velm"), Document("2", "One line.")]
-    path.write_text('{"id": "1", "contents": "Velm\\n "}\n')
-    with pytest.raises(UserError, match=r"wiki.jsonl:1: 'text' is empty"):
-        list(read_documents(path))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "a", "title": "Velm", "text": ""},
+        {"id": "a", "title": "Velm", "text": None},
+        {"id": "a", "contents": "Velm\n "},
+    ],
+)
+def test_a_document_without_text_is_its_title(tmp_path: Path, row: dict[str, Any]) -> None:
+    document = Document("a", "", "Velm")
+    assert [found for _, found in read_documents(lines(tmp_path / "d.jsonl", row))] == [document]
+    if "text" in row:
+        more = {"id": "b", "title": "", "text": "B"}
+        assert next(read_documents(parquet(tmp_path / "d.parquet", [row, more]))) == (1, document)
 
 
 def test_blank_lines_are_no_documents_but_count_as_lines(tmp_path: Path) -> None:
@@ -119,6 +132,20 @@ def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> N
         scan_documents([path], 100)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_all_bad_documents_are_named_at_once(tmp_path: Path) -> None:
+    bad = [{"id": "b"}, "{nope", {"id": "c", "text": " "}, "[1]"]
+    jsonl = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, *bad)
+    texts = folder(tmp_path / "f", a_txt="A", b_txt=b"\xff", c_txt=" ")
+    with pytest.raises(UserError) as caught:
+        scan_documents([jsonl, texts], 10)
+    first, *named = str(caught.value).splitlines()
+    assert first == "6 of the first 8 documents cannot be read:"
+    places = [*(f"d.jsonl:{line}: " for line in range(2, 6)), "f/b.txt: ", "f/c.txt: "]
+    assert all(place in line for place, line in zip(places, named, strict=True))
+    with pytest.raises(UserError, match=r"30 of the first 30 documents(.|\n)*and 10 more$"):
+        scan_documents([lines(tmp_path / "e.jsonl", *["{"] * 30)], 10)
 
 
 def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
@@ -205,7 +232,8 @@ def test_a_parquet_file_like_finewebs(tmp_path: Path) -> None:
         for i in range(300)
     ]
     path = parquet(tmp_path / "000_00000.parquet", rows)
-    assert [(d.id, d.text, d.title) for _, d in read_documents(path)] == [(r["id"], r["text"], "") for r in rows]
+    expected = [Document(f"urn:uuid:{i}", f"t{i}") for i in range(300)]
+    assert [document for _, document in read_documents(path)] == expected
 
 
 def test_parquet_takes_integer_ids_and_missing_titles(tmp_path: Path) -> None:
@@ -229,10 +257,10 @@ def test_a_bad_column_or_row_is_named(tmp_path: Path, rows: list[dict[str, Any]]
 
 
 def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
-    texts = pa.array([b"A"] * 200 + [b"\xff\xfe"] + [b"B"], pa.binary())
+    texts = pa.array([b"A"] * 200 + [b"\xff\xfe", b"B", b"\xff"], pa.binary())
     column = pa.StringArray.from_buffers(len(texts), texts.buffers()[1], texts.buffers()[2])
-    pq.write_table(pa.table({"id": [str(i) for i in range(202)], "text": column}), tmp_path / "d.parquet")
-    with pytest.raises(UserError, match=r"d\.parquet:201: not valid UTF-8"):
+    pq.write_table(pa.table({"id": [str(i) for i in range(203)], "text": column}), tmp_path / "d.parquet")
+    with pytest.raises(UserError, match=r"d\.parquet:201: not valid UTF-8(.|\n)*d\.parquet:203: not valid UTF-8"):
         scan_documents([tmp_path / "d.parquet"], 10)
 
 
@@ -261,7 +289,7 @@ def test_a_folder_is_its_text_files_sorted_by_path(tmp_path: Path) -> None:
 
 
 def test_a_bad_text_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"f/b\.txt: not valid UTF-8 at byte 3 "):
+    with pytest.raises(UserError, match=r"f/b\.txt: not UTF-8 text \(.* at byte 3\)"):
         scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=b"abc\xe4 d")], 10)
     with pytest.raises(UserError, match=r"g/a\.txt: 'text' is empty"):
         scan_documents([folder(tmp_path / "g", a_txt="\n")], 10)

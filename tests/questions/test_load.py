@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -9,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import questions.benchmarks
@@ -118,6 +121,87 @@ def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
         assert f"q.jsonl:{number}: " in line and words in line
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("q.jsonl", '{"question": "Who?"}\n{nope\n[1]\n{"question": " "}\n'),
+        ("q.csv", "question,answer\nWho?,Ada\nWhere?\nWhen?,1,2\n ,x\n"),
+    ],
+)
+def test_lines_that_hold_no_row_are_named_with_the_bad_rows(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="3 of the first 4 rows cannot be read") as error:
+        load_questions(SplitConfig(path=str(tmp_path / name)))
+    first = 2 if name == "q.jsonl" else 3
+    assert all(f"{name}:{line}: " in str(error.value) for line in range(first, first + 3))
+    (tmp_path / name).write_text(text.splitlines()[0] + "\n" + "{x\n" * 30)
+    if name == "q.jsonl":
+        with pytest.raises(UserError, match=r"30 of the first 31 rows(.|\n)*and 10 more$"):
+            load_questions(SplitConfig(path=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize(
+    ("cell", "answers"),
+    [
+        ("Paris", ("Paris",)),
+        ('["Paris", "Lut\\u00e8ce"]', ("Paris", "Lutèce")),
+        ("['Paris', \"L'Île\"]", ("Paris", "L'Île")),
+        ("('Paris', 'Lutetia')", ("Paris", "Lutetia")),
+        ("('Paris',)", ("Paris",)),
+        ("{'Paris', 'Lutetia'}", ("Paris", "Lutetia")),
+        ("['Paris' 'Lutetia'\n 'Panam']", ("Paris", "Lutetia", "Panam")),
+        ("array(['Paris', 'Lutetia'], dtype=object)", ("Paris", "Lutetia")),
+        ("[1912. nan]", ("1912",)),
+        ("[0, 1]", ("0", "1")),
+        ("(0, 1)", ("(0, 1)",)),  # an interval
+        ('("Heroes")', ('("Heroes")',)),
+        ("[Xe] 4f14", ("[Xe] 4f14",)),
+        ("x" * 200_000, ("x" * 200_000,)),
+        ("['Paris', 'Lut", None),
+        ("['Paris' ... 'Panam']", None),
+        ("[Paris, Lutetia]", None),
+        ("[__import__('os')]", None),
+        ("[" * 90_000 + "]" * 90_000, None),
+    ],
+)
+def test_a_list_in_a_cell_is_read_or_refused(tmp_path: Path, cell: str, answers: tuple[str, ...] | None) -> None:
+    for name, column, format in (("q.csv", "answers", "ratchet"), ("f.csv", "golden_answers", "flashrag")):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file).writerows([["id", "question", column], ["a", "Where?", cell]])
+        config = SplitConfig.model_validate({"path": str(tmp_path / name), "format": format})
+        if answers is None:
+            with pytest.raises(UserError, match=rf"{name}:2: .*cannot be read as a list; write it as JSON"):
+                load_questions(config)
+        else:
+            assert load_questions(config)[0].answers == answers
+
+
+def test_text_is_a_list_only_where_there_are_no_types_or_the_format_has_a_list(tmp_path: Path) -> None:
+    path = written(tmp_path, {"question": "Which?", "answers": "[0, 1]"})
+    assert load_questions(SplitConfig(path=path))[0].answers == ("[0, 1]",)
+    path = written(tmp_path, {"id": 1, "question": "Which?", "golden_answers": "['Paris', 'Lutetia']"})
+    assert load_questions(SplitConfig(path=path, format="flashrag"))[0].answers == ("Paris", "Lutetia")
+
+
+@pytest.mark.parametrize("name", ["q.parquet", "q.jsonl"])
+def test_numbers_are_written_in_digits_and_nan_is_no_value(tmp_path: Path, name: str) -> None:
+    nan = float("nan")
+    rows: list[dict[str, object]] = [
+        {"id": 1.0, "question": "a", "answers": 1912.0, "nuggets": [1e22, nan, None]},
+        {"id": nan, "question": "b", "answers": nan, "nuggets": [0.5, 1e-7]},
+    ]
+    if name == "q.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    else:
+        written(tmp_path, *rows, name=name)
+    first, second = load_questions(SplitConfig(path=str(tmp_path / name)))
+    assert (first.id, first.answers, first.nuggets) == ("1", ("1912",), ("10000000000000000000000",))
+    assert (second.id, second.answers, second.nuggets) == ("row-1", (), ("0.5", "0.0000001"))
+    path = written(tmp_path, {"id": 2.0, "question": "c", "golden_answers": [2, 3.0, nan, "x"]})
+    [question] = load_questions(SplitConfig(path=path, format="flashrag"))
+    assert (question.id, question.answers) == ("2", ("2", "3", "x"))
+
+
 def test_rows_are_counted_from_0_and_leave_the_rest_out(tmp_path: Path) -> None:
     path = written(tmp_path, *({"id": str(i), "text": f"{i}?"} for i in range(20)))
     assert [q.id for q in load_questions(SplitConfig(path=path, rows=(5, 15)))] == [str(i) for i in range(5, 15)]
@@ -160,6 +244,12 @@ def test_a_shuffled_order_hangs_on_the_seed_and_leaves_nothing_out(tmp_path: Pat
     orders = [[q.id for q in load_questions(shuffled, seed)] for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2] and orders[0] != sorted(orders[0])
     assert {*orders[0]} == {*orders[2]} == {str(i) for i in range(10)}
+
+
+def test_a_clustered_order_puts_questions_that_share_a_name_together(tmp_path: Path) -> None:
+    texts = ("Is Velm old?", "Is Orsk?", "Do Velm and Tarn trade?", "Is Tarn small?")
+    path = written(tmp_path, *({"id": str(i), "text": text} for i, text in enumerate(texts)))
+    assert [q.id for q in load_questions(SplitConfig(path=path, order="clustered"))] == ["0", "2", "3", "1"]
 
 
 def test_a_sample_hangs_on_the_seed_and_the_questions_and_not_on_their_order() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ratchet.config import Config, load_config
+from ratchet.config import SPLITS, Config, SplitConfig, load_config
 
 PAPERS = Path(__file__).parents[2] / "configs" / "papers"
 
@@ -26,8 +25,8 @@ def test_mrags_index_is_lion_and_bm25_differs_in_nothing_else() -> None:
     assert (paper.index.kind, bm25.index.kind) == ("sparse", "bm25")
     assert paper.index.encoder is not None and "Lion-SP-1B" in paper.index.encoder.path
 
-    def rest(one: Config) -> dict[str, Any]:
-        return {key: value for key, value in one.model_dump(mode="json").items() if key not in ("run", "index")}
+    def rest(one: Config) -> str:
+        return one.model_dump_json(exclude={"run", "index"}).replace("mrag_bm25", "mrag")
 
     assert rest(paper) == rest(bm25)
 
@@ -42,6 +41,22 @@ def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_
     assert paper.rewards.faithfulness.without_documents == "zero"
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
     assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
+
+
+def test_mrag_keeps_tied_trajectories_without_a_threshold_and_trains_on_all_of_them() -> None:
+    paper = config("mrag")
+    select = paper.rewards.select
+    assert (select.ties, select.min_reward, select.similarity) == (3, None, None) and not select.drop_all_equal
+    assert paper.training.dev_fraction == 0
+
+
+def test_mrags_questions_are_of_the_papers_numbers_and_are_those_that_are_generated() -> None:
+    for paper in (config("mrag"), config("mrag_bm25")):
+        assert paper.generation is not None
+        assert (paper.generation.questions.train, paper.generation.questions.test) == (3500, 1000)
+        for name in SPLITS:
+            assert getattr(paper.questions, name) == SplitConfig(path=f"{paper.generation.out}/{name}.jsonl")
+    assert config("mrag_published").questions == config("mrag").questions
 
 
 def test_mrags_published_code_is_one_config() -> None:
@@ -63,6 +78,15 @@ def test_awe_is_measured_on_dev_sets_and_chosen_on_other_questions(name: str) ->
     train, chosen = awe.questions.train, awe.questions.dev
     assert (train.split, chosen.split) == ("train", "train")
     assert train.rows is not None and chosen.rows is not None and train.rows[1] <= chosen.rows[0]
+
+
+def test_mermaids_claims_come_in_sequence_and_every_benchmark_in_three_orders() -> None:
+    paper = config("mermaid")
+    assert paper.memory is not None and paper.memory.sequential
+    asked = [("hover", paper.questions.test), *paper.evaluation.benchmarks.items()]
+    orders = {(name.partition(",")[0], split.order) for name, split in asked}
+    benchmarks = ("factool_qa", "bingcheck", "factcheckbench", "scifact", "hover")
+    assert orders == {(name, order) for name in benchmarks for order in ("file", "shuffled", "clustered")}
 
 
 def test_awe_by_drags_script_is_greedy_and_asks_for_the_answer_behind_the_mark() -> None:

@@ -60,6 +60,14 @@ def test_a_tied_trajectory_with_the_same_sampled_tokens_is_passed_over() -> None
     assert choose(1, 1, 1, trajectories=same) == ([0, 2], "kept 2 of 3: 3 tied at 1.000 (1 the same as another)")
 
 
+def test_the_papers_rule_keeps_identical_ties_and_has_no_threshold() -> None:
+    same = [trajectory(i, sampled=(4, 5)) for i in range(4)]
+    assert choose(0, 0, 0, 0, trajectories=same, min_reward=None, similarity=None) == (
+        [0, 1, 2],
+        "kept 3 of 4: 4 tied at 0.000 (at most 3 kept)",
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "rule", "reason"),
     [
@@ -184,10 +192,10 @@ def rounds(draw: st.DrawFn) -> tuple[list[Question], list[Trajectory], dict[tupl
 rules = st.builds(
     SelectConfig,
     ties=st.integers(1, 4),
-    min_reward=st.sampled_from([-1.0, 0.0, 0.4]),
+    min_reward=st.sampled_from([None, -1.0, 0.0, 0.4]),
     drop_all_equal=st.booleans(),
     keep_status=st.sampled_from([("finished",), ("finished", "out_of_budget")]),
-    similarity=st.sampled_from([1.0, 0.5]),
+    similarity=st.sampled_from([1.0, 0.5, None]),
     max_trajectories=st.sampled_from([None, 1, 3]),
     difficulty=st.sampled_from(["none", "failure_rate"]),
 )
@@ -202,6 +210,7 @@ def test_selection_properties(
     questions, trajectories, scores = round_
     selection = select(questions, trajectories, scores, WEIGHTS, rule)
     statuses = {t.key: t.status for t in trajectories}
+    least = -1.0 if rule.min_reward is None else rule.min_reward
     assert [choice.question_id for choice in selection.questions] == [question.id for question in questions]
     for choice in selection.questions:
         assert set(choice.rewards) == {t.key for t in trajectories if t.question_id == choice.question_id}
@@ -221,8 +230,8 @@ def test_selection_properties(
             assert value is not None
             assert statuses[key] in rule.keep_status
             assert value >= max(candidates) - 1e-9
-            assert value > rule.min_reward
-        if not rule.drop_all_equal and candidates and max(candidates) > rule.min_reward + 1e-9:
+            assert value > least
+        if not rule.drop_all_equal and candidates and max(candidates) > least + 1e-9:
             assert choice.kept
 
     shuffled, pairs = list(trajectories), list(scores.items())

@@ -225,10 +225,22 @@ def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys
     assert "4,000 trajectories: 80,000 calls, 12,000,000 new tokens" in said
     assert "assumed: one call of each role but 8 of coordinator, 6 of searcher, 2,000 prompt tokens" in said
     assert "assumed: 10 nuggets, 5 runs" in said
-    assert "5,000 steps x batch of 128 (at most: 26.6 passes over 24,000 rows, if 3 trajectories" in said
+    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
+    assert "5,000 steps x batch of 128 (at most: 29.6 passes over 21,600 rows, if 3 trajectories" in said
     assert "A100 80 GB, 2.04 TB/s x 50%" in said
-    main(["--config", str(path), "--questions", "1000", "--set", "training.epochs=2"])
-    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles: 2 x ceil(24,000 / 128).
+    main(
+        [
+            "--config",
+            str(path),
+            "--questions",
+            "1000",
+            "--set",
+            "training.epochs=2",
+            "--set",
+            "training.choose_by=reward",
+        ]
+    )
+    # No question is held out: 2 x ceil(24,000 / 128).
     said = capsys.readouterr().out
     assert (
         "376 steps x batch of 128 (at most: 2 passes over 24,000 rows, if 3 trajectories of each question are" in said

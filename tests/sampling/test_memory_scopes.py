@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from evaluation.round_arms import evaluate, read_arms
+from inference.engine import EngineError
+from inference.scripted import ScriptedEngine
 from ratchet.config import MemoryConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
@@ -65,7 +67,7 @@ def config_path(tmp_path: Path) -> Path:
 def recalled(folder: Path) -> list[list[bool]]:
     """Of every trajectory in the order they were made: its question's number, and whether it was given evidence."""
     made = list(read_segments(folder, Trajectory))
-    assert {one.status for one in made} <= {"finished"}
+    assert {one.status for one in made} <= {"finished", "failed"}
     return [[one.question_id == "q1", any(e.kind == "recall" and e.passages for e in one.events)] for one in made]
 
 
@@ -175,6 +177,24 @@ def test_a_sequence_begins_with_an_empty_memory_or_not_at_all(
         evaluated(path)
     with pytest.raises(UserError, match="sample without --part"):
         sampled(path, monkeypatch, 1, "--part", "0/2")
+
+
+def test_a_sequence_stops_at_a_claim_that_failed_and_goes_on_from_there(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = ScriptedEngine.generate
+
+    async def lose_the_first(self: ScriptedEngine, prompt: Any, *rest: Any, **keys: Any) -> Any:
+        if "has a harbour" in str(rest) + str(keys):
+            raise EngineError("the server went away")
+        return await generate(self, prompt, *rest, **keys)
+
+    path = in_sequence(config_path)
+    with monkeypatch.context() as lost:
+        lost.setattr(ScriptedEngine, "generate", lose_the_first)
+        with pytest.raises(UserError, match=r"base .*: q0 failed .*went away.*, 1 after it"):
+            evaluated(path)
+    assert evaluated(path) == FRESH, "after the failed one, each is asked in its place"
 
 
 def test_the_digest_of_a_memory_that_is_not_in_sequence_is_what_it_was(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ PLACES = ("Velm", "Tarn", "Oskel", "Brimm")
 BUILT, NOT_BUILT = "Ada Torrin built the harbour of {}", "Nobody built the harbour of {}"
 ASKED = re.compile(r"harbour of (\w+)[?:]")
 """The place of a question; facts end otherwise."""
-ELSEWHERE = re.compile(r"^export|^python -m slurm|--dry-run")
-"""What is left out: keys of services, SLURM (tests/system/test_slurm_jobs.py), and plans for vLLM (tests/inference)."""
+ELSEWHERE = re.compile(r"^export|^python -m slurm|--dry-run|questions\.generate")
+"""What is left out: keys of services, SLURM (tests/system/test_slurm_jobs.py), plans for vLLM (tests/inference), and
+questions to be made (tests/questions/generate)."""
 
 
 def recipe(config: Path) -> list[list[str]]:
@@ -105,8 +106,6 @@ def make_world(folder: Path) -> None:
         rows = [{"text": fact, "form": "claim", "labels": labels, "label": "SUPPORTS"} for _, fact in about]
         rows = [{**row, "id": f"{split}{n}", "text": f"{split}: {row['text']}"} for n, row in enumerate(rows)]
         write_lines(folder / f"{split}-claims.jsonl", *rows)
-        rows = [{"question": one, "answer": fact, "document_ids": []} for one, fact in about]
-        write_lines(folder / f"{split}-datamorgana.jsonl", *rows)
     abstract = {"QUESTION": "Does it?", "CONTEXTS": ["It was measured."], "final_decision": "yes"}
     pubmedqa, scifact = folder / "data/pubmedqa", folder / "data/scifact"
     claims.write(pubmedqa / "test_ground_truth.json", [])
@@ -126,9 +125,8 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
     kind = "-claims" if "accuracy" in config["rewards"].get("weights", ()) else ""
 
     def small(split: dict[str, Any], name: str) -> dict[str, Any]:
-        kept: dict[str, Any] = {key: split[key] for key in ("format", "order") if key in split}
-        file = f"{name}-{split['format']}.jsonl" if "format" in split else f"{name}{kind}.jsonl"
-        return {**kept, "path": file, "rows": [0, 4 if name == "train" else 2]}
+        kept: dict[str, Any] = {"order": split["order"]} if "order" in split else {}
+        return {**kept, "path": f"{name}{kind}.jsonl", "rows": [0, 4 if name == "train" else 2]}
 
     for name in ("train", "dev", "test"):
         config["questions"][name] = small(config["questions"][name], name)

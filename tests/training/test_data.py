@@ -1,9 +1,12 @@
 """Splits, the order of rows, padding."""
 
 from collections import Counter
+from typing import Any
 
+import pytest
 import torch
 
+from ratchet.config import TrainingConfig
 from tests.helpers.world import sample_trajectory
 from training.collator import Collator, labels_of_rows, lengths_of_rows
 from training.order import EpochSampler, epoch_order, mixed_order
@@ -75,3 +78,16 @@ def test_without_padding_rows_lie_one_after_the_other() -> None:
     assert batch["cu_seq_lens_q"].tolist() == [0, 3, 5] and batch["max_length_q"] == 3
     for inputs in (batch, Collator(9)(rows)):
         assert lengths_of_rows(inputs).tolist() == [3, 2] and labels_of_rows(inputs).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "fraction"),
+    [
+        ({}, 0.1),
+        ({"choose_by": "reward"}, 0.0),
+        ({"choose_by": "reward", "patience": 2}, 0.1),
+        ({"choose_by": "reward", "dev_fraction": 0.3}, 0.3),
+    ],
+)
+def test_rows_are_held_out_only_where_their_loss_is_needed(given: dict[str, Any], fraction: float) -> None:
+    assert TrainingConfig.model_validate(given).dev_fraction == fraction

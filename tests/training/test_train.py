@@ -250,8 +250,9 @@ def test_of_equal_losses_the_first_is_the_best_and_without_losses_the_last(tmp_p
 def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapter(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, config, folder = start(tmp_path, model, max_steps=4, eval_steps=2, choose_by="reward")
+    _, config, folder = start(tmp_path, model, max_steps=4, eval_steps=2, choose_by="reward", dev_fraction=0.0)
     recipe.train(config, 1)
+    assert list(EvaluatedAdapters(folder.training).all()) == [2, 4], "without held-out rows as well"
     assert not folder.adapter.exists() and (folder.candidate / "adapter_model.safetensors").exists()
     assert "`python -m rounds choose` decides on dev" in capsys.readouterr().err
     recipe.train(config, 1)

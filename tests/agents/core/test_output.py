@@ -1,12 +1,252 @@
-"""What a model said, read as JSON: values that no record could hold do not get through."""
+"""What a model said, read as JSON: which replies count, what is tolerated, and what is no reply at all."""
 
 from __future__ import annotations
 
+import json
+import time
+from typing import Any, Literal
+
 import pytest
 
-from agents.core.output import Malformed, parse_output
+from agents.core.output import (
+    MAX_BOUNDED_TOKENS,
+    Malformed,
+    Parsing,
+    at_most,
+    grammar,
+    json_schema,
+    parse_output,
+    read_output,
+)
+from agents.core.tools import Answer, Tools
+from agents.mermaid.decomposer import Decomposition
+from agents.mrag.schemas import Fields, Review, full_action, variant
+from ratchet.config import RoleConfig, SystemConfig
+from ratchet.records import ModelCall, Trajectory
+from tests.helpers.playing import engine, run
+from training.rows import build_rows
 
 ANY_OBJECT = {"type": "object"}
+
+
+class Score(Fields):
+    """A judge's reply."""
+
+    score: Literal[-1, 0, 1, 2, 3, 4]
+    rationale: str
+
+
+class Shelf(Fields):
+    """Fields of every type."""
+
+    doc_id: int = 0
+    share: float = 0.0
+    good: bool = False
+    name: str = ""
+    parts: tuple[Score, ...] = ()
+
+
+SCORED = '{"score": 4, "rationale": ""}'
+DRAFT = '{"score": 1, "rationale": ""}'
+
+
+@pytest.mark.parametrize(
+    ("text", "repairs"),
+    [
+        (SCORED, ()),
+        (f"\n{SCORED}\n", ()),
+        (f"```json\n{SCORED}\n```", ()),
+        (f"Here: ```json\n{SCORED}\n```\nThat is all.", ()),
+        (f"```json\n{DRAFT}\n```\n```json\n{SCORED}\n```", ()),
+        (f"<think>{DRAFT}</think>{SCORED}", ()),
+        (f"<think>```json\n{DRAFT}\n```\n</think>\n\n```json\n{SCORED}\n```", ()),
+        (f"{DRAFT}</think>{SCORED}", ()),
+        (f"```\n{SCORED}\n```", ("fence",)),
+        (f"```python\n{SCORED}\n```", ("fence",)),
+        (f"```json\n{SCORED}", ("fence",)),
+        (f"{DRAFT}\n{SCORED}", ("text",)),
+        (f"First {DRAFT}, no: {SCORED}.", ("text",)),
+        (f"The set {{1, 2}} and {{x, so {SCORED}", ("text",)),
+        (f'{SCORED}\n{{"score": ', ("text",)),
+        ('{"score": 4, "rationale": "",}', ("syntax",)),
+        ("{'score': 4, rationale: 'it\\'s', /* so */}", ("syntax",)),
+        ('{"score": 4, "rationale": "a\nb"}', ("syntax",)),
+        ('{"score": "4", "rationale": ""}', ("type",)),
+        ('{"score": 4}', ("explanation",)),
+        ('{"score": 4, "rationale": null}', ("explanation", "null")),
+        ('{"score": 4, "rationale": "", "id": 7}', ("unknown_field",)),
+        ("```\n{'score': '4',}\n```", ("explanation", "fence", "syntax", "type")),
+    ],
+)
+def test_the_last_object_counts_and_what_was_tolerated_is_named(text: str, repairs: tuple[str, ...]) -> None:
+    found = read_output(text, Score)
+    assert (found.value.score, found.repairs) == (4, repairs)
+    if repairs:
+        with pytest.raises(Malformed):
+            parse_output(text, Score, "strict")
+    else:
+        assert parse_output(text, Score, "strict") == found.value
+
+
+@pytest.mark.parametrize("parsing", ["tolerant", "strict"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "4", "[4]", "{}", "The score is 4.", "<think>" + SCORED,
+        '{"score": NaN, "rationale": ""}', '{"score": Infinity, "rationale": ""}', '{"score": 1e999, "rationale": ""}',
+        "{'score': NaN}", "{'score': +Infinity}", "{'score': 1e999}",
+        '{"score": 4, "rationale": "cut o', '{"score": "good"}', '{"score": 1.5}', '{"score": null}',
+        '{"score": 9}', '{"rationale": ""}', '{"a": {"score": 4, "rationale": ""} "b": 1}',
+        SCORED + '{"score": NaN, "rationale": ""}',
+    ],
+)  # fmt: skip
+def test_what_is_no_such_object_is_malformed(text: str, parsing: Parsing) -> None:
+    with pytest.raises(Malformed):
+        parse_output(text, Score, parsing)
+    if "NaN" in text or "999" in text:  # whatever the schema says of numbers
+        with pytest.raises(Malformed):
+            parse_output(text, ANY_OBJECT, parsing)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"doc_id": "1"}, {"doc_id": 1}),
+        ({"doc_id": " -3 "}, {"doc_id": -3}),
+        ({"doc_id": None}, {}),
+        ({"share": "0.5"}, {"share": 0.5}),
+        ({"good": "True"}, {"good": True}),
+        ({"name": 1912}, {"name": "1912"}),
+        ({"parts": [{"score": "2"}]}, {"parts": [{"score": 2, "rationale": ""}]}),
+    ],
+)
+def test_a_value_of_another_type_counts_where_it_can_mean_one_thing(given: Any, read: Any) -> None:
+    assert parse_output(json.dumps(given), Shelf) == Shelf(**read)
+    assert parse_output(json.dumps(given), json_schema(Shelf)) == read
+
+
+@pytest.mark.parametrize("given", [{"doc_id": "one"}, {"doc_id": 1.5}, {"good": 1}, {"good": "yes"}, {"name": ["a"]}])
+def test_a_value_that_can_mean_several_things_is_malformed(given: Any) -> None:
+    with pytest.raises(Malformed):
+        parse_output(json.dumps(given), Shelf)
+
+
+@pytest.mark.parametrize("reason", [{}, {"reason": None}, {"reason": "The response is complete."}])
+@pytest.mark.parametrize("explanations", [True, False])
+def test_mrags_last_action_counts_with_and_without_a_reason(explanations: bool, reason: dict[str, Any]) -> None:
+    action = {"agent": "finisher", "input": {"finished": True}} | reason
+    read = parse_output(json.dumps(action), full_action(("planner", "finisher"), explanations)).root
+    assert (read.agent, read.input.finished) == ("finisher", True)
+
+
+def test_mrags_searcher_may_leave_out_the_query_that_it_does_not_need() -> None:
+    page = {"query_id": "0", "relevance": [{"doc_id": "7", "is_relevant": True}], "change_search_query": False}
+    for more in ({}, {"new_search_query": None}):
+        read = parse_output(json.dumps(page | {"end_search": True} | more), variant(Review, True))
+        assert (read.query_id, read.relevance[0].doc_id, read.new_search_query) == (0, 7, "")
+
+
+# Bounds of lengths
+
+LONG = Decomposition.model_validate(
+    {
+        "triplets": [{"subject": "s" * 200, "relation": "r", "object": "o", "attributions": list("abcde")}] * 7,
+        "keywords": list("abcdefgh"),
+    }
+)
+
+
+def test_no_bound_of_a_grammar_refuses_what_a_model_wrote_freely() -> None:
+    assert read_output(LONG.model_dump_json(), Decomposition, "strict").value == LONG
+    assert "max" not in json.dumps(grammar(Decomposition, MAX_BOUNDED_TOKENS + 1))
+
+
+def test_where_a_grammar_needs_bounds_what_is_beyond_is_dropped_and_counted() -> None:
+    bounded = grammar(Decomposition, MAX_BOUNDED_TOKENS)
+    found = read_output(LONG.model_dump_json(), Decomposition, constrained=bounded)
+    cut = found.value.triplets[0]
+    assert (len(found.value.triplets), len(cut.subject), len(cut.attributions)) == (5, 80, 3)
+    assert found.repairs == ("length",)
+    with pytest.raises(Malformed):  # a grammar gives JSON: nothing else is tolerated there
+        read_output(LONG.model_dump_json()[:-1] + ",}", Decomposition, constrained=bounded)
+
+
+def test_a_list_of_exactly_so_many_keeps_its_bounds() -> None:
+    exact = {"type": "object", "properties": {"flags": {"type": "array", "minItems": 2, "maxItems": 2}}}
+    assert grammar(exact, 10_000) == exact
+    with pytest.raises(Malformed):
+        parse_output('{"flags": [1, 2, 3]}', exact)
+
+
+# In a trajectory
+
+
+class City(Fields):
+    """An action with a bound."""
+
+    name: str = at_most(characters=3)
+    reason: str
+
+
+async def ask_city(tools: Tools) -> Answer:
+    return Answer((await tools.ask(tools.dialogue("one"), "Which city?", City)).name)
+
+
+async def ask_freely(tools: Tools) -> Answer:
+    return Answer(await tools.ask(tools.dialogue("one"), "Which city?"))
+
+
+FREELY = SystemConfig(malformed="give_up")
+
+
+async def test_a_repaired_action_is_counted_and_its_sampled_tokens_are_learnt() -> None:
+    said = "<think>{'name': 'Tor'}</think>```\n{'name': 'Velm',}\n```"
+    agent = engine([said])
+    trajectory = await run(ask_city, agent, FREELY)
+    [call] = trajectory.model_calls
+    assert (trajectory.answer, call.parse, call.text) == ("Velm", "ok", said)
+    assert call.repairs == ("explanation", "fence", "syntax")
+    [row] = build_rows([trajectory], [trajectory.key], 1000)[0]
+    learnt = [token for token, bit in zip(row.ids, row.loss_mask, strict=True) if bit]
+    assert learnt == [*agent.format.encode(said), agent.format.end_of_turn]
+    assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
+
+
+async def test_strict_parsing_and_constrained_decoding_refuse_what_needs_repair() -> None:
+    for config in (SystemConfig(malformed="give_up", parsing="strict"), SystemConfig()):
+        trajectory = await run(ask_city, engine(["{'name': 'Velm', 'reason': ''}"]), config)
+        assert (trajectory.status, trajectory.model_calls[0].repairs) == ("unparsed", ())
+
+
+@pytest.mark.parametrize(("max_tokens", "name", "repairs"), [(4096, "Velm", ()), (128, "Vel", ("length",))])
+async def test_only_a_short_reply_has_a_grammar_with_bounds(
+    max_tokens: int, name: str, repairs: tuple[str, ...]
+) -> None:
+    config = SystemConfig(roles={"one": RoleConfig(max_tokens=max_tokens)})
+    agent = engine(['{"name": "Velm", "reason": ""}'])
+    trajectory = await run(ask_city, agent, config)
+    assert (trajectory.answer, trajectory.model_calls[0].repairs) == (name, repairs)
+    assert ("maxLength" in json.dumps(agent.calls[0].params.schema)) == bool(repairs)
+
+
+async def test_thoughts_are_no_answer_and_stay_in_the_record() -> None:
+    said = "<think>The answer is: Tor</think>\nVelm"
+    trajectory = await run(ask_freely, engine([said]), FREELY)
+    assert (trajectory.answer, trajectory.model_calls[0].text) == ("Velm", said)
+    unfinished = await run(ask_freely, engine(["<think>The answer is: Tor"]), FREELY)
+    [call] = unfinished.model_calls
+    assert (unfinished.answer, call.parse, call.error) == ("", "malformed", "there are thoughts and no answer")
+
+
+def test_a_call_that_was_stored_before_there_were_repairs_can_be_read() -> None:
+    call = ModelCall(
+        role="one", conversation=0, start=0, end=1, text="{}", parse="ok", finish_reason="stop", prompt_tokens=1,
+        new_tokens=1, at=0, seconds=0,
+    )  # fmt: skip
+    assert "repairs" not in call.model_dump() and ModelCall.model_validate(call.model_dump()).repairs == ()
+
+
+# Hostile replies
 
 
 def test_half_a_surrogate_pair_in_an_action_becomes_a_question_mark() -> None:
@@ -17,3 +257,13 @@ def test_half_a_surrogate_pair_in_an_action_becomes_a_question_mark() -> None:
 def test_an_action_that_is_too_deep_to_be_recorded_is_malformed(levels: int) -> None:
     with pytest.raises(Malformed, match="levels deep"):
         parse_output('{"arguments": ' + "[" * levels + "]" * levels + "}", ANY_OBJECT)
+
+
+@pytest.mark.parametrize(
+    "part", ["{", "{'a' ", '{"a" 1}', "{a:[", "{'a':'}", "{//", "{/*", '{"\\"', "{'\\'", "<think>"]
+)
+def test_a_long_reply_in_no_form_is_given_up_soon(part: str) -> None:
+    started = time.process_time()
+    with pytest.raises(Malformed):
+        parse_output(part * (100_000 // len(part)), Score)
+    assert time.process_time() - started < 5

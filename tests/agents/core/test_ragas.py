@@ -181,3 +181,13 @@ def test_a_grammar_knows_how_long_a_list_may_be() -> None:
     assert statements_form(4).model_json_schema()["properties"]["statements"]["maxItems"] == 4
     verdicts = verdicts_form(3).model_json_schema()["properties"]["verdicts"]
     assert (verdicts["minItems"], verdicts["maxItems"], verdicts["items"]["enum"]) == (3, 3, [0, 1])
+
+
+@pytest.mark.parametrize(("max_statements", "value", "dropped"), [(None, 0.45, None), (8, 0.125, 12)])
+async def test_statements_have_no_bound_but_the_settings(
+    max_statements: int | None, value: float, dropped: int | None
+) -> None:
+    count = max_statements or 20
+    ask = Scripted(statements=["s" * 400 + str(n) for n in range(20)], verdicts=([1] + [0] * 11 + [1] * 8)[:count])
+    found = await faithfulness(ask, CLAIM, ANSWER, DOCUMENTS, max_statements)
+    assert (found.value, found.verdicts[0].get("dropped")) == (value, dropped)

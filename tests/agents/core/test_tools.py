@@ -114,7 +114,7 @@ async def test_a_dict_schema_returns_a_dict() -> None:
         ('{"name": "Velm"}', "large"),
         ('{"name": "Velm", "large": "true"}', "large"),
         ('["Velm"]', "expected one JSON object"),
-        ('```json\n{"name": "a", "large": true}\n```\n```json\n{"name": "b", "large": true}\n```', "one ```json block"),
+        ('Sure: {"name": "a", "large": true}', "one ```json block"),
     ],
 )
 async def test_malformed_output_ends_the_trajectory_as_unparsed(said: str, error: str) -> None:

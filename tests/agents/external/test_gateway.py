@@ -245,12 +245,12 @@ async def test_a_stream_a_stop_text_and_a_schema() -> None:
         await say(client, [user("three")], response_format=form)
         return "Ada"
 
-    said = ["Ada.", "Thought: look. Observation: made up", '{"b": 1}']
+    said = ["<think>Bo.</think>Ada.", "Thought: look. Observation: made up", '{"b": 1}']
     trajectory = await record(program, said)
     assert [call.parse for call in trajectory.model_calls] == ["free", "free", "malformed"]
-    assert "made up" not in "".join(texts(trajectory)) and learnt(trajectory)[1].startswith(
-        "Thought: look. Observation:"
-    )
+    assert "made up" not in "".join(texts(trajectory))
+    thought, stopped = learnt(trajectory)
+    assert thought.startswith(said[0]) and stopped.startswith("Thought: look. Observation:")
 
 
 async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> None:

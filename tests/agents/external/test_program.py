@@ -158,6 +158,7 @@ async def test_a_running_program_is_asked_over_http() -> None:
 def test_an_answer_is_read_from_json_alone() -> None:
     assert read_answer('{"answer": "Ada", "documents": ["c1"], "more": 1}').documents == ("c1",)
     assert read_answer('{"answer": "Ada", "documents": 1}').answer is None
+    assert read_answer('{"answer": "<think>Bo</think>Ada"}').answer == "Ada"
     assert read_answer("[" * 5000).answer is None
 
 

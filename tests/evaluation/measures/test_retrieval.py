@@ -37,6 +37,7 @@ def trajectory(*searches: Search, returned: tuple[Passage, ...] = (), **fields: 
         (["Torrin of Velm"], "Torrin of old Velm", 0.0),  # a run, nothing between
         (["Nobody", "Velm"], "in Velm", 1.0),  # any alias
         (["Zo\u00eb"], "Zoe\u0308 said so", 1.0),  # an accent in one sign or two
+        (["O'Malley"], "by O\u2019Malley", 1.0),
         (["Zoe"], "Zo\u00eb said so", 0.0),
         (["caf\u00e9"], "a caf\u00e9s b", 0.0),
         (["a_b"], "a_b", 1.0),
@@ -73,7 +74,10 @@ def test_gold_recall_is_a_share_of_documents_by_id_or_by_title() -> None:
     assert gold_recall(Question(id="q", text="?"), found) is None
 
 
-@pytest.mark.parametrize("title", ['"Ada & Torrin (ship)"', "ada_&amp;_torrin_(ship)", "Ada  &  Torrin (Ship)"])
+@pytest.mark.parametrize(
+    "title",
+    ['"Ada & Torrin (ship)"', "ada_&amp;_torrin_(ship)", "Ada  &  Torrin (Ship)", "\u201cAda & Torrin (ship)\u201d"],
+)
 def test_titles_are_the_same_however_a_dump_writes_them(title: str) -> None:
     question = Question(id="q", text="?", gold_titles=("Ada & Torrin (ship)",))
     assert gold_recall(question, [passage("", title=title)]) == 1.0

@@ -101,7 +101,7 @@ async def test_what_is_never_good_is_missing_and_accounted_for(tmp_path: Path) -
         (check(stands_alone=False), "does not stand alone"),
         (check(answerable=False), "not answerable"),
         ("yes", "unreadable verdict"),
-        ('{"reason": "", "stands_alone": "true", "answerable": true, "supported": true}', "unreadable verdict"),
+        ('{"reason": "", "stands_alone": "perhaps", "answerable": true, "supported": true}', "unreadable verdict"),
     ],
 )
 async def test_the_judge_must_say_yes_to_everything(tmp_path: Path, reply: str, reason: str) -> None:

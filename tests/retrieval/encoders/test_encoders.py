@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from index_build.chunks import Chunker
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
 from retrieval.encoders.loading import load_encoder
@@ -165,6 +166,15 @@ def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path,
     for folder, most in ((bert, 64), (roberta, 64 - padding - 1)):
         load(folder, max_length=most).encode_documents(["?!" * 100, "?"])
         assert_error(f"max_length: {most + 1}, .* at most {most} tokens", folder, max_length=most + 1)
+
+
+def test_by_default_a_chunk_of_512_fits_beside_title_and_start_token_or_what_the_model_reads(
+    llama: Path, bert: Path
+) -> None:
+    assert load(bert, max_length=None).document_limit.tokens == 64
+    limit = load(llama, max_length=None).document_limit
+    chunker = Chunker(limit.tokenizer, 512, 80, "llama", [limit])
+    assert chunker.cut(["?!" * 600], ["A title"]) == [[(0, 512), (432, 944), (864, 1200)]]
 
 
 @pytest.mark.parametrize("top", [1, 7, 60, 150])

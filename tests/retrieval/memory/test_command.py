@@ -73,7 +73,7 @@ def test_list_by_pieces(command: Command, folder: Path) -> None:
 
 
 def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(command: Command, folder: Path) -> None:
-    out = command("show", "the VELM", "--scope", "train")
+    out = command("show", "the velm", "--scope", "train")
     assert out.index("fact 1") < out.index("fact 2") and "fact 3" not in out and "a test's" not in out
     [writer] = [path.stem for path in folder.glob("*.jsonl")]
     assert out.count("question q1  for: Velm is old.") == 2 and f"question q2  for: Velm is new.  ({writer})" in out

@@ -23,6 +23,11 @@ from tests.helpers.remembering import leave, opened, passage, recalled
         ("STRASSE", "straße"),
         ("“Velm”\n", "Velm"),
         ("Velm\x00\u202e", "Velm"),
+        ("The WHO", "W.H.O."),
+        ("1,000", "1000"),
+        ("Istan\u00adbul", "Istanbul"),
+        ("-1,234,567.5", "\u22121234567.5"),
+        ("50 %", "50%"),
     ],
 )
 def test_writings_of_one_name(one: str, other: str) -> None:
@@ -30,7 +35,25 @@ def test_writings_of_one_name(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("C", "C++"), ("C", "C#"), ("3.5", "35"), ("Vitamin A", "Vitamin"), ("the", "a"), ("año", "ano")]
+    ("one", "other"),
+    [
+        ("C", "C++"),
+        ("C", "C#"),
+        ("3.5", "35"),
+        ("3.5", "3-5"),
+        (".5", "5"),
+        ("Vitamin A", "Vitamin"),
+        ("the", "a"),
+        ("año", "ano"),
+        ("The Who", "WHO"),
+        ("Aids", "AIDS"),
+        ("50%", "50"),
+        ("-5", "5"),
+        ("\u22125", "5"),
+        ("\u20135", "5"),
+        ("from -5 to 5", "from 5 to 5"),
+        ("1,000", "1,00"),
+    ],
 )
 def test_other_names(one: str, other: str) -> None:
     assert entity_key(one) != entity_key(other)

@@ -1,0 +1,72 @@
+"""What a model says after its thoughts: drafts in a thought are no answer, no action and no score.
+
+Reasoning models write a thought between markers before the answer. The markers here are those of published chat
+templates: XML-like tags (DeepSeek R1, Qwen 3, GLM 4.5, LFM 2.5, Nemotron 3, SmolLM 3, EXAONE Deep, Seed-OSS), [THINK]
+(Magistral), <|START_THINKING|> (Command A), <|begin_of_thought|> (OpenThinker), ◁think▷ (Kimi), <|channel>thought
+(Gemma 4), to=self (Muse Glimmer) and the channels of gpt-oss, whose answer is in the channel `final`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+TAG = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
+OPENING = re.compile(
+    rf"<{TAG}>|\[THINK\]|<\|START_THINKING\|>|<\|begin_of_thought\|>|◁think▷|<\|channel>thought\b"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b|(?:<\|start\|>assistant)? to=self<\|message\|>",
+    re.IGNORECASE,
+)
+CLOSING = re.compile(
+    rf"</{TAG}>|\[/THINK\]|<\|END_THINKING\|>|<\|end_of_thought\|>|◁/think▷|<channel\|>"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>final\b(?: ?<\|constrain\|>\w+)?<\|message\|>"
+    r"|<\|eom\|>\s*(?:<\|start\|>assistant[^<]*<\|message\|>)?",
+    re.IGNORECASE,
+)
+QUOTES = "`\"'“”‘’"
+PUNCTUATION = ".,;:!?)"
+MAX_OBJECTS = 16
+"""Places from which the rest of a text is tried as one JSON object."""
+
+
+def without_thoughts(text: str) -> str:
+    """What follows the last closing marker of a thought; "" where a thought is opened and never closed.
+
+    A reply may lack the opening marker, which some templates put into the prompt. A marker that a sentence or a JSON
+    string mentions is text: it is quoted, punctuation follows it, or what stands around it is one whole JSON object. An
+    opening marker between blanks, within a line, is text too.
+    """
+    found = list(CLOSING.finditer(text))
+    opened = [one for one in OPENING.finditer(text) if not _is_mentioned(text, one, within_line=True)]
+    if not found and not opened:
+        return text
+    for start in (0, *(one.end() for one in found[: MAX_OBJECTS - 1])):
+        if _is_object(text[start:]):
+            return text[start:].lstrip() if start else text
+    closed = [one for one in found if not _is_mentioned(text, one)]
+    if not closed and opened and found and opened[0].start() < found[-1].start():
+        closed = found
+    end = closed[-1].end() if closed else 0
+    if any(one.start() >= end for one in opened):
+        return ""
+    return text[end:].lstrip() if end else text
+
+
+def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -> bool:
+    """Whether a sentence names the marker. `within_line`: blanks around it within its line say so too."""
+    at = marker.start()
+    before, after = text[max(0, at - 1) : at], text[marker.end() : marker.end() + 1]
+    if (before and before in QUOTES and after and after in QUOTES) or (after and after in PUNCTUATION):
+        return True
+    return within_line and before in (" ", "\t") and after in ("", " ", "\t") and not text[:at].isspace()
+
+
+def _is_object(text: str) -> bool:
+    """Whether the text is one JSON object and nothing else."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,27 @@
+"""The names in a text, and the order of texts by the names that they share."""
+
+from __future__ import annotations
+
+import pytest
+
+from retrieval.memory.names import by_shared_names, names_in
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The harbour of Velm was built by Ada Torrin in 1204.", ["Velm", "Ada Torrin"]),
+        ("In 1204, Ada Torrin's bridge and ada torrin's mill stood.", ["Ada Torrin"]),
+        ("Velm, Orsk and Élan are towns; Velm is old.", ["Velm", "Orsk", "Élan"]),
+        ("Who asked the WHO?", ["WHO"]),
+        ("apples are fruit", []),
+        ("", []),
+    ],
+)
+def test_names_are_runs_of_capitalised_words(text: str, names: list[str]) -> None:
+    assert names_in(text) == names
+
+
+def test_texts_that_share_a_name_come_one_after_the_other() -> None:
+    texts = ["Velm is old.", "Rain falls.", "Orsk is new.", "Velm and Tarn trade.", "The Velm river.", "Tarn is small."]
+    assert by_shared_names(texts) == [0, 3, 4, 5, 1, 2] and by_shared_names([]) == []
