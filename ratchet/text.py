@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ratchet.words import nfkc
+
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 TYPOGRAPHY = str.maketrans(
@@ -41,7 +43,7 @@ def published_answer(text: str) -> str:
 def fold_typography(text: str) -> str:
     """One spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the apostrophes,
     quotation marks and dashes of ASCII."""
-    return unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
+    return nfkc(text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
 
 
 def normalise_answer(text: str) -> str:

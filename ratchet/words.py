@@ -26,6 +26,8 @@ WORD = regex.compile(f"[{LETTER}][{LETTER}{MARK}]*")
 MARKS = regex.compile(f"[{MARK}]+")
 COMPOSES = regex.compile(rf"[{MARK}\u1160-\u11ff]")
 """What may become one character with the one before it: marks, and the parts of a Hangul syllable."""
+LONG_MARKS = regex.compile(r"([\p{M}\uff9e\uff9f]{30})[\p{M}\uff9e\uff9f]+")
+"""The two letters become marks in NFKC."""
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]+")
 SCRIPTS = "".join(rf"\p{{{name}}}" for name in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"))
 UNSPACED = rf"[[{SCRIPTS}ー]&&[\p{{L}}\p{{Nl}}]]"
@@ -54,9 +56,9 @@ def spaced_words(text: str) -> bytes:
     beyond = "".join(set(data.translate(None, ASCII).decode(*UTF_8)))
     if all(map(_stays, beyond)):
         return data.lower()
-    if SPECIAL.search(unicodedata.normalize("NFKC", beyond)):
+    if SPECIAL.search(nfkc(beyond)):
         return separate_unspaced(fold_text(text)).encode(*UTF_8)
-    return _fold_case(unicodedata.normalize("NFKC", text)).encode(*UTF_8)
+    return _fold_case(nfkc(text)).encode(*UTF_8)
 
 
 @cache
@@ -80,12 +82,18 @@ def fold_text(text: str) -> str:
 
 def _fold_case(text: str) -> str:
     # The capital İ of Turkish is an i: folding leaves the dot of it as a mark.
-    return unicodedata.normalize("NFKC", text.casefold().replace("i\u0307", "i"))
+    return nfkc(text.casefold().replace("i\u0307", "i"))
 
 
 def without_invisible(text: str) -> str:
     """The text in NFKC without invisible characters."""
-    return unicodedata.normalize("NFKC", INVISIBLE.sub("", unicodedata.normalize("NFKC", text)))
+    return nfkc(INVISIBLE.sub("", nfkc(text)))
+
+
+def nfkc(text: str) -> str:
+    """The text in NFKC. Of more than 30 marks in a row, which no language has (Unicode Standard Annex 15, stream-safe
+    text), the first 30 are kept: the time that normalising takes grows with the square of their number."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", LONG_MARKS.sub(r"\1", text))
 
 
 def separate_unspaced(text: str, pairs: bool = True) -> str:

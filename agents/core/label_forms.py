@@ -15,12 +15,12 @@ words are English.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
 from agents.core.prompts.chain_of_thought import first_sentence
 from ratchet.records import Label, Stance
+from ratchet.words import nfkc
 
 SYNONYMS: dict[Stance, str] = {
     "true": "support, true, correct, accurate, entail, entailment",
@@ -107,7 +107,7 @@ REWRITES = (
 def find_label(text: str, labels: Sequence[Label]) -> str:
     """The label that a text gives in one of the forms at the head of this file, in the task's own spelling, or ""."""
     table = _spellings(tuple(labels))
-    text = unicodedata.normalize("NFKC", text).replace("\u2019", "'")
+    text = nfkc(text).replace("\u2019", "'")
     for pattern, form in REWRITES:
         text = pattern.sub(form, text)
     lines = [line.strip() for line in text.splitlines() if _words(line) or table.get(line.strip())]
@@ -200,7 +200,7 @@ def _whole(text: str, table: Mapping[str, str]) -> str:
 
 def _words(text: str) -> str:
     """Letters and digits in small, whatever stands between them one blank, without a "the" before them."""
-    return re.sub(r"^the (?=.)", "", re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", text).casefold()).strip())
+    return re.sub(r"^the (?=.)", "", re.sub(r"[\W_]+", " ", nfkc(text).casefold()).strip())
 
 
 def _stem(words: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.text import normalise_answer
 from ratchet.words import fold_text, padded_words, separate_unspaced, spaced_words, split_words
 
 ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²Ⅷ界ーｱﾞかー한\u1112\u1161क्षिा\u200d\u00ad\ufe0f\ufeffกำ่٣𝔘😀𐐀\ud800"
@@ -53,3 +56,14 @@ def test_a_run_of_letters_without_blanks_is_found_anywhere() -> None:
     assert [padded_words(text) in there for text in ("北京", "貓", "京住", "कोमल", "कम")] == [
         *(True, True, False, True, False),
     ]
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0327\u0323", "\uff9e\u0301", "\u0301\u200b\u0327"])
+def test_a_page_of_marks_takes_no_longer_than_one_of_letters(marks: str) -> None:
+    text = "e" + marks * 100_000
+    started = time.process_time()
+    assert len(split_words(text)) == 1 and len(normalise_answer(text)) <= len(text)
+    assert time.process_time() - started < 5, "at 100,000, normalising in the square of their number takes minutes"
+    assert split_words("e" + "\u0301\u0327" * 15) == ["\u0229" + "\u0327" * 14 + "\u0301" * 15], (
+        "30 are left as they are"
+    )
