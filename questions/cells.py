@@ -11,7 +11,7 @@ from typing import Any
 
 ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+]?\.?\d[\w.+-]*|None|null|nan|NaN""", re.DOTALL)
 """An item of a list that Python or NumPy printed: a quoted text, or a number."""
-PRINTED = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^\s\[\]]+)?\)|([\[({].*[\])}])", re.DOTALL)
+PRINTED = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^\s\[\]]+)?\)|(\[.*\]|\(.*\)|\{.*\})", re.DOTALL)
 OPENING = re.compile(r"""\[['"]|array\(\[""")
 MISSING = frozenset({"None", "null", "nan", "NaN"})
 

@@ -154,6 +154,7 @@ def test_lines_that_hold_no_row_are_named_with_the_bad_rows(tmp_path: Path, name
         ("[1912. nan]", ("1912",)),
         ("[0, 1]", ("0", "1")),
         ("(0, 1)", ("(0, 1)",)),  # an interval
+        ("[0, 1)", ("[0, 1)",)),
         ('("Heroes")', ('("Heroes")',)),
         ("[Xe] 4f14", ("[Xe] 4f14",)),
         ("x" * 200_000, ("x" * 200_000,)),
