@@ -11,12 +11,12 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratchet.words import nfkc
+from ratchet.words import without_invisible
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 TYPOGRAPHY = str.maketrans(
-    dict.fromkeys("\u2018\u2019\u201b\u02bb\u02bc\u2032\u00b4", "'")
+    dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bb\u02bc\u2032\u00b4", "'")
     | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"')
     | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
 )
@@ -42,8 +42,8 @@ def published_answer(text: str) -> str:
 
 def fold_typography(text: str) -> str:
     """One spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the apostrophes,
-    quotation marks and dashes of ASCII."""
-    return nfkc(text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
+    quotation marks and dashes of ASCII, without invisible characters."""
+    return text if text.isascii() else without_invisible(text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
 
 
 def normalise_answer(text: str) -> str:

@@ -55,6 +55,8 @@ def test_normalisation_follows_the_published_scorers(text: str, normal: str) -> 
         *((f"1204{dash}1210", "1204-1210") for dash in "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"),
         ("\ufb01sh", "fish"),
         ("10\u00a0km", "10 km"),
+        ("\u200bhar\u00adbour", "harbour"),
+        ("\u201aVelm\u2018", "Velm"),
     ],
 )
 def test_what_reads_the_same_is_the_same_answer(one: str, other: str) -> None:
@@ -204,6 +206,8 @@ def test_unattributed_sentences_are_those_less_than_half_in_the_documents() -> N
     assert unattributed_sentences("Ada\nFishermen\nwhales", documents) == pytest.approx(2 / 3)
     assert unattributed_sentences("It opened at 12.04", documents) == 0, "a point inside a word ends nothing"
     assert unattributed_sentences("Yes.", []) is None
+    documents = [passage("北京是中国的首都。")]
+    assert unattributed_sentences("北京是中国的首都。鲸鱼在海里唱歌！真的？", documents) == pytest.approx(2 / 3)
     assert unattributed_sentences(" ", documents) is None
 
 
