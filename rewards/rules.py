@@ -48,7 +48,7 @@ FUNCTION_WORDS = frozenset(
     )
 )
 """Words without content that a passage could support, yes and no among them."""
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCE_END = re.compile(r"(?<=[.!?।۔؟])\s+|(?<=[。！？])|\n+")
 SUPPORTED = 0.5
 """The share of a sentence's content words that must occur in the documents for it to count as attributed."""
 

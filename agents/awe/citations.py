@@ -16,8 +16,8 @@ from ratchet.words import split_words
 
 CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
 PLACEHOLDER = re.compile(r"\0(\d+)\0")
-CITATION_AFTER_STOP = re.compile(r"([.!?]+)((?:\s*\0\d+\0)+)")
-SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b[A-Za-z]\.)(?<!\b[DMS][rst]\.)\s+")
+CITATION_AFTER_STOP = re.compile(r"([.!?।۔؟。！？]+)((?:\s*\0\d+\0)+)")
+SENTENCE_END = re.compile(r"(?<=[.!?।۔؟])(?<!\b[A-Za-z]\.)(?<!\b[DMS][rst]\.)\s+|(?<=[。！？])(?![。！？])")
 """Not after an initial, nor after Dr., Mr., Ms. or St."""
 
 
@@ -59,7 +59,7 @@ def split_claims(argument: str) -> list[Claim]:
     claims = []
     for sentence in SENTENCE_END.split(text):
         cited = tuple(citations[int(number)] for number in PLACEHOLDER.findall(sentence))
-        words = re.sub(r"\s+([.!?,;])", r"\1", " ".join(PLACEHOLDER.sub(" ", sentence).split()))
+        words = re.sub(r"\s+([.!?,;।۔؟。！？，；])", r"\1", " ".join(PLACEHOLDER.sub(" ", sentence).split()))
         if re.search(r"\w", words):
             claims.append(Claim(words, cited))
     return claims

@@ -27,7 +27,7 @@ ABBREVIATED = (
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 ABBREVIATIONS = frozenset(ABBREVIATED.split())
-END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)|\n+")
+END = re.compile(r"[.!?।۔؟]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*|\n+")
 LAST_WORD = re.compile(r"([\w.]+)\.[\"'”’)\]]*$")
 
 
@@ -36,7 +36,7 @@ class Summariser:
 
     def __init__(self, embed: Embed, name: object) -> None:
         """`name`: what the embedder is, for the digest."""
-        self.digest = content_key("summariser", 1, name, REDUNDANCY)
+        self.digest = content_key("summariser", 2, name, REDUNDANCY)
         self._embed = embed
 
     def summaries(self, texts: Sequence[str], max_sentences: int) -> list[str]:

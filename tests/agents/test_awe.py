@@ -265,6 +265,7 @@ async def test_without_citations_nothing_is_checked_or_noted() -> None:
         ('One. [1: "a b"] Two. [2: "c d"]', ['One. [1: "a b"]', 'Two. [2: "c d"]']),
         ('One [1: "A. B! C?"] and [2: “d\n e”] on. Two', ['One and on. [1: "A. B! C?"] [2: "d e"]', "Two"]),
         ('Dr. J. Torrin built it! [ 1 : "a "b" c" ]', ['Dr. J. Torrin built it! [1: "a "b" c"]']),
+        ('北京[1: "首都 a"]。猫！[2: "c。d"]狗', ['北京。 [1: "首都 a"]', '猫！ [2: "c。d"]', "狗"]),
         ('[1: "a b"]', []),
         ("", []),
         ("It cost 3.5 marks (p. 4) [1: a b].", ["It cost 3.5 marks (p. 4) [1: a b]."]),

@@ -30,6 +30,7 @@ TEXT = (
         ("Dr. J. Moor saw 3.5 m (cf. Fig. 2). E. coli grew! Did it? Yes.", 4),
         ('He said "Stop." Then he left... and came back. U.S. law applies.', 3),
         ("AIM: To see. so\nRESULT: Seen.", ["AIM: To see. so", "RESULT: Seen."]),
+        ("北京是首都。「真的？」猫在唱歌！", ["北京是首都。", "「真的？」", "猫在唱歌！"]),
         ("Größe α stieg. Überall.", ["Größe α stieg.", "Überall."]),
     ],
 )
