@@ -31,6 +31,7 @@ JOINERS = "\u200c\u200d"
 """Invisible, but scripts and emoji need them."""
 CUT = " [cut]"
 """Ends a text that was shortened."""
+LONGEST_WORD = 50
 MAX_LEVELS = 100
 """Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
 
@@ -114,12 +115,15 @@ def short_text(text: str, max_characters: int) -> str:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """At most so many characters, ended at a word, and with an ellipsis where something is missing."""
+    """At most so many characters, ended at a word, and with an ellipsis where something is missing.
+
+    A run of more than LONGEST_WORD characters is no word, as in scripts without blanks, and is cut anywhere.
+    """
     if len(text) <= max_characters:
         return text
     cut, whole = text[: max_characters - 1], text[max_characters - 1].isspace()
     words = cut.rsplit(None, 1)
-    return (cut if whole or len(words) < 2 else words[0]).rstrip() + "…"
+    return (cut if whole or len(words) < 2 or len(words[1]) > LONGEST_WORD else words[0]).rstrip() + "…"
 
 
 def _shortened(text: str, max_characters: int) -> str:

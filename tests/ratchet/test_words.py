@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.text import normalise_answer
+from ratchet.text import normalise_answer, shortened
 from ratchet.words import fold_text, padded_words, separate_unspaced, spaced_words, split_words
 
 ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²Ⅷ界ーｱﾞかー한\u1112\u1161क्षिा\u200d\u00ad\ufe0f\ufeffกำ่٣𝔘😀𐐀\ud800"
@@ -66,3 +66,16 @@ def test_a_page_of_marks_takes_no_longer_than_one_of_letters(marks: str) -> None
     assert time.process_time() - started < 5, "at 100,000, normalising in the square of their number takes minutes"
     left = "\u0229" + "\u0327" * 14 + "\u0301" * 15
     assert split_words("e" + "\u0301\u0327" * 15) == [left], "30 are left as they are"
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("The harbour", "The harbour"),
+        ("The harbour of Velm", "The harbour…"),
+        ("北京 " + "大" * 100, "北京 " + "大" * 62 + "…"),
+        ("大" * 100, "大" * 65 + "…"),
+    ],
+)
+def test_a_text_is_cut_at_a_word_or_where_there_is_none_anywhere(text: str, short: str) -> None:
+    assert shortened(text, 14 if text.isascii() else 66) == short
