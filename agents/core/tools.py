@@ -29,6 +29,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Event, LookupState, Note, Passage, Question, Recall, Search, ToolCall
 from ratchet.text import shortened
 from retrieval.encoders.dense import Embed
+from retrieval.encoders.embedder import end_of
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
 from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
@@ -199,12 +200,15 @@ class Tools(Dialogues):
     async def recall(self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False) -> list[Evidence]:
         """Evidence that other questions of the same scope left under these entities, the most fitting first.
 
-        `by_meaning`: by what the evidence is about and not by its name alone, against `text`.
+        `by_meaning`: by what the evidence is about and not by its name alone, against the end of `text` that the
+        embedder reads.
         """
         slot, at = self._start()
         memory, asked = self._resources.memory, self._question.id if self._question else ""
         assert memory is not None, "a run always has a memory"
-        embed = self._resources.embed if by_meaning else None
+        embed, left_out = self._resources.embed if by_meaning else None, 0
+        if embed is not None:
+            text, left_out = await asyncio.to_thread(end_of, embed, text)
         found = await asyncio.to_thread(memory.recall, entities, text, self._context.scope, asked, embed)
         self._finish(
             slot,
@@ -216,6 +220,8 @@ class Tools(Dialogues):
                 seconds=time.monotonic() - self._started - at,
             ),
         )
+        if left_out:
+            self.note(role, f"the embedder left out {left_out} token(s) at the beginning of the text")
         return found
 
     async def remember(self, role: str, entities: Sequence[str], passages: Sequence[Passage], text: str) -> int:
@@ -226,7 +232,9 @@ class Tools(Dialogues):
         memory, asked = self._resources.memory, self._question.id if self._question else ""
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
-        self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}")
+        cut = sum(len(passage.text) > memory.config.characters for passage in passages)
+        note = f"; {cut} document(s) cut to {memory.config.characters} characters" if cut else ""
+        self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}{note}")
         return new
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

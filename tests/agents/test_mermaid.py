@@ -13,7 +13,9 @@ from agents.core.resources import Embed, Resources
 from agents.mermaid import PROMPTS
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
-from ratchet.records import Passage, Question, Recall, ToolCall, Trajectory
+from ratchet.config import EmbedderConfig
+from ratchet.records import Note, Passage, Question, Recall, ToolCall, Trajectory
+from retrieval.encoders.embedder import LocalEmbedder
 from retrieval.sources.source import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
 from tests.helpers.remembering import opened
@@ -160,6 +162,21 @@ async def test_evidence_of_one_claim_saves_the_next_its_calls(tmp_path: Path, me
     )
     if memory == "string":
         check_snapshot("mermaid_recalled", agent)
+
+
+async def test_what_memory_and_embedder_do_not_take_is_noted(tmp_path: Path) -> None:
+    class Short(LocalEmbedder):
+        __call__ = staticmethod(alike)  # type: ignore[assignment]
+
+        def end_of(self, text: str) -> tuple[str, int]:
+            return text[-12:], 3
+
+    resources = Resources(Everywhere(Shelf(SHELF)), opened(tmp_path, characters=10), Short(EmbedderConfig(path="any")))
+    done = await check(engine([PARTS, search("harbour"), verdict()]), resources=resources, memory="meaning")
+    assert [event.text for event in done.events if isinstance(event, Note)] == [
+        "the embedder left out 3 token(s) at the beginning of the text",
+        "remembered 4 new piece(s) of evidence under Ada Torrin, harbour of Velm; 1 document(s) cut to 10 characters",
+    ]
 
 
 async def test_with_memory_off_nothing_is_left_and_nothing_recalled(tmp_path: Path) -> None:
