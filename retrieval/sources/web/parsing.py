@@ -26,8 +26,9 @@ MAX_DEPTH = 200
 
 
 BUSY = re.compile(
-    r"""rate.?limit | (?:rate|limit|quota).exceeded | too.many.requests | too.busy | overload | temporar | try.again
-    | tim(?:ed?|ing).?out | unavailable | backend.failed | internal.(?:server.)?error | error.forwarding
+    r"""rate.?limit | (?:rate|limit|quota).exceeded | too.many.requests | (?:too|is).busy | overload | temporar
+    | try.(?:again|later) | tim(?:ed?|ing).?out | unavailable | backend.failed | internal.(?:server.)?error
+    | error.forwarding
     | "(?:status|code|statusCode)":\s*"?(?:429|50[0234])\b""",
     re.I | re.X,
 )

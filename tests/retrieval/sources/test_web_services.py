@@ -109,6 +109,7 @@ TOO_BUSY = [
     ("openalex", '{"error": "Service Unavailable", "message": "The search is overloaded"}'),
     ("tavily", '{"error": {"code": 503, "message": "later"}}'),
     ("serper", '{"message": "no capacity", "statusCode": 429}'),
+    ("serper", '{"message": "The server is busy, retry later"}'),
     ("arxiv", "Rate exceeded."),
     ("arxiv", EMPTY_FEED),
 ]
