@@ -11,8 +11,8 @@ which HotpotQA, 2WikiMultiHopQA, MuSiQue, KILT and FlashRAG share, and HotpotQA'
 - Several right answers: precision and recall are each the best over them, as in FlashRAG; they need not belong to the
   same answer, so their harmonic mean may be above F1. HotpotQA has one answer.
 Deviation: `ratchet.text.normalise_answer` comes before the published rule (composed and decomposed letters, full-width
-digits, typographic apostrophes, quotation marks and dashes are equal). `rewards.normalisation: published`, given to
-these functions as `normalise`, is that rule alone.
+digits, typographic apostrophes, quotation marks and dashes are equal, and invisible characters do not count).
+`rewards.normalisation: published`, given to these functions as `normalise`, is that rule alone.
 
 The others are ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are
 shown: `nugget_containment` for correctness, `lexical_support` for faithfulness, `unattributed_sentences` for the

@@ -127,9 +127,9 @@ class RewardsConfig(Section):
     that is not the JSON asked for is an unreadable verdict."""
     normalisation: Literal["unicode", "published"] = Field("unicode", exclude_if=lambda value: value == "unicode")
     """How EM, F1, token precision and token recall bring answers into one form. `unicode`: what reads the same into one
-    spelling (Unicode's NFKC; apostrophes, quotation marks and dashes of ASCII), then the rule of the published scorers;
-    an answer of which that leaves nothing, such as "A" or "+", is compared as it is. `published`: that rule alone
-    (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
+    spelling (Unicode's NFKC without invisible characters; apostrophes, quotation marks and dashes of ASCII), then the
+    rule of the published scorers; an answer of which that leaves nothing, such as "A" or "+", is compared as it is.
+    `published`: that rule alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
     parsing: Literal["tolerant", "strict"] = Field("tolerant", exclude_if=lambda parsing: parsing == "tolerant")
     """How the judge's replies are read: as `system.parsing` says of a system's."""
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
