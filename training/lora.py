@@ -83,7 +83,7 @@ def check_targets(model: Any, lora: LoraConfig) -> None:
     engines apply adapters to linear layers alone, and on a GPU the loss is computed without the output head's."""
     targets, modules = target_modules(lora), dict(model.named_modules())
     for target in () if isinstance(targets, str) else targets:
-        said, layers = f"training.lora.targets={lora.targets!r}", {name.rpartition(".")[2] for name in modules}
+        said, layers = f"training.lora.targets={lora.targets!r}", {name.rpartition(".")[2] for name in modules if name}
         found = {name: module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
         if not target or not found:
             raise UserError(f"{said}: the model has no layer {target!r}{did_you_mean(target, layers)}")
