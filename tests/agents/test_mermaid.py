@@ -166,7 +166,7 @@ async def test_evidence_of_one_claim_saves_the_next_its_calls(tmp_path: Path, me
 
 async def test_what_memory_and_embedder_do_not_take_is_noted(tmp_path: Path) -> None:
     class Short(LocalEmbedder):
-        __call__ = staticmethod(alike)  # type: ignore[assignment]
+        __call__ = staticmethod(alike)
 
         def end_of(self, text: str) -> tuple[str, int]:
             return text[-12:], 3
