@@ -1,8 +1,8 @@
 """Checked citations: which claims of an argument rest on words that are in its documents (AwE, equation 10).
 
 An argument is its claims, one a sentence. A claim is valid if at least one of its citations is: [2: "some words"],
-where document 2 of the advocate's own set holds these words, blanks and case apart, and they are two or more. That
-the words support the claim is for the judge to say; here it is certain that they exist.
+where document 2 of the advocate's own set holds these words, blanks, case and typography apart, and they are two or
+more. That the words support the claim is for the judge to say; here it is certain that they exist.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ratchet.records import Passage
+from ratchet.text import fold_typography
 from ratchet.words import split_words
 
 CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
@@ -75,4 +76,4 @@ def has_quote(number: int, quote: str, passages: Sequence[Passage]) -> bool:
 
 
 def _normalised(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(fold_typography(text).casefold().split())

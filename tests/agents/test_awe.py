@@ -299,6 +299,10 @@ def test_a_quote_without_blanks_may_have_two_words() -> None:
     assert has_quote(1, "北京大学", known) and not has_quote(1, "京", known)
 
 
+def test_a_quote_in_other_typography_is_a_quote() -> None:
+    assert has_quote(1, "Velm's har\u00adbour 1204-10", [passage(1, "Velm\u2019s harbour 1204\u201310")])
+
+
 def test_one_valid_citation_is_enough_and_only_valid_ones_are_shown() -> None:
     valid, dropped = check_citations('She built it [3: "no such words"] [1: "Ada Torrin"].', KNOWN)
     assert [str(claim) for claim in valid] == ['She built it. [1: "Ada Torrin"]'] and not dropped
