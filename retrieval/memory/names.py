@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ratchet.words import without_invisible
 from retrieval.memory.records import entity_key
 
 STARTERS = {"a", "an", "the", "this", "that", "these", "those", "there", "it", "he", "she", "they", "we", "his", "her"}
@@ -18,7 +19,7 @@ TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
 def names_in(text: str) -> list[str]:
     """Runs of words that begin with a capital, each once: what stands in for entities where nobody extracts them."""
     names, run = [], list[str]()
-    for token in [*TOKEN.findall(text), "."]:
+    for token in [*TOKEN.findall(without_invisible(text)), "."]:
         if token[0].isupper() and (run or token[0].lower() + token[1:] not in STARTERS):
             run.append(token)
         elif run:

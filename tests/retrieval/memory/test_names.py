@@ -14,6 +14,7 @@ from retrieval.memory.names import by_shared_names, names_in
         ("In 1204, Ada Torrin's bridge and ada torrin's mill stood.", ["Ada Torrin"]),
         ("Velm, Orsk and Élan are towns; Velm is old.", ["Velm", "Orsk", "Élan"]),
         ("Who asked the WHO?", ["WHO"]),
+        ("Rene\u0301 Lu\u00adpin saw E\u0301lan.", ["Ren\u00e9 Lupin", "\u00c9lan"]),
         ("apples are fruit", []),
         ("", []),
     ],
