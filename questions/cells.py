@@ -9,8 +9,13 @@ import re
 from decimal import Decimal
 from typing import Any
 
-ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+]?\.?\d[\w.+-]*|None|null|nan|NaN""", re.DOTALL)
-"""An item of a list that Python or NumPy printed: a quoted text, or a number."""
+ITEM = re.compile(
+    r"""([\s,]*)('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"""
+    r"""|None|null|nan|NaN)(?=[\s,'"]|$)""",
+    re.DOTALL,
+)
+"""What parts an item from the one before it in a list that Python or NumPy printed, and the item: a quoted text, or a
+number."""
 PRINTED = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^\s\[\]]+)?\)|(\[.*\]|\(.*\)|\{.*\})", re.DOTALL)
 OPENING = re.compile(r"""\[['"]|array\(\[""")
 MISSING = frozenset({"None", "null", "nan", "NaN"})
@@ -62,10 +67,13 @@ def list_in(text: str) -> list[Any] | None:
 
 
 def _printed_list(text: str) -> list[Any] | None:
-    body = text[1:-1]
-    items, between = ITEM.findall(body), ITEM.sub("", body)
-    if between.strip(" \t\r\n,") or (
-        text[0] in "({" and not ("," in between and all(one[0] in "'\"" for one in items))
+    body, between, items, end = text[1:-1], "", list[str](), 0
+    while found := ITEM.match(body, end):  # from item to item: a search would read the rest from every quote again
+        between += found[1]
+        items.append(found[2])
+        end = found.end()
+    if body[end:].strip(" \t\r\n,") or (
+        text[0] in "({" and not ("," in between + body[end:] and all(one[0] in "'\"" for one in items))
     ):
         return None
     try:

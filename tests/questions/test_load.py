@@ -162,7 +162,10 @@ def test_lines_that_hold_no_row_are_named_with_the_bad_rows(tmp_path: Path, name
         ("['Paris' ... 'Panam']", None),
         ("[Paris, Lutetia]", None),
         ("[__import__('os')]", None),
+        ("[1+1]", None),
+        ("[1e3 -.5]", ("1000", "-0.5")),
         ("[" * 90_000 + "]" * 90_000, None),
+        ("['" + "\\'" * 90_000 + "]", None),
     ],
 )
 def test_a_list_in_a_cell_is_read_or_refused(tmp_path: Path, cell: str, answers: tuple[str, ...] | None) -> None:
