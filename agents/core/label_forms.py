@@ -1,9 +1,9 @@
 """The label that a model's reply gives, read from forms and never from prose.
 
 A label counts where it is all of its sentence or line, or all that stands behind a cue; and then only
-- alone on the last line, or in bold on a line of its own or as the last sentence;
-- behind a cue that begins a sentence: "Verdict: ...", "So the final answer is ...", a heading; behind "the claim is"
-  only where it is marked: in bold, in quotes, or in capitals as the task's own name;
+- alone on the first or the last line, or in bold on a line of its own or as the last sentence;
+- behind a cue that begins a sentence: "Verdict: ...", "So the final answer is ...", a heading, also where a reason
+  follows it; behind "the claim is" only where it is marked: in bold, in quotes, or in capitals as the task's own name;
 - in a box, in a tag like <answer> or in a JSON field that is named like a cue.
 There its name counts in every inflection, its synonyms by stance, its meaning, and its name with its meaning: "half
 true" is not "true", and "A beta-lactam" is not "A". The last form decides, unless one above it gives another label and
@@ -33,7 +33,10 @@ SYNONYMS: dict[Stance, str] = {
 """What a label of a stance is called elsewhere, where it is the task's only one of that stance."""
 pattern = partial(re.compile, flags=re.IGNORECASE | re.MULTILINE)
 INFLECTION = pattern(r"(?<=\w{4})(?:ed|es|ing|ions?|s|e)\b")
-SO = r"(?:(?:so|thus|therefore|hence|finally|overall|in (?:conclusion|summary)|(?:based on|given) the \w+),? )?"
+SO = (
+    r"(?:(?:so|thus|therefore|hence|finally|overall|in (?:conclusion|summary)"
+    r"|(?:since|because|as|given|based on|considering) [^,;:?]{1,300},),? )?"
+)
 KIND = r"(?:(?:the|my|our|final|overall|correct|right|best|most|likely|appropriate|proper|short)[ _])*"
 NOUN = rf"{KIND}(?:answer|verdict|label|conclusion|choice|option|judge?ment|classification|decision|prediction)"
 CUE = pattern(
@@ -41,6 +44,8 @@ CUE = pattern(
     r"(?:is(?! (?:in)?(?:correct|accurate))(?: therefore| thus| label+ed| classified)?(?: as)?\b(?:\s*:)?|[:=]|\Z)\s*"
 )
 """What a sentence has before its label. "The answer is incorrect" says what an answer is like."""
+REASON = pattern(r"\s*(?:[,;()\u2013\u2014]|\s-\s|\b(?=because\b|since\b|as\b|due\b))\s*")
+NO_REASON = pattern(r"\b(?:or|but|if|unless|al?though|however|maybe|perhaps|possibly|mostly|partly)\b|\?")
 MARKUP = pattern(r"[*`\"\u201c\u201d#$]|__")
 BOLD = pattern(r"\W*(?:\*\*|__)")
 MARKED = pattern(r"[*_`\"\u201d][\W_]?\Z")
@@ -82,11 +87,11 @@ def _forms(lines: Sequence[str], table: Mapping[str, str]) -> Iterator[tuple[str
         plain, before = MARKUP.sub("", sentence), MARKUP.sub("", above)
         cue, is_bold, is_list = CUE.match(plain), bool(BOLD.match(sentence)), False
         said = plain[cue.end() :] if cue else sentence
-        label = _whole(said, table)
+        label = _whole(said, table) or (_before_reason(said, table) if cue else "")
         if cue:
             is_form = not cue[1] or bool(MARKED.search(sentence)) or (said.isupper() and label.isupper())
         else:
-            is_alone = (sentence == lines[place]) + (not behind) + is_bold > 1 and not before.endswith(":")
+            is_alone = (sentence == lines[place]) + (not behind or not place) + is_bold > 1 and not before.endswith(":")
             is_form = is_alone or bool(above and CUE.fullmatch(before))
             head = _whole(re.split("[.:)]", before, maxsplit=1)[0], table)
             is_list = head not in ("", label) and is_bold == bool(BOLD.match(above))
@@ -99,6 +104,20 @@ def _sentences(line: str) -> Iterator[str]:
         end = first_sentence(line)
         yield line[:end].strip()
         line = line[end:].strip()
+
+
+def _before_reason(said: str, table: Mapping[str, str]) -> str:
+    """The label before a reason that names none; a letter alone, which may begin a list, only before "because"."""
+    head, *reason = [part for part in REASON.split(said) if part] or [""]
+    is_reason = len(head) > 1 or re.match("because|since|as |due", said[len(head) :].strip(" ,;"))
+    if (
+        not reason
+        or not is_reason
+        or NO_REASON.search(said[len(head) :])
+        or any(_whole(part, table) for part in reason)
+    ):
+        return ""
+    return _whole(head, table)
 
 
 def _whole(text: str, table: Mapping[str, str]) -> str:
