@@ -2,8 +2,7 @@
 
 The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits
 its schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
-reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed). Either is tried exactly
-first.
+reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed).
 
 A schema's upper bounds are there for grammars alone: a small model rambles, and its reply must end within its tokens.
 `grammar` has them where that is so; then what reaches a bound is counted, since more was lost. No other reply is held
@@ -31,7 +30,7 @@ from ratchet.text import MAX_LEVELS, storable_value
 
 Schema = dict[str, Any] | type[BaseModel]
 Parsing = Literal["tolerant", "strict"]
-FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\s*\Z")
+FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\Z")
 BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}]', re.DOTALL)
 """A text or comment that nothing closes reaches to the end (in single quotes, of the line): no part is read twice."""
 MAX_BOUNDED_TOKENS = 256
@@ -76,7 +75,7 @@ class Parsed:
 
 def is_explanation(field: str) -> bool:
     """Whether a field holds a reason, which no code reads."""
-    return field in ("reason", "rationale") or field.endswith("_explanation")
+    return field in ("reason", "rationale", "evidence") or field.endswith("explanation")
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:
@@ -128,13 +127,10 @@ def read_output(
     if constrained is not None:
         fit = _Fit(constrained, tolerant=False)
         return Parsed(_checked(fit.value(value, constrained), schema), tuple(sorted(fit.repairs)))
-    try:
-        return Parsed(_checked(value, schema), tuple(sorted(repairs)))
-    except Malformed:
-        if not tolerant:
-            raise
-    fit = _Fit(without_bounds(json_schema(schema)), tolerant=True)
-    return Parsed(_checked(fit.value(value, fit.root), schema), tuple(sorted(repairs | fit.repairs)))
+    if tolerant:
+        fit = _Fit(without_bounds(json_schema(schema)), tolerant)
+        value, repairs = fit.value(value, fit.root), repairs | fit.repairs
+    return Parsed(_checked(value, schema), tuple(sorted(repairs)))
 
 
 def _checked(value: Any, schema: Schema) -> Any:
@@ -266,8 +262,8 @@ class _Fit:
         return schema if isinstance(schema, Mapping) else {}
 
     def _alternative(self, value: Any, alternatives: list[Any]) -> Any:
-        """The value as the first alternative that it can be made to fit."""
-        for alternative in alternatives:
+        """The value as the first alternative that it fits, else as the first that it can be made to fit."""
+        for alternative in sorted(alternatives, key=lambda one: not self._fits(value, one)):
             fit = _Fit(self.root, self.tolerant)
             fitted = fit.value(value, alternative)
             if self._fits(fitted, alternative):
@@ -289,10 +285,11 @@ class _Fit:
                 fitted[name] = self.value(item, fields[name])
             else:
                 self.repairs.add("null")
-        if self.tolerant:
-            missing = [name for name in needed if name not in fitted and is_explanation(name)]
-            fitted |= dict.fromkeys(missing, "")
-            self.repairs.update(["explanation"] if missing else [])
+        reasons = [name for name in needed if is_explanation(name)] if self.tolerant else []
+        for name in reasons:
+            if name not in fitted or not self._fits(fitted[name], fields[name]):
+                fitted[name] = ""
+                self.repairs.add("explanation")
         return fitted
 
     def _may_be_absent(self, name: str, schema: Mapping[str, Any]) -> bool:
