@@ -67,9 +67,15 @@ class Claim(Reply):
     """One claim of a response."""
 
     id: int
+    """Counted by us (rewards/claims.py): 0 where the judge gave no number."""
     aspect: str
     explanation: str
     evidence: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_number(cls, given: Any) -> Any:
+        return given if not isinstance(given, dict) or isinstance(given.get("id"), int) else given | {"id": 0}
 
 
 class AnswerAspects(Reply):

@@ -365,8 +365,8 @@ def test_decoding_is_held_to_what_a_tolerant_reader_does_without() -> None:
     """A score out of scale, and a missing explanation, are read; the JSON schema allows neither."""
     assert read_reply('{"score": 1}', AspectVerdict) == AspectVerdict(score=1, rationale="")
     assert read_reply('{"score": 1}', AspectVerdict, "strict") is None
-    claims = read_reply('{"answer_aspects": [{"id": 1, "aspect": "a", "evidence": ["b"]}]}', AnswerAspects)
-    assert claims is not None and (claims.answer_aspects[0].evidence, claims.answer_aspects[0].explanation) == ("", "")
+    claims = read_reply('{"answer_aspects": [{"id": "c1", "aspect": "a", "evidence": ["b"]}]}', AnswerAspects)
+    assert claims is not None and claims.answer_aspects == [Claim(id=0, aspect="a", explanation="", evidence="")]
     verdict = json_schema(ClaimVerdicts)["$defs"]["ClaimVerdict"]
     assert verdict["properties"]["score"] == {"enum": [-1, 0, 1], "title": "Score", "type": "integer"}
     assert verdict["required"] == ["id", "score", "rationale"]
