@@ -33,7 +33,7 @@ def free_text(text: str) -> str:
 def read_completion(
     completion: Completion, said: str, reader: Callable[[str], Any], must_end: bool
 ) -> tuple[Any, tuple[Repair, ...], str]:
-    """(what the reader made of `said`, what it put up with, '') or (None, (), what is wrong).
+    """(what the reader made of `said`, what it tolerated, '') or (None, (), what is wrong).
 
     `must_end`: an answer that was cut off is wrong even where it happens to parse.
     """

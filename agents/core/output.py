@@ -67,7 +67,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a reader made of a reply, and what it put up with."""
+    """What a reader made of a reply, and what it tolerated."""
 
     value: Any
     repairs: tuple[Repair, ...] = ()
@@ -124,11 +124,8 @@ def read_output(
         value = storable_value(_last_object(without_thoughts(text), tolerant, repairs))
     except ValueError as error:
         raise Malformed(f"not valid JSON: {error}") from error
-    if constrained is not None:
-        fit = _Fit(constrained, tolerant=False)
-        return Parsed(_checked(fit.value(value, constrained), schema), tuple(sorted(fit.repairs)))
-    if tolerant:
-        fit = _Fit(without_bounds(json_schema(schema)), tolerant)
+    if tolerant or constrained is not None:
+        fit = _Fit(constrained or without_bounds(json_schema(schema)), tolerant)
         value, repairs = fit.value(value, fit.root), repairs | fit.repairs
     return Parsed(_checked(value, schema), tuple(sorted(repairs)))
 
