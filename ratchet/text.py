@@ -64,20 +64,21 @@ def replace_surrogates(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def read_json(text: str | bytes) -> Any:
-    """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it."""
+def read_json(text: str | bytes, finite: bool = True) -> Any:
+    """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it;
+    not for numbers like NaN where `finite` is False."""
     try:
-        return storable_value(json.loads(text))
+        return storable_value(json.loads(text), finite)
     except RecursionError:
         raise ValueError(f"more than {MAX_LEVELS} levels deep") from None
 
 
-def storable_value(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """A decoded value with valid texts. ValueError where it is too deep, or has a number that JSON has no form for, as
-    decoders read NaN, Infinity and 1e999, or one that no float holds."""
+def storable_value(value: Any, finite: bool = True, levels: int = MAX_LEVELS) -> Any:
+    """A decoded value with valid texts. ValueError where it is too deep, has an integer that no float holds or, where
+    `finite`, a number that JSON has no form for: Python's decoder reads NaN, Infinity and 1e999."""
     if isinstance(value, str):
         return replace_surrogates(value)
-    if isinstance(value, float) and not math.isfinite(value):
+    if finite and isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no number in JSON")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ValueError(f"an integer of {value.bit_length():,} bits is too large")
@@ -86,8 +87,8 @@ def storable_value(value: Any, levels: int = MAX_LEVELS) -> Any:
     if not levels:
         raise ValueError(f"more than {MAX_LEVELS} levels deep")
     if isinstance(value, list):
-        return [storable_value(inner, levels - 1) for inner in value]
-    return {replace_surrogates(key): storable_value(inner, levels - 1) for key, inner in value.items()}
+        return [storable_value(inner, finite, levels - 1) for inner in value]
+    return {replace_surrogates(key): storable_value(inner, finite, levels - 1) for key, inner in value.items()}
 
 
 def plain_text(text: str) -> str:

@@ -16,7 +16,7 @@ from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
 from questions.load import load_questions
 from ratchet.config import Config
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
 from ratchet.files import write_jsonl, write_record
 from ratchet.records import ModelCall, Question, QuestionChoice, Selection, Span, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
@@ -46,11 +46,8 @@ def write_gold(config: Config, folder: RoundFolder) -> None:
         elif name not in chosen:
             reasons[name] = f"dropped: in no trajectory did the role {role} act"
         else:
-            try:
-                made[name] = with_last_action(chosen[name], question, role, action(question)[1], chat)
-                reasons[name] = "kept: one trajectory, with the gold answer"
-            except ValueError as error:
-                reasons[name] = f"dropped: its gold answer does not fit the form of an action ({first_line(error)})"
+            made[name] = with_last_action(chosen[name], question, role, action(question)[1], chat)
+            reasons[name] = "kept: one trajectory, with the gold answer"
     if not made:
         [(reason, count)] = Counter(reasons.values()).most_common(1)
         raise UserError(f"--control gold is not possible here: {count} x {reason}")

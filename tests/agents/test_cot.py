@@ -42,7 +42,7 @@ async def test_with_extraction_the_label_is_drawn_out_of_the_thoughts_in_a_secon
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        ("The answer is REFUTES, as nobody built it.", "REFUTES"),
+        ("Nobody built it. So the answer is REFUTES.", "REFUTES"),
         ("**Verdict:** Refuted\n\nNobody built it.", "REFUTES"),
         ("Nobody built it, which refutes the claim", ""),
         ("SUPPORTS / REFUTES / NOT ENOUGH INFO", ""),

@@ -220,7 +220,7 @@ async def test_sources_are_those_of_the_settings() -> None:
 
 
 async def test_a_label_behind_a_cue_counts_for_the_consensus_and_prose_does_not() -> None:
-    said = {"rag 1": f"Reasons of rag 1. The answer is {YES}, as the documents say."}
+    said = {"rag 1": f"Reasons of rag 1. The answer is {YES}."}
     trajectory = await Debate(TOGETHER, said=said).play()
     assert trajectory.answer == YES and trajectory.stopped == "consensus in round 1"
     assert [call.parse for call in trajectory.model_calls if call.role == "rag"] == ["ok"]

@@ -17,7 +17,7 @@ from inference.engine import Message, SamplingParams
 from ratchet.config import Config, SystemConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
-from ratchet.records import Question, Selection, TokenRow, Trajectory
+from ratchet.records import Question, TokenRow, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
 from sampling.store import TrajectoryStore
@@ -151,13 +151,3 @@ def test_where_there_are_no_gold_actions_one_line_says_so(
     with pytest.raises(UserError, match=f"^--control gold is not possible here: .*{text}") as error:
         recipe.train(config, 1, control="gold")
     assert "\n" not in str(error.value) and not folder.control("gold").selection.exists()
-
-
-def test_an_answer_that_does_not_fit_the_action_is_left_out(tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, {"name": "vanilla_rag", "settings": {"style": "brief"}}, max_steps=1)
-    questions = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada " * (80 if n else 1),)) for n in range(12)]
-    write_jsonl(Path(str(config.questions.train.path)), questions)
-    recipe.train(config, 1, control="gold")
-    chosen = folder.control("gold").read_selection()
-    assert isinstance(chosen, Selection) and [bool(choice.kept) for choice in chosen.questions] == [True] + [False] * 11
-    assert "does not fit the form of an action" in chosen.questions[1].reason and "\n" not in chosen.questions[1].reason

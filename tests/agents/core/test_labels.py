@@ -2,20 +2,22 @@
 
 In verdict_replies.jsonl the texts of source "smollm2" are what SmolLM2-135M-Instruct said at temperatures from 0.7 to
 1.0, cut off where its tokens ended; "large" are written as models of 7B parameters and more write; "written" are made
-to break the reading. `reading` is what a person reads from a form: "" for prose, whatever it says.
+to break the reading. `reading` is the label that a person finds in one of the forms at the head of label_forms.py: ""
+for prose, whatever it says.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
+from agents.core import label_forms
 from agents.core.label_forms import find_label
 from agents.core.labels import labels_of, labels_text, read_verdict, task_text
 from agents.core.output import Malformed
+from agents.core.prompts.chain_of_thought import first_sentence
 from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Label
@@ -69,7 +71,7 @@ def test_of_all_replies_no_label_is_wrong_and_few_are_lost() -> None:
         ("C", MARKS, "C"),
         ("C++", MARKS, "C++"),
         ("so\n +", MARKS, "+"),
-        ("c", MARKS, ""),
+        ("c", MARKS, "C"),
         ("Verdict: half-true", GRADES, "half true"),
         ("Verdict: not true", GRADES, ""),
         ("Verdict: refuted", GRADES, ""),
@@ -92,12 +94,44 @@ def test_reasons_are_what_stands_above_a_label_alone_and_else_all_that_is_said()
         read_verdict("It supports it.", FEVER)
 
 
-def test_a_long_text_is_read_in_no_time() -> None:
-    pieces = ("answer ", "*", "not ", " ", "the answer: ", "it SUPPORTS x, ", "Claim: SUPPORTS?\n", "\n", "A, ")
-    began = time.process_time()
-    for piece in (*pieces, "SUPPORTS [1], ", '"answer": ', "\\boxed{", "the claim that is "):
-        find_label(piece * (20_000 // len(piece)), FEVER)
-    assert time.process_time() - began < 10
+def test_of_a_long_reply_no_more_than_its_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+
+    def measured(line: str) -> int:
+        read.append(len(line))
+        return first_sentence(line)
+
+    monkeypatch.setattr(label_forms, "first_sentence", measured)
+    pieces = (
+        "answer ",
+        "*",
+        "not ",
+        "Claim: SUPPORTS?\n",
+        "\n",
+        "A, ",
+        "answer is  ",
+        "St. ",
+        "**x**",
+        "SUPPORTS [1], ",
+    )
+    for piece in (
+        *pieces,
+        "the answer: ",
+        '"answer": ',
+        "\\boxed{",
+        "\\text{",
+        "<answer>",
+        "the claim is ",
+        "Label: no. ",
+    ):
+        find_label(f"SUPPORTS {piece * (1_000_000 // len(piece))}", FEVER)
+        assert max(read, default=0) <= label_forms.MAX_CHARS + 1 and len(read) <= label_forms.MAX_CHARS, piece
+        read.clear()
+    words = "word " * 200_000
+    assert find_label(f"{words}\nSUPPORTS", FEVER) == "SUPPORTS"
+    assert find_label(f"Verdict: SUPPORTS\n{words}", FEVER) == ""
+    dashes = "-" * (label_forms.MAX_CHARS - 8)
+    assert find_label(f"not {dashes}SUPPORTS", FEVER) == "", "what is left of a sentence is no sentence"
 
 
 def test_a_prompt_shows_each_label_with_what_it_means() -> None:
