@@ -31,8 +31,6 @@ CUT = " [cut]"
 """Ends a text that was shortened."""
 MAX_LEVELS = 100
 """Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
-MAX_BITS = 1000
-"""Bits of an integer: a float holds 1,024, and Python writes no longer one than 4,300 digits."""
 
 
 def published_answer(text: str) -> str:
@@ -74,14 +72,12 @@ def read_json(text: str | bytes, finite: bool = True) -> Any:
 
 
 def storable_value(value: Any, finite: bool = True, levels: int = MAX_LEVELS) -> Any:
-    """A decoded value with valid texts. ValueError where it is too deep, has an integer that no float holds or, where
-    `finite`, a number that JSON has no form for: Python's decoder reads NaN, Infinity and 1e999."""
+    """A decoded value with valid texts. ValueError where it is too deep or, where `finite`, has a number that JSON has
+    no form for: Python's decoder reads NaN, Infinity and 1e999."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if finite and isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no number in JSON")
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise ValueError(f"an integer of {value.bit_length():,} bits is too large")
     if not isinstance(value, list | dict):
         return value
     if not levels:

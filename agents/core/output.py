@@ -38,11 +38,19 @@ MAX_BOUNDED_TOKENS = 256
 MAX_BROKEN, UNCLOSED = 1000, 100
 """How many objects that cannot be read end the reading of a reply, and how many of them a brace counts as that nothing
 closes: to find that out takes a pass over what follows it."""
-JSON, WITH_BREAKS = json.JSONDecoder(), json.JSONDecoder(strict=False)
-"""The second takes line breaks in texts."""
+MAX_DIGITS = 300
+"""Digits of an integer: a float holds 308, and Python writes no more than 4,300."""
 INTEGER, NUMBER = re.compile(r"\s*[-+]?\d{1,18}\s*"), re.compile(r"\s*[-+]?\d{1,18}(?:\.\d{1,18})?\s*")
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits):,} digits is too large")
+    return int(digits)
+
+
+JSON, WITH_BREAKS = json.JSONDecoder(parse_int=_integer), json.JSONDecoder(parse_int=_integer, strict=False)
+"""The second takes line breaks in texts."""
 FORM = "expected one JSON object, bare or in one ```json block"
 
 
@@ -218,7 +226,7 @@ def _repaired(text: str) -> dict[str, Any] | None:
         value: Any = WITH_BREAKS.decode(text)
     except (ValueError, RecursionError):
         try:
-            value = pyjson5.decode(text, maxdepth=MAX_LEVELS)
+            value = JSON.decode(json.dumps(pyjson5.decode(text, maxdepth=MAX_LEVELS)))
         except (pyjson5.Json5Exception, ValueError):
             return None
     return value if isinstance(value, dict) else None
