@@ -34,16 +34,18 @@ def without_thoughts(text: str) -> str:
 
     A reply may lack the opening marker, which some templates put into the prompt. A marker that a sentence or a JSON
     string mentions is text: it is quoted, punctuation follows it, or what stands around it is one whole JSON object. An
-    opening marker between blanks, within a line, is text too.
+    opening marker between blanks, within a line, is text too. One with nothing before it is never text.
     """
-    found = list(CLOSING.finditer(text))
-    opened = [one for one in OPENING.finditer(text) if not _is_mentioned(text, one, within_line=True)]
+    found, first = list(CLOSING.finditer(text)), len(text) - len(text.lstrip())
+    opened = [
+        one for one in OPENING.finditer(text) if one.start() <= first or not _is_mentioned(text, one, within_line=True)
+    ]
     if not found and not opened:
         return text
     for start in (0, *(one.end() for one in found[: MAX_OBJECTS - 1])):
         if _is_object(text[start:]):
             return text[start:].lstrip() if start else text
-    closed = [one for one in found if not _is_mentioned(text, one)]
+    closed = [one for one in found if one.start() <= first or not _is_mentioned(text, one)]
     if not closed and opened and found and opened[0].start() < found[-1].start():
         closed = found
     end = closed[-1].end() if closed else 0
@@ -58,7 +60,7 @@ def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -
     before, after = text[max(0, at - 1) : at], text[marker.end() : marker.end() + 1]
     if (before and before in QUOTES and after and after in QUOTES) or (after and after in PUNCTUATION):
         return True
-    return within_line and before in (" ", "\t") and after in ("", " ", "\t") and not text[:at].isspace()
+    return within_line and before in (" ", "\t") and after in ("", " ", "\t")
 
 
 def _is_object(text: str) -> bool:

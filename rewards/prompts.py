@@ -34,24 +34,12 @@ from agents.core.prompts.template import Prompt, Prompts, PromptSet, replace_pro
 from ratchet.config import RewardsConfig
 from ratchet.records import Passage, Question, content_key
 
-EXPLANATIONS = {"explanation", "evidence", "rationale"}
-"""Fields of replies that are kept and that no score is made of."""
-
 
 class Reply(JsonObject):
     """The base of the judge's JSON replies."""
 
     # Strict: a score of 1.5 is an unreadable verdict, not a hint at one. What else is tolerated: agents/core/output.py.
     model_config = ConfigDict(strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_explanations(cls, given: Any) -> Any:
-        """A text that no score is made of may be missing. The JSON schema still asks for it."""
-        if not isinstance(given, dict):
-            return given
-        odd = [name for name in EXPLANATIONS & cls.model_fields.keys() if not isinstance(given.get(name), str)]
-        return given | dict.fromkeys(odd, "")
 
 
 class Aspect(Reply):
@@ -79,9 +67,15 @@ class Claim(Reply):
     """One claim of a response."""
 
     id: int
+    """Counted by us (rewards/claims.py): 0 where the judge gave no number."""
     aspect: str
     explanation: str
     evidence: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_number(cls, given: Any) -> Any:
+        return given if not isinstance(given, dict) or isinstance(given.get("id"), int) else given | {"id": 0}
 
 
 class AnswerAspects(Reply):

@@ -42,6 +42,8 @@ from rewards.store import (
 )
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
+JUDGING = {"runs", "temperature", "top_p", "max_tokens", "constrained", "parsing"}
+"""Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8
 """Trajectories that an async reward without a judge scores at once."""
@@ -219,7 +221,7 @@ def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
         **_replaced_prompts(rewards, reward),
         "endings": ENDINGS_VERSION,
         "seed": config.seed,
-        **rewards.model_dump(mode="json", include={"runs", "temperature", "top_p", "max_tokens", "constrained"}),
+        **rewards.model_dump(mode="json", include=JUDGING),
         **_own_judge_settings(rewards, name),
     }
 

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
+from agents.core.action import Action, free_text, read_completion
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
 from agents.core.lookahead import Draft, cut_at_stop
@@ -21,7 +22,7 @@ from inference.engine import Completion, Engine, EngineError, SamplingParams
 from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Conversation, Event, ModelCall, ParseState, Repair, content_key
+from ratchet.records import Conversation, Event, ModelCall, ParseState, content_key
 
 OWN_WORDS = PromptSet()
 M = TypeVar("M", bound=BaseModel)
@@ -29,20 +30,6 @@ T = TypeVar("T")
 
 MIN_ROOM = 16
 """Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
-
-
-@dataclass(frozen=True)
-class _Action:
-    """One completion and what its reader made of it."""
-
-    completion: Completion
-    text: str
-    """What it says after its thoughts."""
-    error: str
-    """What is wrong with it, or nothing."""
-    value: Any
-    full: bool
-    """It filled the context: nothing more can be said in this dialogue."""
 
 
 class Dialogues:
@@ -132,7 +119,7 @@ class Dialogues:
         """
         role = role or dialogue.role
         if schema is None:
-            return (await self._act(dialogue, role, text, _free)).text
+            return (await self._act(dialogue, role, text, free_text)).text
         error = ""
         constrain = grammar(schema, self.role(role).max_tokens) if self.config.malformed == "constrain" else None
         wanted: Schema = without_bounds(schema)
@@ -242,7 +229,7 @@ class Dialogues:
                 f"{dialogue.model} is reached as text (engine: chat-api); play this role with an open model"
             )
         act = await self._act(
-            dialogue, role, text, _free, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
+            dialogue, role, text, free_text, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
         )
         if not act.completion.ids:
             raise self._no_room(role, dialogue)
@@ -264,7 +251,7 @@ class Dialogues:
         The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
         """
         act = await self._act(
-            dialogue, dialogue.role, turns, reader or _free, constrain=schema, max_tokens=max_tokens, stop=stop
+            dialogue, dialogue.role, turns, reader or free_text, constrain=schema, max_tokens=max_tokens, stop=stop
         )
         return act.completion, act.text, act.value
 
@@ -303,7 +290,7 @@ class Dialogues:
         max_tokens: int | None = None,
         place: Callable[[Completion], tuple[int, int]] | None = None,
         logprobs: bool = False,
-    ) -> _Action:
+    ) -> Action:
         """One completion in the dialogue, recorded. `retried`: it is tried again where it is malformed, as the config's
         policy has it; a reply that is drawn again leaves the dialogue."""
         number = self._dialogues.index(dialogue)
@@ -335,7 +322,7 @@ class Dialogues:
         completion = cut_at_stop(completion, stop, dialogue.chat.decode)
         # A look-ahead is a part of an answer, thoughts or not.
         said = completion.text if place else without_thoughts(completion.text)
-        value, repairs, error = _read(completion, said, reader, must_end=place is None)
+        value, repairs, error = read_completion(completion, said, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
         cut_by_context = completion.finish_reason == "context" or (
             completion.finish_reason == "length" and room < max_tokens
@@ -344,7 +331,7 @@ class Dialogues:
         if error and redraws and not cut_by_context:
             dialogue.rewind(before)
             start = end = len(dialogue.ids)
-        state: ParseState = "malformed" if error else "free" if reader is _free else "ok"
+        state: ParseState = "malformed" if error else "free" if reader is free_text else "ok"
         self._finish(
             slot,
             ModelCall(
@@ -367,7 +354,7 @@ class Dialogues:
         )
         if cut_by_context:
             self._full.add(number)
-        return _Action(completion, said, error, value, cut_by_context)
+        return Action(completion, said, error, value, cut_by_context)
 
     async def _generate(
         self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int]
@@ -414,26 +401,3 @@ class Dialogues:
         self._events[slot] = event
         if self._watch:
             self._watch(event)
-
-
-def _free(text: str) -> str:
-    """Reads text that may be anything."""
-    return text
-
-
-def _read(
-    completion: Completion, said: str, reader: Callable[[str], Any], must_end: bool
-) -> tuple[Any, tuple[Repair, ...], str]:
-    """(what the reader made of `said`, what it put up with, '') or (None, (), what is wrong).
-
-    `must_end`: an answer that was cut off is wrong even where it happens to parse.
-    """
-    if must_end and completion.finish_reason != "stop":
-        return None, (), f"cut off ({completion.finish_reason}) after {completion.new_tokens} tokens"
-    if completion.text.strip() and not said.strip():
-        return None, (), "there are thoughts and no answer"
-    try:
-        value = reader(said)
-    except Malformed as error:
-        return None, (), str(error)
-    return (value.value, value.repairs, "") if isinstance(value, Parsed) else (value, (), "")

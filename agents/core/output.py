@@ -2,8 +2,7 @@
 
 The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits
 its schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
-reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed). Either is tried exactly
-first.
+reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed).
 
 A schema's upper bounds are there for grammars alone: a small model rambles, and its reply must end within its tokens.
 `grammar` has them where that is so; then what reaches a bound is counted, since more was lost. No other reply is held
@@ -31,7 +30,7 @@ from ratchet.text import MAX_LEVELS, storable_value
 
 Schema = dict[str, Any] | type[BaseModel]
 Parsing = Literal["tolerant", "strict"]
-FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\s*\Z")
+FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\Z")
 BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}]', re.DOTALL)
 """A text or comment that nothing closes reaches to the end (in single quotes, of the line): no part is read twice."""
 MAX_BOUNDED_TOKENS = 256
@@ -39,11 +38,19 @@ MAX_BOUNDED_TOKENS = 256
 MAX_BROKEN, UNCLOSED = 1000, 100
 """How many objects that cannot be read end the reading of a reply, and how many of them a brace counts as that nothing
 closes: to find that out takes a pass over what follows it."""
-JSON, WITH_BREAKS = json.JSONDecoder(), json.JSONDecoder(strict=False)
-"""The second takes line breaks in texts."""
+MAX_DIGITS = 300
+"""Digits of an integer: a float holds 308, and Python writes no more than 4,300."""
 INTEGER, NUMBER = re.compile(r"\s*[-+]?\d{1,18}\s*"), re.compile(r"\s*[-+]?\d{1,18}(?:\.\d{1,18})?\s*")
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits):,} digits is too large")
+    return int(digits)
+
+
+JSON, WITH_BREAKS = json.JSONDecoder(parse_int=_integer), json.JSONDecoder(parse_int=_integer, strict=False)
+"""The second takes line breaks in texts."""
 FORM = "expected one JSON object, bare or in one ```json block"
 
 
@@ -68,7 +75,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a reader made of a reply, and what it put up with."""
+    """What a reader made of a reply, and what it tolerated."""
 
     value: Any
     repairs: tuple[Repair, ...] = ()
@@ -76,7 +83,7 @@ class Parsed:
 
 def is_explanation(field: str) -> bool:
     """Whether a field holds a reason, which no code reads."""
-    return field in ("reason", "rationale") or field.endswith("_explanation")
+    return field in ("reason", "rationale", "evidence") or field.endswith("explanation")
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:
@@ -125,16 +132,10 @@ def read_output(
         value = storable_value(_last_object(without_thoughts(text), tolerant, repairs))
     except ValueError as error:
         raise Malformed(f"not valid JSON: {error}") from error
-    if constrained is not None:
-        fit = _Fit(constrained, tolerant=False)
-        return Parsed(_checked(fit.value(value, constrained), schema), tuple(sorted(fit.repairs)))
-    try:
-        return Parsed(_checked(value, schema), tuple(sorted(repairs)))
-    except Malformed:
-        if not tolerant:
-            raise
-    fit = _Fit(without_bounds(json_schema(schema)), tolerant=True)
-    return Parsed(_checked(fit.value(value, fit.root), schema), tuple(sorted(repairs | fit.repairs)))
+    if tolerant or constrained is not None:
+        fit = _Fit(constrained or without_bounds(json_schema(schema)), tolerant)
+        value, repairs = fit.value(value, fit.root), repairs | fit.repairs
+    return Parsed(_checked(value, schema), tuple(sorted(repairs)))
 
 
 def _checked(value: Any, schema: Schema) -> Any:
@@ -225,7 +226,7 @@ def _repaired(text: str) -> dict[str, Any] | None:
         value: Any = WITH_BREAKS.decode(text)
     except (ValueError, RecursionError):
         try:
-            value = pyjson5.decode(text, maxdepth=MAX_LEVELS)
+            value = JSON.decode(json.dumps(pyjson5.decode(text, maxdepth=MAX_LEVELS)))
         except (pyjson5.Json5Exception, ValueError):
             return None
     return value if isinstance(value, dict) else None
@@ -266,8 +267,8 @@ class _Fit:
         return schema if isinstance(schema, Mapping) else {}
 
     def _alternative(self, value: Any, alternatives: list[Any]) -> Any:
-        """The value as the first alternative that it can be made to fit."""
-        for alternative in alternatives:
+        """The value as the first alternative that it fits, else as the first that it can be made to fit."""
+        for alternative in sorted(alternatives, key=lambda one: not self._fits(value, one)):
             fit = _Fit(self.root, self.tolerant)
             fitted = fit.value(value, alternative)
             if self._fits(fitted, alternative):
@@ -289,10 +290,11 @@ class _Fit:
                 fitted[name] = self.value(item, fields[name])
             else:
                 self.repairs.add("null")
-        if self.tolerant:
-            missing = [name for name in needed if name not in fitted and is_explanation(name)]
-            fitted |= dict.fromkeys(missing, "")
-            self.repairs.update(["explanation"] if missing else [])
+        reasons = [name for name in needed if is_explanation(name)] if self.tolerant else []
+        for name in reasons:
+            if name not in fitted or not self._fits(fitted[name], fields[name]):
+                fitted[name] = ""
+                self.repairs.add("explanation")
         return fitted
 
     def _may_be_absent(self, name: str, schema: Mapping[str, Any]) -> bool:

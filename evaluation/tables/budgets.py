@@ -12,7 +12,7 @@ there are. They are drawn at `evaluation.temperature`, like all others; at a low
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TextIO
@@ -86,8 +86,8 @@ def print_budgets(
     samples = {name: by_question(questions, arm_trajectories(store)) for name, store in stores.items()}
     budget = max(mean_tokens(found) for found in samples.values()) if tokens is None else tokens
     resamples, seed = config.evaluation.resamples, config.seed
-    normalise = NORMALISATIONS[config.rewards.normalisation]
-    rows = [within_budget(name, found, budget, resamples, seed, normalise) for name, found in samples.items()]
+    normalise, keep = NORMALISATIONS[config.rewards.normalisation], config.rewards.select.keep_status
+    rows = [within_budget(name, found, budget, resamples, seed, normalise, keep) for name, found in samples.items()]
     title = f"{split}: {len(questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows), out)
 
@@ -116,14 +116,20 @@ def within_budget(
     resamples: int,
     seed: int,
     normalise: Normalise = normalise_answer,
+    keep_status: Collection[str] = ("finished",),
 ) -> Budgeted:
-    """What a method reaches with so many samples as fit."""
+    """What a method reaches with so many samples as fit. One that ended in none of the ways `keep_status` has no vote,
+    as in the primary measure."""
+
+    def vote(trajectory: Trajectory) -> str:
+        return trajectory.answer if trajectory.status in keep_status else ""
+
     tokens = mean_tokens(samples)
     stored = min((len(found) for _, found in samples), default=1)
     fit = int((budget + 1e-6) // tokens) if tokens else stored
     count = max(1, min(fit, stored))
-    voted = [is_right(majority([_vote(t) for t in found[:count]]), question, normalise) for question, found in samples]
-    single = [[is_right(_vote(t), question, normalise) for t in found] for question, found in samples]
+    voted = [is_right(majority([vote(t) for t in found[:count]]), question, normalise) for question, found in samples]
+    single = [[is_right(vote(t), question, normalise) for t in found] for question, found in samples]
     return Budgeted(
         name,
         tokens,
@@ -147,11 +153,6 @@ def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
             escape(row.name), f"{row.tokens:,.0f}", f"{row.samples}{mark}", percent(row.single), percent(row.voted)
         )
     return table
-
-
-def _vote(trajectory: Trajectory) -> str:
-    """Its answer; none where it did not finish, as in the strict measures."""
-    return trajectory.answer if trajectory.status == "finished" else ""
 
 
 def _tokens(trajectory: Trajectory) -> int:

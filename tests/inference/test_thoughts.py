@@ -25,6 +25,8 @@ HARMONY = "<|channel|>analysis<|message|>Bo? {}<|end|><|start|>assistant<|channe
         ("<thought>Bo</thought>Ada", "Ada"),
         ("<seed:think>Bo</seed:think>Ada", "Ada"),
         ("[THINK]Bo[/THINK]Ada", "Ada"),
+        ("<think>... Bo?</think>, Ada", ", Ada"),
+        ("\n</think>: Ada", ": Ada"),
         ("<|START_THINKING|>Bo<|END_THINKING|>Ada", "Ada"),
         ("<|begin_of_thought|>Bo<|end_of_thought|>Ada", "Ada"),
         ("◁think▷Bo◁/think▷Ada", "Ada"),

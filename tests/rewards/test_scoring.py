@@ -211,6 +211,7 @@ def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_pat
         ("correctness", {"correctness": {"nuggets": "once"}}),
         ("correctness", {"correctness": {"left_out": "incorrect"}}),
         ("correctness", {"constrained": False}),
+        ("correctness", {"parsing": "strict"}),
         ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
         ("faithfulness", {"faithfulness": {"without_documents": "null"}}),
         ("precision", {"faithfulness": {"claims": "once"}}),
@@ -221,7 +222,7 @@ def test_scores_of_other_settings_are_not_reused(config: Config, name: str, sett
     other = config.model_copy(update={"rewards": RewardsConfig(runs=2, **settings)})
     assert judge_settings(config, name, "judge-a") != judge_settings(other, name, "judge-a")
     unrelated = {"correctness": "faithfulness", "faithfulness": "relevance", "precision": "correctness"}[name]
-    if "constrained" not in settings:
+    if not settings.keys() & {"constrained", "parsing"}:
         assert judge_settings(config, unrelated, "judge-a") == judge_settings(other, unrelated, "judge-a")
 
 

@@ -94,7 +94,8 @@ def test_the_last_object_counts_and_what_was_tolerated_is_named(text: str, repai
     [
         "", "4", "[4]", "{}", "The score is 4.", "<think>" + SCORED,
         '{"score": NaN, "rationale": ""}', '{"score": Infinity, "rationale": ""}', '{"score": 1e999, "rationale": ""}',
-        "{'score': NaN}", "{'score': +Infinity}", "{'score': 1e999}",
+        "{'score': NaN}", "{'score': +Infinity}", "{'score': 1e999}", "{score: 0x" + "f" * 5000 + "}",
+        '{"score": 1' + "0" * 400 + "}",
         '{"score": 4, "rationale": "cut o', '{"score": "good"}', '{"score": 1.5}', '{"score": null}',
         '{"score": 9}', '{"rationale": ""}', '{"a": {"score": 4, "rationale": ""} "b": 1}',
         SCORED + '{"score": NaN, "rationale": ""}',
@@ -103,7 +104,7 @@ def test_the_last_object_counts_and_what_was_tolerated_is_named(text: str, repai
 def test_what_is_no_such_object_is_malformed(text: str, parsing: Parsing) -> None:
     with pytest.raises(Malformed):
         parse_output(text, Score, parsing)
-    if "NaN" in text or "999" in text:  # whatever the schema says of numbers
+    if "NaN" in text or "999" in text or len(text) > 400:  # whatever the schema says of numbers
         with pytest.raises(Malformed):
             parse_output(text, ANY_OBJECT, parsing)
 
@@ -113,6 +114,7 @@ def test_what_is_no_such_object_is_malformed(text: str, parsing: Parsing) -> Non
     [
         ({"doc_id": "1"}, {"doc_id": 1}),
         ({"doc_id": " -3 "}, {"doc_id": -3}),
+        ({"doc_id": 2.0}, {"doc_id": 2}),
         ({"doc_id": None}, {}),
         ({"share": "0.5"}, {"share": 0.5}),
         ({"good": "True"}, {"good": True}),
@@ -266,4 +268,10 @@ def test_a_long_reply_in_no_form_is_given_up_soon(part: str) -> None:
     started = time.process_time()
     with pytest.raises(Malformed):
         parse_output(part * (100_000 // len(part)), Score)
+    assert time.process_time() - started < 5
+
+
+def test_blanks_behind_a_fence_take_no_longer_than_other_text() -> None:
+    started = time.process_time()
+    parse_output(f"```{' ' * 100_000}! {SCORED}", Score)
     assert time.process_time() - started < 5

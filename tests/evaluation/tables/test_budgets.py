@@ -44,9 +44,10 @@ def test_a_sample_without_an_answer_has_no_vote() -> None:
 
 
 def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> None:
-    broken = [t.model_copy(update={"status": "unparsed"}) for t in method(["SR"])]
-    found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0)
-    assert (found.single.mean, found.voted.mean) == (0.0, 0.0)
+    broken = [t.model_copy(update={"status": "out_of_budget"}) for t in method(["SR"])]
+    for keep, value in ((("finished",), 0.0), (("finished", "out_of_budget"), 1.0)):
+        found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0, keep_status=keep)
+        assert (found.single.mean, found.voted.mean) == (value, value)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
