@@ -150,6 +150,7 @@ extras: $(VENV)/installed
 check: $(VENV)/engines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 # Fails on a page or a heading that a link does not find.

@@ -1,4 +1,4 @@
-"""The wheel: every package of the project below `ratchet`, since other projects have an `agents` and a `tools` too.
+"""The wheel: every package of the project below `ratchet`, since other projects have an `agents` and a `commands` too.
 
 A checkout and an editable install keep the packages side by side (pyproject.toml). For a wheel, `BuildBelowRatchet`
 moves them and rewrites their import statements; strings that name modules go through ratchet/packages.py.
@@ -22,8 +22,6 @@ assert _spec is not None and _spec.loader is not None
 packages: Any = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(packages)
 OURS = (*packages.PACKAGES, *packages.SCRIPTS)
-TOOLS = ("__init__.py", "init.py")
-"""The tools that are commands; the others are for the repository."""
 
 
 def rewrite_imports(source: str) -> str:
@@ -73,11 +71,6 @@ class BuildBelowRatchet(build_py):
             shutil.move(root / name, below / name)
         for name in packages.SCRIPTS:
             shutil.move(root / f"{name}.py", below / f"{name}.py")
-        for path in (below / "tools").iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name not in TOOLS:
-                path.unlink()
         shutil.copytree(HERE / "configs" / "accelerate", below / "configs" / "accelerate")
         for path in below.rglob("*.py"):
             source = path.read_bytes().decode()

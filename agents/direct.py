@@ -11,10 +11,10 @@ agents/core/label_forms.py is the answer. The words of the prompt are ours.
 
 from __future__ import annotations
 
+from agents.core.few_shot import task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import labels_of, read_verdict, require_label
 from agents.core.output import Malformed
-from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -32,7 +32,7 @@ class Settings(Section):
     """Whether worked examples come first."""
 
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -56,7 +56,7 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 
 ROLES = ("extractor", "filter", "searcher", "stance")
 GIVES_VERDICT = True

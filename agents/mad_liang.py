@@ -27,6 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.few_shot import task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -37,7 +38,6 @@ from agents.core.labels import (
     unanimous_verdict,
 )
 from agents.core.prompts.documents import quoted, speakers_text
-from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
@@ -85,7 +85,7 @@ class Settings(Section):
     judge_reads: Literal["all", "first"] = "all"
     """The whole debate, as in the paper, or its first round, as in the published code."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

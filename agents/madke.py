@@ -33,6 +33,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from agents.core.few_shot import WorkedExample, task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -45,7 +46,6 @@ from agents.core.labels import (
 )
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
-from agents.core.prompts.few_shot import WorkedExample, task_with_options, worked_examples
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -100,7 +100,7 @@ class Settings(Section):
     in_turn: bool = False
     """Debaters of one round speak one after the other, from round 2 on, and read what was just said."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 @dataclass(frozen=True)

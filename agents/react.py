@@ -29,12 +29,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.few_shot import task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
-from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
@@ -86,7 +86,7 @@ class Settings(Section):
     at_the_end: Literal["verdict", "nothing"] = "verdict"
     """When the steps are used up."""
     examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/prompts/few_shot.py)."""
+    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-import selftrain
-from ratchet.command import run_command
+from commands import selftrain
+from commands.arguments import run_command
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.records import Record

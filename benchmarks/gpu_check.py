@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.training import SHAPES, benchmark, parse, random_model
 from benchmarks.vllm_check import VllmFailed, demo_survives_a_killed_server, two_servers_share
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from training.memory import Activations, free_memory
 

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from commands.arguments import run_command
 from evaluation.measures.human import HumanAgreement, Pair, human_agreement, people_agreement, read_pairs
 from evaluation.tables.human import agreement_table
-from ratchet.command import run_command
 from ratchet.config import DEFAULT_EMBEDDER
 from ratchet.tables import print_table
 from ratchet.text import normalise_answer

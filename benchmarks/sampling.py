@@ -33,9 +33,9 @@ import httpx
 from agents.core.resources import open_resources
 from agents.core.system import RunContext, load_system
 from benchmarks.sampling_barriers import WAYS, Gauge, run
+from commands.arguments import run_command
 from inference.engines import close_engines, open_engines
 from questions.load import load_questions
-from ratchet.command import run_command
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments, write_json

@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from agents.core.resources import Resources
-from inference.engine import Completion, Engine, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import Engine
 from ratchet.progress import Progress
 from ratchet.tasks import gather_or_cancel
 from retrieval.index import Retriever

@@ -31,7 +31,7 @@ def commands(root: Path) -> dict[str, list[str]]:
         for name in programs
         if name.partition(".")[0] not in ("tests", "tools", "benchmarks")
     }
-    return found | {f"ratchet {name}": ["ratchet", name] for name in _named(root / "ratchet" / "__main__.py")}
+    return found | {f"ratchet {name}": ["ratchet", name] for name in _named(root)}
 
 
 def main() -> None:
@@ -58,10 +58,11 @@ def main() -> None:
         print(line, flush=True)
 
 
-def _named(path: Path) -> dict[str, str]:
+def _named(root: Path) -> dict[str, str]:
     """The commands that `ratchet` lists and the module of each, read from its source: nothing is imported."""
-    if not path.exists():
-        return {}
+    path = root / "commands" / "main.py"
+    if not path.exists():  # a checkout before commands/
+        path = root / "ratchet" / "__main__.py"
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMMANDS":
             assert isinstance(node.value, ast.Dict)
@@ -77,7 +78,7 @@ def _module(subcommand: ast.expr) -> str:
 
 def _main_module(root: Path, words: list[str]) -> str:
     if words[1:]:
-        return _named(root / "ratchet" / "__main__.py")[words[1]]
+        return _named(root)[words[1]]
     return words[0] if (root / f"{words[0]}.py").exists() else f"{words[0]}.__main__"
 
 

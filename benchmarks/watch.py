@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import httpx
 import yaml
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.config import SystemConfig
 from ratchet.files import write_json, write_jsonl
 from ratchet.progress import Progress

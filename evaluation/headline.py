@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
 from evaluation.measures.measures import BY_NAME, answered_measure, strict_form
-from ratchet.records import Record
-
-if TYPE_CHECKING:
-    from evaluation.results import Comparison
-
-COSTS = ("calls", "prompt_tokens", "new_tokens")
-"""The measures of a baseline's cost that the headline gives."""
-
-
-class CostPair(Record):
-    """The mean cost of a question, in one unit."""
-
-    baseline: float
-    trained: float
-    ratio: float | None
-    """trained / baseline; None where the baseline costs nothing."""
-
-
-class BaselineComparison(Record):
-    """The trained model against the best of some baselines, on the questions that both were asked."""
-
-    name: str
-    """The baseline's name in the config."""
-    system: str
-    candidates: int
-    """How many baselines it is the best of, on the questions of `difference`: with more than one, its mean on them is
-    optimistically biased."""
-    difference: Difference
-    """Trained - baseline in the primary measure, paired by question."""
-    costs: dict[str, CostPair]
-    """By measure of cost (calls, prompt_tokens, new_tokens)."""
+from evaluation.results import BaselineComparison, Comparison
 
 
 def verdict(

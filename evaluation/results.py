@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import Field
 from rich.markup import escape
 
-from evaluation.headline import COSTS, BaselineComparison, CostPair
 from evaluation.measures.complementarity import Complementarity
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges, gain, paired_values, question_changes
@@ -41,6 +40,34 @@ BASE, PARENT, TRAINED = "base", "parent", "adapter"
 RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
 BASE_IN_FORM, TRAINED_IN_FORM = "base in form", "adapter in form"
 """The arms of `evaluation.controls`."""
+COSTS = ("calls", "prompt_tokens", "new_tokens")
+"""The measures of a baseline's cost that the headline gives."""
+
+
+class CostPair(Record):
+    """The mean cost of a question, in one unit."""
+
+    baseline: float
+    trained: float
+    ratio: float | None
+    """trained / baseline; None where the baseline costs nothing."""
+
+
+class BaselineComparison(Record):
+    """The trained model against the best of some baselines, on the questions that both were asked."""
+
+    name: str
+    """The baseline's name in the config."""
+    system: str
+    candidates: int
+    """How many baselines it is the best of, on the questions of `difference`: with more than one, its mean on them is
+    optimistically biased."""
+    difference: Difference
+    """Trained - baseline in the primary measure, paired by question."""
+    costs: dict[str, CostPair]
+    """By measure of cost (calls, prompt_tokens, new_tokens)."""
+
+
 RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
 """Names that no baseline may have."""
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}

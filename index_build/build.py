@@ -37,7 +37,7 @@ from retrieval.layout import (
     write_stamps,
 )
 from retrieval.loader import open_store
-from retrieval.sparse.shards import SHARD, FileEntry, ShardManifest, read_shard_manifest
+from retrieval.shards import SHARD, FileEntry, ShardManifest, read_shard_manifest
 
 # Ids that are looked up together.
 IDS = 1 << 16
@@ -81,7 +81,9 @@ def build_index(
         total = sum(pieces[number].count for number in mine)
         with Progress("indexing documents", total) as progress:
             if workers > 1 and len(mine) > 1:
-                build_with_workers(config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress)
+                build_with_workers(
+                    build_planned_shard, config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress
+                )
             else:
                 for number in mine:
                     build_planned_shard(

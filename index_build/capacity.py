@@ -8,9 +8,6 @@ quarter of the sample is built and searched too: what the rest adds is what more
 from __future__ import annotations
 
 import math
-import os
-import resource
-import sys
 import tempfile
 import textwrap
 import time
@@ -27,15 +24,12 @@ from index_build.build import build_index
 from index_build.content import ContentFactory, open_content_factory
 from index_build.documents import Document, read_documents
 from index_build.tokenizer import ChunkTokenizer, chunk_tokenizer_of
-from questions.load import load_questions, sample_questions
-from ratchet.command import config_of, config_parser, positive_integer, positive_number
 from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_jsonl
 from ratchet.progress import duration
 from retrieval.layout import read_shards
 from retrieval.loader import open_folder
-from retrieval.sparse.engine import usable_cores
 from retrieval.sparse.ranker import SparseRanker
 
 K = 10
@@ -91,33 +85,10 @@ class Estimate:
         return self.fixed + self.per_chunk * self.chunks
 
 
-def main(arguments: Sequence[str], prog: str = "python -m index_build capacity") -> None:
-    """Run `capacity`: measure a sample and print the estimate for the complete corpus."""
-    cores = usable_cores()
-    parser = config_parser(prog, "Estimate what a large corpus will take, from building and searching a sample of it.")
-    add = parser.add_argument
-    add("--documents", type=positive_integer, required=True, help="documents of the corpus, such as 14_000_000")
-    add("--sample", type=positive_integer, default=4000, help="documents of the config that are built (default: 4000)")
-    add("--memory-gb", type=positive_number, default=64.0, help="memory of the machine that serves (default: 64)")
-    add("--hours", type=positive_number, default=24.0, help="time that building may take (default: 24)")
-    add("--workers", type=positive_integer, default=cores, help=f"processes of each job (default: {cores}, as here)")
-    given = parser.parse_args(arguments)
-    config = config_of(given)
-    index = config.index
-    if index.url is not None or index.kind not in ("bm25", "sparse") or index.engine != "ratchet":
-        raise UserError("index: capacity measures kind: bm25 or sparse on engine: ratchet; give one of these")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process is meant to be one core
-    small, sample = measure_sample(config, given.sample)
-    process = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    estimate = extrapolate(small, sample, given.documents, index.shard_documents)
-    print(f"Capacity for {given.documents:,} documents with {given.config}")
-    print(report(index, sample, estimate, given.workers, given.hours, given.memory_gb * 1e9, process))
-
-
-def measure_sample(config: Config, count: int) -> tuple[SampleMeasurement, SampleMeasurement]:
-    """(a quarter, all) of `count` documents of a config's sources, built and searched; nothing stays on the disk."""
-    documents = take_sample(config.index.documents, count)
-    queries = _queries(config, documents)
+def measure_sample(
+    config: Config, documents: Sequence[Document], queries: Sequence[str]
+) -> tuple[SampleMeasurement, SampleMeasurement]:
+    """(a quarter, all) of the documents, built and searched with these queries; nothing stays on the disk."""
     contents = open_content_factory(config.index)
     measure = chunk_tokenizer_of(config, [contents.limit] if contents.limit is not None else [])
     where = Path(config.index.path).parent
@@ -143,15 +114,6 @@ def take_sample(sources: Sequence[str], count: int) -> list[Document]:
     if len(documents) < 2:
         raise UserError(f"{', '.join(sources)}: {len(documents)} documents; the estimate needs a sample of 2 or more")
     return documents
-
-
-def _queries(config: Config, documents: Sequence[Document]) -> list[str]:
-    try:
-        questions = load_questions(config.questions.train, config.seed)
-    except UserError as error:
-        print(f"{error}\nSearching with the first words of documents, as there are no questions.", file=sys.stderr)
-        return [" ".join((one.text or one.title).split()[:12]) for one in documents[:QUERIES]]
-    return [question.text for question in sample_questions(questions, QUERIES, config.seed)]
 
 
 def build_and_search(
@@ -262,7 +224,7 @@ def report(
         each = math.ceil(found.shards / machines)
         lines.append(
             f"  {machines:,} machines hold it together, each with the documents of {each:,} shards and a "
-            "`python -m retrieval.serving.server`."
+            "`ratchet serve-index`."
         )
     latency = (
         f"{1000 * sample.answering:,.2f} ms a query on the sample, which is too small to tell how it grows: raise "

@@ -23,7 +23,7 @@ from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.files import not_utf8, read_jsonl
 from ratchet.progress import Progress
 from ratchet.records import document_id
-from retrieval.sparse.shards import key_hash
+from retrieval.shards import key_hash
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 DOCUMENT_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")

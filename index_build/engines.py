@@ -12,7 +12,7 @@ from ratchet.progress import Progress
 from retrieval.index import Store
 from retrieval.layout import Manifest
 from retrieval.loader import milvus_uri, open_store, vector_space
-from retrieval.sparse.shards import Shard
+from retrieval.shards import Shard
 
 # Rows that are handed to Milvus at once.
 ROWS = 4096

@@ -13,6 +13,7 @@ from ratchet.files import disk_error, write_json
 from ratchet.numba_cache import njit
 from ratchet.progress import Progress
 from retrieval.layout import MANIFEST, ROWS, SHARDS, Manifest, RowsManifest, read_rows_manifest, rows_folder
+from retrieval.shards import NOT_THERE, Shard, read_shard_manifest
 from retrieval.sparse.engine import Postings
 from retrieval.sparse.forward import MOST_VOCABULARY, VALUE_BITS
 from retrieval.sparse.kernels import add_window, open_list
@@ -31,7 +32,6 @@ from retrieval.sparse.postings import (
 from retrieval.sparse.quantisation import FAR, STEPS
 from retrieval.sparse.recall import RECALL
 from retrieval.sparse.selection import ABSENT, AT, ENTRIES, KIND, ROW, UPCOMING
-from retrieval.sparse.shards import NOT_THERE, Shard, read_shard_manifest
 
 
 def build_rows(folder: Path, manifest: Manifest) -> None:

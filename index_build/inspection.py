@@ -15,10 +15,10 @@ from ratchet.files import read_record
 from ratchet.text import plain_line
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import MILVUS_LITE, open_store
+from retrieval.shards import NOT_THERE, Shard, ShardManifest
 from retrieval.sparse.engine import Postings
 from retrieval.sparse.postings import BLOCKS
 from retrieval.sparse.recall import RECALL, MeasuredRecall
-from retrieval.sparse.shards import NOT_THERE, Shard, ShardManifest
 
 # Files by what they are for; what is not named is the texts'.
 SEARCHED = {

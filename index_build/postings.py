@@ -16,10 +16,10 @@ from index_build.encode import encode_lists, frequency_codes, max_region_bytes, 
 from index_build.words import Growing, TermCounter
 from index_build.writing import FolderWriter
 from ratchet.numba_cache import njit
+from retrieval.shards import NOT_THERE
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.bits import OVERREAD
 from retrieval.sparse.quantisation import value_codes
-from retrieval.sparse.shards import NOT_THERE
 
 # Postings that are sorted in memory at once: about 20 bytes each.
 SLICE = 1 << 23

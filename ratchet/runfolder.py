@@ -1,35 +1,19 @@
-"""The run folder: where every stage's records live, and the manifest that says what made them."""
+"""The run folder: where every stage's records live; `questions/manifest.py` opens it."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
-from ratchet.config import Config, SplitConfig, TrainedControl, is_missing, written
+from ratchet.config import Config, TrainedControl
 from ratchet.errors import UserError
-from ratchet.files import read_json_file, read_record, write_atomic, write_json
-from ratchet.packages import IN_WHEEL
-from ratchet.parsing import read_mapping
+from ratchet.files import read_record
 from ratchet.records import Selection
 
 ROUND = "round-"
-VERSION = 2
-"""Of the layout of run folders. A run folder of another version is refused, not converted."""
 SPLITS = ("train", "dev", "test")
-LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep", "generation")
-MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb", "workers"}
-"""Keys of a model that say where and how wide it runs; what it says does not depend on them."""
-PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 
 
 class _Below:
@@ -153,128 +137,6 @@ def earlier_rounds(config: Config, folder: RoundFolder) -> list[RoundFolder]:
     return [one for one in found if (selection := one.read_selection()) is not None and selection.kept]
 
 
-def open_run(config: Config) -> RunFolder:
-    """Make or reopen the run folder of a config. Raises UserError with the difference where the config would change
-    what is in the folder already; a folder without trajectories accepts any config.
-
-    Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
-    selection carries the settings that made it. So may the machines that it runs on (MACHINE), what happens to leaks,
-    and how to train before the first training.
-    """
-    run = RunFolder(config.folder)
-    resolved = config.model_dump(mode="json")
-    if check_same(config) == resolved:
-        return run
-    manifest = _manifest_of(config, run)  # before the config, so that a missing question file stops here
-    write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
-    write_json(run.manifest, manifest)
-    return run
-
-
-def check_same(config: Config) -> dict[str, Any] | None:
-    """The config of the run folder, None before there is one. UserError where the folder was made with another."""
-    run = RunFolder(config.folder)
-    if not run.config.exists():
-        return None
-    _check_version(run)
-    try:
-        old = _completed(read_mapping(run.config))
-    except UserError as error:
-        raise UserError(f"{error}. It is the run folder's record of its config: choose another run folder") from error
-    has_training = any(folder.training.exists() for folder in run.rounds())
-    if not has_training and not run.has_trajectories:
-        return old
-    now = config.model_dump(mode="json")
-    if changes := _difference(_binding(old, has_training), _binding(now, has_training)):
-        raise UserError(
-            f"{run.path} was made with another config:\n  " + "\n  ".join(changes) + "\n"
-            "Choose another run folder (--set run=runs/NEW), or go back to the old values."
-        )
-    return old
-
-
-def _check_version(run: RunFolder) -> None:
-    try:
-        version = read_json_file(run.manifest).get("version", 1)
-    except FileNotFoundError:  # the command was killed between the two files
-        return
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{run.manifest}: is damaged ({error}); choose another run folder") from error
-    if version != VERSION:
-        raise UserError(
-            f"{run.path} is a run folder of version {version}, and this is version {VERSION} of Ratchet's run folders: "
-            "start a new one (--set run=runs/NEW), or use the version of Ratchet that made it"
-        )
-
-
-def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
-    """The part of a config that trajectories, and the training where there is one, were made with."""
-    kept = {key: value for key, value in resolved.items() if key not in (*LATER_PASSES, "run")}
-    if not has_training:
-        kept.pop("training", None)
-    models = {
-        name: {key: value for key, value in model.items() if key not in MACHINE}
-        for name, model in resolved.get("models", {}).items()
-    }
-    embedder = {key: value for key, value in (resolved.get("embedder") or {}).items() if key not in (*MACHINE, "tries")}
-    questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
-    sampling = {**resolved.get("sampling", {}), "concurrency": None, "max_failures": None}
-    return kept | {"models": models, "embedder": embedder, "questions": questions, "sampling": sampling}
-
-
-def _completed(old: dict[str, Any]) -> dict[str, Any]:
-    """A run's config with the defaults of keys that Ratchet has got since; as it is where it no longer parses."""
-    try:
-        return Config.model_validate(old).model_dump(mode="json")
-    except ValidationError:
-        return old
-
-
-def _manifest_of(config: Config, run: RunFolder) -> dict[str, Any]:
-    """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
-    if not run.manifest.exists() or not run.has_trajectories:
-        return _manifest(config)
-    manifest: dict[str, Any] = read_json_file(run.manifest)
-    kept = {name: facts for name, facts in manifest["questions"].items() if name in SPLITS}
-    return manifest | {"questions": kept | _question_facts(config.evaluation.benchmarks, config.seed)}
-
-
-def _difference(old: Any, new: Any, key: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = [*old, *(k for k in new if k not in old)]
-        return [line for k in keys for line in _difference(old.get(k), new.get(k), f"{key}.{k}" if key else str(k))]
-    return [] if old == new else [f"{key}: {old!r} there, {new!r} now"]
-
-
-def _manifest(config: Config) -> dict[str, Any]:
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    documents = () if is_missing(config.index) else config.index.documents
-    return {
-        "version": VERSION,
-        "seed": config.seed,
-        "code": _code_version(),
-        "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := version(name))},
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "questions": _question_facts(
-            {**{name: getattr(config.questions, name) for name in SPLITS}, **config.evaluation.benchmarks}, config.seed
-        ),
-        "documents": {written(name): path_digest(Path(name)) for name in documents},
-    }
-
-
-def _question_facts(splits: Mapping[str, SplitConfig], seed: int) -> dict[str, Any]:
-    """Where each split's questions are from, how many were chosen, and digests of the file and of what was chosen."""
-    from questions.load import load_split  # late: that room builds on this module
-
-    return {name: load_split(split, seed).facts() for name, split in splits.items()}
-
-
 def file_digest(path: Path) -> str:
     """sha256 of a file's bytes."""
     try:
@@ -297,21 +159,3 @@ def tree_digest(folder: Path, files: Iterable[Path]) -> str:
     for file in files:
         digest.update(f"{file.relative_to(folder).as_posix()}\0{file_digest(file)}\n".encode())
     return digest.hexdigest()
-
-
-def _code_version() -> str | None:
-    """The commit that runs, with '+changes' where the checkout is not clean; the version of an installed wheel; None
-    elsewhere."""
-    if IN_WHEEL:
-        return f"wheel {metadata.version('ratchet')}"
-    here = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit + ("+changes" if dirty else "")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.command import NARROW, wide_console
+from ratchet.console import NARROW, wide_console
 
 GAP = 3
 """Spaces between two cells in a block."""

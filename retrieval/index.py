@@ -16,7 +16,7 @@ import numpy as np
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, content_key, document_id
-from retrieval.sparse.shards import Shard
+from retrieval.shards import Shard
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """An index on disk: a folder of immutable shards and a manifest that lists them.
 
     manifest.json         settings, sources, shards with their digests, removed documents
-    shards/00000, ...     retrieval/sparse/shards.py
+    shards/00000, ...     retrieval/shards.py
     removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
@@ -29,7 +29,7 @@ from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
 from ratchet.words import WORD_RULES
-from retrieval.sparse.shards import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
+from retrieval.shards import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"

@@ -16,12 +16,12 @@ from ratchet.errors import UserError
 from ratchet.records import content_key
 from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
+from retrieval.shards import Shard
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import EXACT, Bm25, Engine
 from retrieval.sparse.forward import RowEngine, Rows, open_rows
 from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
 from retrieval.sparse.recall import measured_recall
-from retrieval.sparse.shards import Shard
 
 MILVUS_LITE = "milvus.db"
 
@@ -39,7 +39,7 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
     if is_missing(config):
         return NoIndex(config)
     if config.url is not None:
-        from retrieval.serving.client import RemoteIndex
+        from retrieval.backends.remote import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     if config.kind == "hybrid":

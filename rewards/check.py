@@ -1,6 +1,4 @@
-"""What is wrong with a config's questions for its rewards and its index, found before anything is sampled.
-
-`python -m questions check --config X` prints it."""
+"""What is wrong with a config's questions for its rewards and its index, found before anything is sampled."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from questions.leakage import check_leakage, split_configs
+from questions.leakage import split_configs
 from questions.load import load_split
-from ratchet.command import config_of, config_parser
 from ratchet.config import Config, is_missing
 from ratchet.errors import UserError
 from ratchet.records import Question
@@ -20,17 +17,6 @@ from rewards.reward import load_reward
 
 MAX_SHOWN = 5
 """Questions that a message names."""
-
-
-def main(words: Sequence[str], prog: str = "python -m questions check") -> None:
-    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
-    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
-    config = config_of(parser.parse_args(words))
-    for line in describe_splits(config):
-        print(line)
-    evaluated = [key for key in split_configs(config) if key not in ("questions.train", "questions.dev")]
-    for warning in [*check_questions(config), *check_leakage(config), *check_corpus(config, evaluated)]:
-        print(warning)
 
 
 def check_questions(config: Config, splits: Sequence[str] | None = None) -> list[str]:

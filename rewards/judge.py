@@ -25,7 +25,8 @@ from pydantic import BaseModel
 
 from agents.core.output import Malformed, Parsing, grammar, parse_output
 from inference.chat import Dialogue
-from inference.engine import Completion, Engine, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import Engine, EngineError
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment

@@ -27,7 +27,7 @@ from ratchet.tasks import gather_or_cancel, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from rewards.correctness import NuggetStore
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge, cut_off
 from rewards.prompts import LEFT_OUT_INCORRECT_VERSION, judge_prompts, replaced_digest

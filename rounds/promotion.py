@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import QuestionChanges
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.power import paired_differences, questions_needed, smallest_gain
+from evaluation.power import paired_differences, questions_needed, smallest_gain
 from evaluation.results import BASE, BASE_AGAIN, PARENT, TRAINED, Arm, Comparison, Results, compare
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest

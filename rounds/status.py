@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.round_arms import evaluated_splits
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.files import count_lines, read_json_file, read_log
 from ratchet.lease import holder_of

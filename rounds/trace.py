@@ -11,8 +11,8 @@ from typing import TextIO
 from rich.markup import escape
 
 from evaluation.round_arms import evaluated_splits, read_arms
-from ratchet.command import wide_console
 from ratchet.config import Config
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder

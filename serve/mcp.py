@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise UserError("an MCP server needs the SDK: pip install 'ratchet[mcp]'") from error
 
-from retrieval.serving.mcp_results import NOTICE, Result, results_of
+from retrieval.mcp_results import NOTICE, Result, results_of
 
 MAX_CHARACTERS = 40_000
 """Of the documents of one answer."""

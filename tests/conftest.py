@@ -18,7 +18,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as for commands (`ratchet.command`)
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as for commands (`commands.arguments`)
 # A job that a script started in the background ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 
 
 def main() -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from questions.leakage import check_leakage
+from questions.manifest import open_run
 from ratchet.config import Config, ModelConfig, TrainedControl, load_members
 from ratchet.errors import UserError
 from ratchet.files import read_log, write_json, write_record
 from ratchet.lease import Lease
-from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds, open_run
+from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds
 from training.publication import TrainingJob, publish_adapter, published_folder
 
 if TYPE_CHECKING:

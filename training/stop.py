@@ -14,8 +14,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 class StopRequest:
     """Within the block the first of SIGNALS is remembered; when the block ends, the process stops as for a SIGTERM.
 
-    `ratchet.command` turns that into the exit status 143. Further signals change nothing, since SLURM sends some more
-    than once; Ctrl-C and SIGKILL end training at once, and it resumes from the checkpoint before.
+    `commands.arguments` turns that into the exit status 143. Further signals change nothing, since SLURM sends some
+    more than once; Ctrl-C and SIGKILL end training at once, and it resumes from the checkpoint before.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.core.output import Malformed, Parsed
-from inference.engine import Completion
+from inference.completion import Completion
 from ratchet.records import Repair
 
 

@@ -16,7 +16,8 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools, Unparsed
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
-from retrieval.sources.source import SourceError, ToolResult
+from retrieval.errors import SourceError
+from retrieval.sources.source import ToolResult
 
 TITLE_CHARACTERS = 200
 """Of a document's title, that a model sees. Its text is cut where it is found (`agents.core.tools`)."""

@@ -18,7 +18,8 @@ from agents.core.lookahead import Draft, cut_at_stop
 from agents.core.output import Malformed, Parsed, Schema, grammar, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
 from inference.chat import ChatFormat, Dialogue, FormattedTurns
-from inference.engine import Completion, Engine, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import Engine, EngineError
 from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError

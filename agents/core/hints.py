@@ -19,7 +19,8 @@ from agents.core.context import RunContext
 from agents.core.prompts.documents import one_line
 from agents.core.resources import Resources
 from agents.core.system import System, run_episode
-from inference.engine import Completion, Engine, EngineError, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import Engine, EngineError
 from ratchet.records import Question, Trajectory
 from retrieval.index import Retriever
 

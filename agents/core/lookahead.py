@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from inference.engine import Completion
+from inference.completion import Completion
 
 
 @dataclass(frozen=True)

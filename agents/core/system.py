@@ -31,8 +31,8 @@ from ratchet.config import Section, SystemConfig, parse
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, known_plugins, load_plugin, short_name
 from ratchet.records import Event, Question, Status, Trajectory
+from retrieval.errors import SourceError
 from retrieval.index import Retriever
-from retrieval.sources.source import SourceError
 
 __all__ = ["RunContext", "System", "known_systems", "load_system", "models_of", "run_episode"]
 

@@ -30,9 +30,10 @@ from ratchet.records import Event, LookupState, Note, Passage, Question, Recall,
 from ratchet.text import shortened
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import end_of
+from retrieval.errors import SourceError
 from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
-from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
+from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
 
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 

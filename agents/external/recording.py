@@ -16,7 +16,8 @@ from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
 from agents.external.program import ProgramAnswer, ProgramError
 from inference.chat import FormattedTurns
-from inference.engine import Completion, EngineError
+from inference.completion import Completion
+from inference.engine import EngineError
 from inference.messages import CALL_ID, CallForm, ChatTurn, FunctionCall, format_turns
 from inference.schemas import SchemaRefused, SchemaRejected, check_schema
 from ratchet.errors import UserError
@@ -25,7 +26,7 @@ from ratchet.records import Passage, Question
 from ratchet.text import short_line
 
 if TYPE_CHECKING:
-    from agents.external import Settings
+    from agents.external.settings import Settings
 
 
 class SentFunction(BaseModel):

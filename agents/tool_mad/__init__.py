@@ -83,7 +83,7 @@ from agents.tool_mad.prompts import (
 )
 from ratchet.config import Section, Thresholds
 from ratchet.records import Label, Question, Turn
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 
 ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer")
 GIVES_VERDICT = True

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from inference.chat import ChatFormat
-from inference.engine import SamplingParams
+from inference.completion import SamplingParams
 from inference.http.engine import HttpEngine
 from inference.http.protocol import token_completion, token_request
 from inference.local.engine import LocalEngine

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from inference.engine import SamplingParams
+from inference.completion import SamplingParams
 from inference.footprint import footprint
 from inference.local.cache import BLOCK
 from inference.local.engine import LocalEngine

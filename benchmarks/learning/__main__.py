@@ -36,13 +36,13 @@ from benchmarks.learning.tasks import (
     pool_overrides,
     task_name,
 )
-from ratchet.command import positive_integer, positive_number, run_command
+from commands.arguments import positive_integer, positive_number, run_command
+from commands.selftrain import run_stage
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.lease import Lease
 from ratchet.progress import duration
 from ratchet.runfolder import RunFolder
-from selftrain import run_stage
 
 
 def main(words: Sequence[str] | None = None) -> None:

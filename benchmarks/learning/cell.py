@@ -19,11 +19,12 @@ from evaluation.measures.measures import Scores
 from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, make_arm, primary_measure
 from evaluation.round_arms import plan
 from questions.load import load_questions
+from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_record
 from ratchet.records import Record, Trajectory, questions_digest
-from ratchet.runfolder import RoundFolder, RunFolder, open_run
+from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.selection import select
 from rewards.store import stored_scores
 from sampling.store import TrajectoryStore

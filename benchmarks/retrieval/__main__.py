@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.errors import UserError
 
 try:

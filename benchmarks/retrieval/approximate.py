@@ -27,13 +27,13 @@ from benchmarks.retrieval.baselines import empty_folder, folder_bytes
 from benchmarks.retrieval.corpus import Query, Rows, bm25_rows, columns_of, learned_rows, queries_for, value_table
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.timing import log, machine
+from commands.arguments import run_command
 from index_build.forward import build_shard_rows
-from ratchet.command import run_command
 from retrieval.layout import read_rows_manifest
+from retrieval.shards import Shard
 from retrieval.sparse.engine import EXACT, Pruning, SparseQuery
 from retrieval.sparse.forward import RowEngine
 from retrieval.sparse.forward import Rows as ShardRows
-from retrieval.sparse.shards import Shard
 
 try:
     from seismic import SeismicIndexRawLV  # type: ignore[import-untyped,import-not-found,unused-ignore]

@@ -19,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 from benchmarks.retrieval.timing import log, machine
-from ratchet.command import run_command
+from commands.arguments import run_command
 from retrieval.backends.codes import CodeScorer, encode_blocks
 from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer
 from retrieval.index import Ranking

@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.retrieval.corpus import Query, Rows, value_table
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.timing import log
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.config import EncoderConfig
 from ratchet.numba_cache import njit
 from retrieval.encoders.loading import load_encoder

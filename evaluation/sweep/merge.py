@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from evaluation.arms import ArmStatus
-from evaluation.headline import BaselineComparison
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import Values, values_by_question, values_of_samples
 from evaluation.measures.statistics import holm, stratified_interval
-from evaluation.results import Arm, compare_with_best, make_arm, measure_difference
+from evaluation.results import Arm, BaselineComparison, compare_with_best, make_arm, measure_difference
 from evaluation.sweep.cells import Cell, Stage, Sweep, SweepQuestionSet
 from evaluation.sweep.choice import choose, evaluations_of, read_test_record
 from evaluation.sweep.records import (

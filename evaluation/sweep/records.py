@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from evaluation.headline import BaselineComparison
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.results import Arm
+from evaluation.results import Arm, BaselineComparison
 from ratchet.records import Record
 
 

@@ -15,7 +15,7 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import format_interval, format_mean, format_number, format_p
 from evaluation.sweep.records import CellResult, SweepResults
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.tables import new_table, print_table
 from ratchet.text import escape_formula
 

@@ -9,18 +9,11 @@ set), figures 9 and 10 (`query_formulation`, `stability`: for each question set 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.core.system import load_system
-from evaluation.question_sets import splits_of
-from evaluation.results import BASE, Results, read_results
-from evaluation.round_arms import results_path
-from evaluation.tables.stability import FORMATS, save_figures
-from ratchet.command import add_round_argument, config_of, config_parser
+from evaluation.results import BASE, Results
 from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.runfolder import open_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,29 +21,6 @@ if TYPE_CHECKING:
 
 Value = float | str
 """Of a setting: a number, or its text."""
-
-
-def ablations(words: Sequence[str], prog: str) -> None:
-    """Draw the primary measure by the values of each setting that a baseline changes."""
-    parser = config_parser(prog, "Plots of what single settings of the system change. It needs no model.")
-    add_round_argument(parser, "the round that was evaluated")
-    parser.add_argument("--out", type=Path, help="the figures' folder (default: evaluation/ablations of the round)")
-    parser.add_argument("--format", choices=FORMATS, default="svg", help="of the figures (default svg)")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder = open_run(config).round(arguments.round)
-    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
-    results = [one for one in stored if one is not None]
-    settings = ablated_settings(config)
-    if not settings:
-        raise UserError(
-            "evaluation.baselines: none is the config's system with one setting changed; add such baselines"
-        )
-    if not results:
-        raise UserError(f"{folder.evaluation}: there are no results yet; run `python -m evaluation` first")
-    figures = {name: draw(name, arms, results) for name, arms in settings.items()}
-    for path in save_figures(figures, arguments.out or folder.evaluation / "ablations", arguments.format):
-        print(f"written to {path}")
 
 
 def ablated_settings(config: Config) -> dict[str, dict[Value, str]]:

@@ -9,7 +9,6 @@ annotator's, where the column is empty. What the sheets say is checked against t
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 from collections import Counter
@@ -36,10 +35,8 @@ from evaluation.measures.adjudication import (
 )
 from evaluation.question_sets import question_set
 from evaluation.round_arms import read_arms
-from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import write_atomic
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.tables import print_table
@@ -62,58 +59,7 @@ class Judged:
     trajectory: Trajectory
 
 
-def adjudicate(words: Sequence[str], prog: str) -> None:
-    """Write the sheet."""
-    parser = _parser(prog, "Write a CSV sheet of an arm's trajectories for people to judge.")
-    parser.add_argument("--out", type=Path, required=True, help="the sheet's file; one that is there is not replaced")
-    parser.add_argument("--arm", default="base", help="base (default), adapter, or a baseline's name in the config")
-    parser.add_argument("--which", choices=("wrong", "all"), default="wrong", help="default: wrong verdicts")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn with the config's seed")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    found = [
-        one
-        for one in _judged(config, arguments.round, arguments.split or config.evaluation.split, arguments.arm)
-        if arguments.which == "all" or one.trajectory.answer != one.question.label
-    ]
-    kept = _drawn(found, arguments.sample, config.seed)
-    if arguments.out.exists():
-        raise UserError(f"{arguments.out}: is there already, and may hold judgements; name another file")
-    write_atomic(arguments.out, sheet(kept))
-    print(f"{len(kept)} of {len(found)} trajectories written to {arguments.out}")
-    print(f"label: a label of the task, or {UNCERTAIN}. wrong_parts: {NONE}, or some of {'; '.join(PARTS)}. errors:")
-    for name, meaning in ERRORS.items():
-        print(f"  {name}: {meaning}")
-
-
-def adjudicated(words: Sequence[str], prog: str) -> None:
-    """Print what the sheets say."""
-    parser = _parser(prog, "Print who was wrong by the sheets that people filled in, why, and how they agree.")
-    parser.add_argument("sheets", nargs="+", type=Path, help="sheets of `adjudicate`, filled in")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    known: dict[tuple[str, str], dict[str, Judged]] = {}
-    judgements: list[Judgement] = []
-    for path in arguments.sheets:
-        judgements += list(read_sheet(path, config, arguments.round, known))
-    if not judgements:
-        raise UserError(f"{', '.join(map(str, arguments.sheets))}: no line has a label; nothing was judged yet")
-    [(twice, count)] = Counter((one.annotator, one.key) for one in judgements).most_common(1)
-    if count > 1:
-        raise UserError(
-            f"{twice[0]} judged a trajectory twice ({twice[1]}): leave one sheet out, or fill in the column annotator"
-        )
-    print_judgements(judgements, known)
-
-
-def _parser(prog: str, about: str) -> argparse.ArgumentParser:
-    parser = config_parser(prog, about)
-    add_round_argument(parser, "the round that was evaluated")
-    parser.add_argument("--split", help="the question set (default: evaluation.split)")
-    return parser
-
-
-def _judged(config: Config, number: int, split: str, arm: str) -> list[Judged]:
+def judged_trajectories(config: Config, number: int, split: str, arm: str) -> list[Judged]:
     """The arm's trajectories with labelled questions. UserError where the arm was not run."""
     arms = read_arms(RunFolder(config.folder).round(number), split)
     if arm not in arms:
@@ -123,7 +69,8 @@ def _judged(config: Config, number: int, split: str, arm: str) -> list[Judged]:
     return [Judged(split, arm, questions[one.question_id], one) for one in trajectories if one.status != "failed"]
 
 
-def _drawn(found: Sequence[Judged], count: int | None, seed: int) -> list[Judged]:
+def drawn(found: Sequence[Judged], count: int | None, seed: int) -> list[Judged]:
+    """So many of them, by a hash of the seed and their keys; all where `count` is None."""
     order = sorted(found, key=lambda one: content_key("adjudicate", seed, one.trajectory.key))
     chosen = {one.trajectory.key for one in order[:count]}
     return [one for one in found if one.trajectory.key in chosen]
@@ -177,7 +124,7 @@ def read_sheet(
             continue
         place = cells["split"], cells["arm"]
         if place not in known:
-            known[place] = {one.trajectory.key: one for one in _judged(config, number, *place)}
+            known[place] = {one.trajectory.key: one for one in judged_trajectories(config, number, *place)}
         yield _judgement(f"{path}: row {line}", path.stem, cells, known[place])
 
 

@@ -25,15 +25,14 @@ from agents.mad import majority
 from evaluation.arms import arm_trajectories
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
-from evaluation.question_sets import split_of, splits_of
+from evaluation.question_sets import split_of
 from evaluation.round_arms import read_arms
 from evaluation.tables.suite import percent
 from questions.load import load_questions
-from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
 from rewards.rules import is_right
@@ -58,19 +57,6 @@ class Budgeted:
     """Of one sample: the mean over all that are stored."""
     voted: Estimate
     """Of the majority of the counted ones."""
-
-
-def budgets(words: Sequence[str], prog: str) -> None:
-    """Print the methods' accuracy with equal numbers of tokens."""
-    parser = config_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
-    add_round_argument(parser, "the round that was evaluated")
-    parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
-    parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder = open_run(config).round(arguments.round)
-    for split in [arguments.split] if arguments.split else splits_of(config):
-        print_budgets(config, folder, split, arguments.tokens)
 
 
 def print_budgets(

@@ -23,7 +23,7 @@ from evaluation.results import (
     format_mean,
     format_p_value,
 )
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.tables import print_table
 
 WIDTH = 118

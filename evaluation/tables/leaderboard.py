@@ -30,7 +30,7 @@ from evaluation.results import (
     read_results,
 )
 from evaluation.sweep.records import SweepResults
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, read_record
 from ratchet.runfolder import RunFolder

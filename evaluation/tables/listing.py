@@ -11,8 +11,8 @@ from rich.table import Table
 from questions.benchmark import Benchmark, known_benchmarks, load_benchmark
 from questions.leakage import leakage_between_splits
 from questions.load import load_split
-from ratchet.command import wide_console
 from ratchet.config import Config, SplitConfig
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.tables import print_table
 

@@ -25,15 +25,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.arms import arm_trajectories
-from evaluation.measures.thresholds import TurnScore, turn_scores
 from evaluation.question_sets import split_of
-from evaluation.round_arms import evaluated_splits, read_arms
+from evaluation.round_arms import read_arms
+from evaluation.tables.thresholds import TurnScore, turn_scores
 from questions.load import load_questions
-from ratchet.command import add_round_argument, config_of, config_parser
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 
 if TYPE_CHECKING:
@@ -43,21 +42,6 @@ FORMATS = ("svg", "pdf", "png")
 RIGHT, WRONG = "#2166ac", "#b2182b"
 BINS = 5
 """Of figure 3, from 0 to 1."""
-
-
-def stability(words: Sequence[str], prog: str) -> None:
-    """Print the scores of right and wrong turns, and draw them."""
-    parser = config_parser(prog, "Scores of a debate's turns by agent, round, and right and wrong. It needs no model.")
-    add_round_argument(parser, "the round that was evaluated")
-    parser.add_argument("--split", action="append", help="a question set; may be repeated (default: all evaluated)")
-    parser.add_argument("--out", type=Path, help="the figures' folder (default: evaluation/stability of the round)")
-    parser.add_argument("--format", choices=FORMATS, default="svg", help="of the figures (default svg)")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder = open_run(config).round(arguments.round)
-    found = stored_scores(config, folder, arguments.split or evaluated_splits(folder))
-    for path in draw_all(found, arguments.out or folder.evaluation / "stability", arguments.format):
-        print(f"written to {path}")
 
 
 def stored_scores(config: Config, folder: RoundFolder, splits: Iterable[str]) -> dict[tuple[str, str], list[TurnScore]]:

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
-from evaluation.measures.power import paired_differences
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
+from evaluation.power import paired_differences
 from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results, format_mean
 from ratchet.tables import new_table, print_table
 

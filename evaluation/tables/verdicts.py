@@ -11,7 +11,7 @@ from rich.table import Table
 from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty, vote_calibration
 from evaluation.results import Arm, Results
 from evaluation.tables.suite import label, percent
-from ratchet.command import wide_console
+from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.tables import new_table, print_table
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.completion import Completion, FinishReason, Message, SamplingParams
+from inference.engine import EngineError
 from inference.http.connection import Connection, StatusError
 from inference.http.protocol import TextResponse, is_context_full, parse_response
 from inference.http.strict_schema import ResponseSchema, response_schema

@@ -11,7 +11,8 @@ from typing import Any
 
 from inference.adapters import load_request
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import EngineError
 from inference.http.adapter_check import check_adapter
 from inference.http.connection import Connection, StatusError
 from inference.http.protocol import (

@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, FinishReason, Message, SamplingParams
+from inference.completion import Completion, FinishReason, Message, SamplingParams
+from inference.engine import EngineError
 from inference.schemas import schema_grammar
 
 A = TypeVar("A", bound=BaseModel)

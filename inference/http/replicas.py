@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
-from inference.engine import Completion, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
 from inference.http.connection import HOW_TO_START, RequestDropped, ServerLost, problem_summary
 from inference.http.engine import HttpEngine, Stats
 from inference.session import Session, current_session, session

@@ -15,7 +15,8 @@ import torch
 
 from inference.adapters import adapter_digest
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import EngineError
 from inference.local.cache import BLOCK
 from inference.local.model import PackedModel, cpu_threads, model_fingerprint
 from inference.local.routing import Router

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 
 from inference.chat import ChatFormat
-from inference.engine import Completion, EngineError, FinishReason, SamplingParams
+from inference.completion import Completion, FinishReason, SamplingParams
+from inference.engine import EngineError
 from inference.local.cache import BLOCK
 from inference.local.model import Chunk, PackedModel
 from inference.local.sampling import FREE, NO_TOKEN, NOT_FINITE, Choice, Matcher, log_probability, sample

@@ -88,7 +88,7 @@ class Config(Section):
     sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
-    """How `python -m questions.generate` makes questions from the corpus."""
+    """How `python -m question_generation` makes questions from the corpus."""
 
     @field_validator("run")
     @classmethod

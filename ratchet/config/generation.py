@@ -1,4 +1,4 @@
-"""The section `generation`: how `python -m questions.generate` makes questions from the corpus."""
+"""The section `generation`: how `python -m question_generation` makes questions from the corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ratchet.config.section import Section
 from ratchet.errors import did_you_mean
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
-"""Those that `questions.generate.language` can tell apart; a test keeps the two equal."""
+"""Those that `question_generation.language` can tell apart; a test keeps the two equal."""
 
 
 class Counts(Section):
@@ -25,7 +25,7 @@ class Counts(Section):
 
 
 class GenerationConfig(Section):
-    """How `python -m questions.generate` makes questions from the documents of `index.documents`."""
+    """How `python -m question_generation` makes questions from the documents of `index.documents`."""
 
     out: PathText
     """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with the reason for its
@@ -69,7 +69,7 @@ class GenerationConfig(Section):
     """Language of questions and answers: de, en, es, fr, it, nl or pt. Empty: only the script of the documents is
     checked."""
     categories: PathText = ""
-    """YAML file like `questions/generate/categories.yaml`, with other categories or probabilities. Default: that
+    """YAML file like `question_generation/categories.yaml`, with other categories or probabilities. Default: that
     file."""
 
     @field_validator("document_words", "question_words", "answer_words")

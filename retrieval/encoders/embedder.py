@@ -23,7 +23,7 @@ from ratchet.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import read_json, short_line
 from retrieval.encoders.dense import Embed, shared_encoder
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 
 MAX_BYTES = 64 << 20
 """Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""

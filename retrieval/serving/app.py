@@ -32,8 +32,7 @@ from starlette.exceptions import HTTPException as HttpError
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.guard import Guard
 from ratchet.records import Passage
-from retrieval.serving.admission import AdmissionMiddleware, Metrics, error_response, json_response, refusal
-from retrieval.serving.protocol import (
+from retrieval.protocol import (
     BatchAnswer,
     BatchRequest,
     IndexesAnswer,
@@ -42,6 +41,7 @@ from retrieval.serving.protocol import (
     SearchRequest,
     ServedIndex,
 )
+from retrieval.serving.admission import AdmissionMiddleware, Metrics, error_response, json_response, refusal
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever

@@ -16,21 +16,20 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
-from ratchet.command import config_of, config_parser
 from ratchet.config import Section
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.server import address_of, listen, read_key, serve_until_stopped, server_settings
+from ratchet.http.server import serve_until_stopped, server_settings
 from ratchet.records import Passage, content_key
+from retrieval.errors import SourceError
 from retrieval.index import Index, Retriever
-from retrieval.serving.mcp_results import NOTICE, Results, results_of
-from retrieval.sources.source import Source, SourceError, ToolError
+from retrieval.mcp_results import NOTICE, Results, results_of
+from retrieval.sources.source import Source, ToolError
 
 try:
     import mcp_types as types
@@ -245,38 +244,11 @@ async def serve_http(
     try:
         await serve_until_stopped(server_settings(guarded_app(server, key), 5), listener)
     finally:
-        await _close(sources)
+        await close_sources(sources)
 
 
-async def _close(sources: Mapping[str, Source]) -> None:
+async def close_sources(sources: Mapping[str, Source]) -> None:
+    """Close the sources of an MCP server."""
     async with contextlib.AsyncExitStack() as stack:
         for source in sources.values():
             stack.push_async_callback(source.close)
-
-
-# The command
-
-
-def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> None:
-    """Serve a config's index and sources over MCP."""
-    parser = config_parser(prog, "SearchTool a config's index and sources to MCP clients.")
-    parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--key-file", metavar="FILE", help="with --http: the key that clients must send")
-    given = parser.parse_args(arguments)
-    key = read_key(given.host, given.key_file) if given.http else None
-    from retrieval.loader import open_index
-    from retrieval.sources.registry import open_sources
-
-    with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
-        config = config_of(given)
-        retriever = open_index(config.index)
-        sources = open_sources(config.sources, retriever, config.embedder)
-        server = create_server(retriever, sources)
-    if not given.http:
-        asyncio.run(serve_stdio(server, lambda: _close(sources)))
-        return
-    with listen(given.host, given.port) as listener:
-        print(f"serving MCP on {address_of(listener)}/mcp", file=sys.stderr, flush=True)
-        asyncio.run(serve_http(server, sources, listener, key))

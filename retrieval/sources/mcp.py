@@ -23,8 +23,9 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.http.clients import no_cookies
 from ratchet.records import Passage, content_key
 from ratchet.text import read_json, short_line, short_text
-from retrieval.serving.mcp_results import read_results
-from retrieval.sources.source import SourceError, ToolError, ToolResult, ToolSpec
+from retrieval.errors import SourceError
+from retrieval.mcp_results import read_results
+from retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 try:
     import httpx2

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from ratchet.config import PluginConfig, Section, parse
 from ratchet.plugins import Plugin, load_plugin
 from ratchet.records import Passage, content_key
-from retrieval.sources.source import Source, SourceError, ToolError, ToolResult, ToolSpec
+from retrieval.errors import SourceError
+from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
 
 T = TypeVar("T")
 

@@ -16,13 +16,6 @@ QUERY_SCHEMA: dict[str, Any] = {
 }
 
 
-class SourceError(Exception):
-    """A service cannot be reached, or keeps refusing, after all retries.
-
-    An agent that can go on without it is told so (`agents.core.tools`); else the trajectory fails and is sampled again.
-    """
-
-
 class ToolError(Exception):
     """A tool refuses a call (bad arguments); the message is for the model that called it."""
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ratchet.errors import UserError
 from retrieval.index import Ranking
+from retrieval.shards import Shard, damaged, mapping_of
 from retrieval.sparse.kernels import MOST_TERMS, VECTOR, new_workspace, score_chunks, search_shard
 from retrieval.sparse.postings import FULL, WINDOW, WINDOW_BITS
 from retrieval.sparse.selection import LOOKUP
-from retrieval.sparse.shards import Shard, damaged, mapping_of
 from retrieval.sparse.terms import count_postings, keep_terms, locate_lists, merge_terms
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a

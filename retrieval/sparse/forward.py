@@ -24,8 +24,8 @@ from numba.extending import intrinsic
 from ratchet.numba_cache import njit
 from retrieval.index import Ranking
 from retrieval.layout import RowsManifest, read_rows_manifest, rows_folder
+from retrieval.shards import FileEntry, Shard, damaged
 from retrieval.sparse.engine import Engine
-from retrieval.sparse.shards import FileEntry, Shard, damaged
 
 VALUE_BITS = 15
 # Rows have room for so many terms; the value numbers are bits of positive bfloat16s, which are fewer than 2^15.

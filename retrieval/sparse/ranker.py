@@ -12,9 +12,9 @@ import numpy as np
 
 from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
+from retrieval.shards import key_hash
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import EXACT, Engine, Pruning, SparseQuery
-from retrieval.sparse.shards import key_hash
 
 if TYPE_CHECKING:
     from retrieval.encoders.sparse import SparseEncoder

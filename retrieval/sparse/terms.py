@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.shards import NOT_THERE
 from retrieval.sparse.postings import BLOCKS
-from retrieval.sparse.shards import NOT_THERE
 
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agents.core.prompts.documents import MARK
-from inference.engine import Completion, EngineError, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine, ScriptedReply
 from ratchet.records import Passage, Search, ToolCall, Trajectory
 from tests.helpers.any_system import SYSTEMS

@@ -10,7 +10,7 @@ import pytest
 from agents.core.output import Malformed
 from agents.core.prompts.documents import quoted
 from agents.madke import read_choice, read_choice_leniently
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import choice_labels
 from ratchet.errors import UserError

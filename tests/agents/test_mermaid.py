@@ -16,7 +16,7 @@ from questions.labels import TRUE_FALSE
 from ratchet.config import EmbedderConfig
 from ratchet.records import Note, Passage, Question, Recall, ToolCall, Trajectory
 from retrieval.encoders.embedder import LocalEmbedder
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
 from tests.helpers.remembering import opened
 from tests.helpers.snapshots import check_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inference.engine import Message
+from inference.completion import Message
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory

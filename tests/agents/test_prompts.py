@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.__main__ import main
 from agents.core.prompts.documents import BRIEF_DATA, DATA
 from agents.core.prompts.template import SHARED, Prompt, write_prompts
 from agents.core.system import known_systems, load_system
-from ratchet.config import SystemConfig, load_config
+from commands.ask import main
+from commands.config import open_config
+from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, told
@@ -154,7 +155,7 @@ def test_the_command_writes_the_prompts_in_use_and_a_config_reads_them_beside_it
     assert "4 prompts of naive_rag" in capsys.readouterr().out
     assert "documents" in (tmp_path / "mine/answerer.system.txt").read_text()
     (tmp_path / "mine/answerer.system.txt").write_text("Read, then answer.\n")
-    given = load_config(config, ["system.prompts=mine"])
+    given = open_config(config, ["system.prompts=mine"])
     assert load_system(given.system).prompts["answerer.system"].text == "Read, then answer."
     main(["prompts", "--config", str(config), "--set", "system.prompts=mine", "--out", str(tmp_path / "again")])
     assert (tmp_path / "again/answerer.system.txt").read_text() == "Read, then answer.\n"
@@ -188,16 +189,16 @@ def test_a_wrong_prompt_is_named_when_the_config_is_loaded(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / file).write_text(text)
     with pytest.raises(UserError, match=message):
-        load_config(config, ["system.prompts=mine"])
+        open_config(config, ["system.prompts=mine"])
     with pytest.raises(UserError, match=r"system.prompts: there is no folder"):
-        load_config(config, ["system.prompts=nowhere"])
+        open_config(config, ["system.prompts=nowhere"])
 
 
 def test_task_stands_for_question_and_a_prompt_may_be_in_any_unicode(config: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/answerer.user.txt").write_bytes("\ufeffDokumente:\n{{ documents }}\n\n{{task}} ä\r\n".encode())
-    prompt = load_system(load_config(config, ["system.prompts=mine"]).system).prompts["answerer.user"]
+    prompt = load_system(open_config(config, ["system.prompts=mine"]).system).prompts["answerer.user"]
     assert prompt.fill({"documents": "[1] x", "task": "Question: who?"}) == "Dokumente:\n[1] x\n\nQuestion: who? ä"
     (tmp_path / "mine/answerer.user.txt").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(UserError, match=r"answerer.user.txt: cannot be read as UTF-8"):
-        load_config(config, ["system.prompts=mine"])
+        open_config(config, ["system.prompts=mine"])

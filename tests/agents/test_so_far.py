@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agents.core.prompts.documents import MARK
-from inference.engine import Completion, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Question, Trajectory

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-import agents.__main__ as command
+import agents
+import commands.ask as command
 from agents.core.system import known_systems, load_system
 from inference.scripted import ScriptedEngine
 from ratchet.config import ModelConfig, SystemConfig
@@ -67,7 +68,7 @@ def test_what_is_wrong_in_a_config_is_named(config: dict[str, Any], message: str
 
 
 def test_whatever_stands_in_agents_is_a_system_but_its_core() -> None:
-    folder = Path(command.__file__).parent
+    folder = Path(agents.__file__).parent
     modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}
     assert set(known_systems()) == (modules | folders) - {"__main__", "core"}

@@ -21,7 +21,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Label, Question, Search, ToolCall, Trajectory
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from sampling.pool import Job, Task, run_pool
 from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play, reach_over, say
 from tests.helpers.tiny import tiny_format

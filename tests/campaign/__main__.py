@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.errors import UserError, did_you_mean
 from ratchet.files import Segment, read_record, read_segment, write_record
 from ratchet.progress import Progress

@@ -13,9 +13,9 @@ import httpx
 from agents.external import app as gateway
 from report.watch.app import create_app as watch_app
 from report.watch.watcher import Watcher
+from retrieval.protocol import Limits
 from retrieval.serving.app import create_app as search_app
 from retrieval.serving.mcp import create_server, guarded_app
-from retrieval.serving.protocol import Limits
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.handmade_run import make_config
 from tests.helpers.listening import listening

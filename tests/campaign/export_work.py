@@ -14,7 +14,7 @@ import export.dataset
 import export.gguf_file
 import export.weights  # noqa: F401
 import inference.local.model  # noqa: F401
-from export.__main__ import main
+from commands.export import main
 
 
 def run_export(request: Mapping[str, Any]) -> None:

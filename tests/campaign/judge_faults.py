@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 import yaml
 
+from commands.score import main
 from inference.http import connection
 from ratchet.errors import UserError
 from ratchet.files import count_lines, read_jsonl
 from ratchet.records import Question
 from ratchet.runfolder import RunFolder
-from rewards.__main__ import main
 from tests.campaign.replies import TEXTS
 from tests.campaign.server_faults import fault
 from tests.campaign.trial import Attack, Trial

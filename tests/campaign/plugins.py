@@ -14,13 +14,13 @@ from pathlib import Path
 
 import yaml
 
-from index_build.__main__ import main as build
-from ratchet.command import run_command
+from commands.arguments import run_command
+from commands.index import main as build
+from commands.sample import main as sample
+from commands.score import main as score
 from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
-from rewards.__main__ import main as score
 from rewards.store import current_settings
-from sampling.__main__ import main as sample
 from sampling.store import TrajectoryStore
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.experiment import make_experiment

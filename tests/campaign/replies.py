@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from ratchet.files import read_segment, write_jsonl
 from ratchet.records import Trajectory
 from tests.campaign.trial import Attack, Trial

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.evaluate import main
 from evaluation import round_arms as comparing
-from evaluation.__main__ import main
 from evaluation.arms import check_leaks, scores_path
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
@@ -31,11 +31,12 @@ from inference.adapters import adapter_digest
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from questions.leakage import training_question_digests
+from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from tests.helpers.adapter_folders import save_adapter
 
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.results import compare, selection_gain
 from evaluation.round_arms import plan, read_arms
 from questions.leakage import training_question_digests
+from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from rounds.promotion import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, right
 from tests.helpers.adapter_folders import save_adapter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from export.__main__ import main
+from commands.export import main
 from sampling.store import TrajectoryStore
 from training.rows import read_rows
 

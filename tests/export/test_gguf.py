@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from export.__main__ import main
+from commands.export import main
 from export.gguf_file import GgufType, check_architecture, write_gguf
 from export.gguf_vocabulary import split_name
 from ratchet.errors import UserError

@@ -124,7 +124,8 @@ def folder(tmp_path: Path) -> Path:
 def push(hub: Hub, folder: Path, kind: str, token: str = "hf_right") -> subprocess.CompletedProcess[str]:
     """In a process of its own, since huggingface_hub reads its settings when it is imported."""
     script = (
-        "import sys; from pathlib import Path; from export.hub import push; from ratchet.command import run_command\n"
+        "import sys; from pathlib import Path; from export.hub import push\n"
+        "from commands.arguments import run_command\n"
         "run_command(lambda: print(push(Path(sys.argv[1]), 'me/demo', sys.argv[2], public=False)))"
     )
     settings = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}

@@ -14,8 +14,8 @@ import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from commands.export import main
 from export import weights
-from export.__main__ import main
 from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
 from ratchet.errors import UserError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.core.system import known_systems
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.records import Passage, Question, Trajectory
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, play

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from commands.slurm import main
 from ratchet.errors import UserError
-from slurm.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 SBATCH = """#!{python}

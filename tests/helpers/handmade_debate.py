@@ -12,10 +12,11 @@ from evaluation.arms import ArmPlan, arm_store
 from evaluation.question_sets import question_set
 from evaluation.round_arms import build_results, record_arms
 from questions.labels import FEVER
+from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import write_jsonl
 from ratchet.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from tests.helpers.handmade_run import HOSTILE, PEOPLE, PLACES
 from tests.helpers.stored import store
 

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 from evaluation.results import BASE, Arm, compare
+from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import Segment, write_json
 from ratchet.records import content_key
-from ratchet.runfolder import RunFolder, open_run
+from ratchet.runfolder import RunFolder
 from rounds.records import Entry, Promotion, StageId
 from tests.helpers.handmade_run import (
     HOSTILE,

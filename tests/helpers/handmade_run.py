@@ -15,6 +15,7 @@ from evaluation.arms import ArmPlan, arm_store
 from evaluation.question_sets import question_set
 from evaluation.results import Results
 from evaluation.round_arms import build_results, record_arms
+from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import (
@@ -30,7 +31,7 @@ from ratchet.records import (
     Trajectory,
     content_key,
 )
-from ratchet.runfolder import RoundFolder, open_run
+from ratchet.runfolder import RoundFolder
 from rewards.scoring import score_trajectories
 from rewards.selection import select
 from tests.helpers.stored import store

@@ -1,4 +1,4 @@
-"""What the tests of questions.generate share: a small corpus in pairs, and a model that writes and checks by rule."""
+"""What the tests of question_generation share: a small corpus in pairs, and a model that writes and checks by rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from index_build.documents import Document
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import GenerationConfig, parse
 from tests.helpers.tiny import tiny_format

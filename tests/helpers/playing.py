@@ -15,13 +15,15 @@ import numpy as np
 from agents.core.resources import Resources
 from agents.core.system import RunContext, System, load_system, run_episode
 from agents.core.tools import Answer, Tools
-from inference.engine import Completion, Engine, Message, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
+from inference.engine import Engine
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import FEVER
 from ratchet.config import MemoryConfig, Section, SystemConfig
 from ratchet.records import Event, Passage, Question, Trajectory
+from retrieval.errors import SourceError
 from retrieval.memory.memory import Memory
-from retrieval.sources.source import SearchSource, Source, SourceError
+from retrieval.sources.source import SearchSource, Source
 from tests.helpers.tiny import Style, tiny_format
 
 SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")

@@ -15,9 +15,9 @@ from index_build.postings import Bm25Postings, SparsePostings
 from index_build.writing import FolderWriter
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
+from retrieval.shards import Shard, ShardManifest, key_hash
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25, Engine, SparseQuery
-from retrieval.sparse.shards import Shard, ShardManifest, key_hash
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerFast
 
 from inference.chat import ChatFormat, Dialogue
-from inference.engine import Completion, FinishReason
+from inference.completion import Completion, FinishReason
 from tests.helpers.tiny import STYLES, tiny_format
 
 # Templates of our own with the quirks of well-known ones.

@@ -14,8 +14,8 @@ from ratchet.errors import UserError
 from ratchet.http.clients import certificates
 from ratchet.http.retry import Backoff
 from ratchet.records import Passage
+from retrieval.protocol import Limits
 from retrieval.serving.app import create_app
-from retrieval.serving.protocol import Limits
 from tests.helpers.listening import listening
 
 TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}

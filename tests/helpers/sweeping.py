@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.sweep.records import SweepResults
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.tiny import save_tiny_tokenizer

@@ -9,8 +9,8 @@ import torch
 torch.cuda.is_available = lambda: True
 torch.cuda.device_count = lambda: 8
 
-import train  # noqa: E402
 import training.recipe  # noqa: E402
+from commands import train  # noqa: E402
 from training.publication import TrainingJob  # noqa: E402
 from training.schedule import Schedule  # noqa: E402
 

@@ -23,8 +23,8 @@ if IN_BF16:
     training.lora.compute_type = lambda model: torch.bfloat16
     trl.trainer.utils._use_triton = lambda device: True  # where TRL looks whether to leave unlabelled positions out
 
-import train  # noqa: E402
-from ratchet.command import run_command  # noqa: E402
+from commands import train  # noqa: E402
+from commands.arguments import run_command  # noqa: E402
 from training.trainer import RowTrainer  # noqa: E402
 
 if IN_BF16:

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from inference.chat import Dialogue
-from inference.engine import Completion, SamplingParams
+from inference.completion import Completion, SamplingParams
 from inference.http.engine import HttpEngine
 from ratchet.config import ModelConfig
 from ratchet.http.retry import Backoff

@@ -14,7 +14,7 @@ from pyarrow import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from inference.chat import Dialogue
-from inference.engine import Completion
+from inference.completion import Completion
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
 from ratchet.files import write_json, write_jsonl

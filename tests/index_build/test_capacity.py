@@ -13,9 +13,10 @@ import pytest
 import yaml
 from numpy.testing import assert_allclose
 
+from commands.capacity import main, measure
 from index_build import capacity
 from index_build.build import build_index
-from index_build.capacity import SampleMeasurement, extrapolate, main, measure_sample, report
+from index_build.capacity import SampleMeasurement, extrapolate, report
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import read_shards
@@ -61,7 +62,7 @@ def write_config(folder: Path, documents: int, **index: Any) -> Path:
 def test_bytes_of_more_documents_are_those_of_the_index_that_is_then_built(tmp_path: Path) -> None:
     path = write_config(tmp_path, 4000, chunk_tokens=100, chunk_overlap=20, shard_documents=2000)
     config = load_config(path)
-    small, sample = measure_sample(config, 400)
+    small, sample = measure(config, 400)
     assert (small.documents, sample.documents) == (100, 400)
     found = extrapolate(small, sample, 4000, 2000)
     manifest, _ = build_index(config.index, shared_tokenizer(), "tiny")
@@ -122,7 +123,7 @@ def test_the_encoder_of_the_config_is_really_run(tmp_path: Path) -> None:
     path = write_config(
         tmp_path, 40, kind="sparse", encoder={"path": str(tmp_path / "encoder"), "top": 40, "device": "cpu"}
     )
-    small, sample = measure_sample(load_config(path), 40)
+    small, sample = measure(load_config(path), 40)
     assert (small.documents, sample.documents) == (10, 40)
     assert sample.chunks >= 40 and sample.posting_bytes > 40 * 20
     # A query is encoded, which the size of the index does not change, and then searched.

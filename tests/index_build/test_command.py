@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from index_build.__main__ import main
+from commands.index import main
 from index_build.plan import read_plan
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest

@@ -14,7 +14,7 @@ import pytest
 from index_build import documents
 from index_build.documents import Document, DocumentRange, read_documents, scan_documents, source_files
 from ratchet.errors import UserError
-from retrieval.sparse.shards import key_hash, key_hashes
+from retrieval.shards import key_hash, key_hashes
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from index_build.__main__ import main
+from commands.index import main
 from index_build.chunks import Chunker
 from index_build.plan import PLAN
 from ratchet.config import IndexConfig, load_config

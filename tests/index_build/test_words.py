@@ -19,8 +19,8 @@ from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig
 from ratchet.words import MARKS
 from retrieval.encoders.vectors import WEIGHTS
+from retrieval.shards import key_hash
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.shards import key_hash
 from tests.helpers.building import DOCUMENTS, build, corpus, tree
 from tests.helpers.tiny_index import write_documents
 

@@ -14,7 +14,8 @@ import pytest
 from agents.core.system import RunContext, load_system
 from agents.mermaid.actions import action_schema
 from inference.chat import Dialogue
-from inference.engine import Completion, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import EngineError
 from inference.engines import open_engine
 from inference.http.chat_api import ChatApiEngine
 from inference.http.strict_schema import BOUNDS, response_schema

@@ -3,7 +3,7 @@
 import pytest
 
 from inference.chat import ChatFormat
-from inference.engine import Completion
+from inference.completion import Completion
 from tests.helpers.quirky import FORMATS, completion, each_format, play
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference.engine import Completion, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import EngineError
 from inference.local import scheduler
 from inference.local.engine import LocalEngine
 from inference.local.sampling import Choice, Matcher

@@ -9,7 +9,8 @@ import pytest
 
 from inference.adapters import adapter_digest
 from inference.chat import Dialogue
-from inference.engine import EngineError, Message, SamplingParams
+from inference.completion import Message, SamplingParams
+from inference.engine import EngineError
 from inference.engines import open_engine
 from inference.schemas import schema_grammar
 from ratchet.config import ModelConfig

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from inference.engine import EngineError, SamplingParams
+from inference.completion import SamplingParams
+from inference.engine import EngineError
 from inference.engines import open_engines
 from inference.http.connection import ServerLost
 from ratchet.config import ModelConfig

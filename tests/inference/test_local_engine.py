@@ -21,7 +21,8 @@ from transformers import (
 )
 
 from inference.chat import Dialogue
-from inference.engine import Completion, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import EngineError
 from inference.local.engine import LocalEngine
 from inference.local.model import Chunk, PackedModel, cpu_threads
 from ratchet.config import ModelConfig

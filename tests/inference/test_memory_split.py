@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from inference.__main__ import main
+from commands.model import main
 from inference.footprint import Footprint, footprint
 from inference.serving.devices import Gpu, keep_free, planned_gpus
 from inference.serving.memory import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inference.chat import ChatFormat, Dialogue
-from inference.engine import Completion
+from inference.completion import Completion
 from inference.messages import CallForm, ChatTurn, FunctionCall, Part, format_turns
 from ratchet.errors import UserError
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer

@@ -13,7 +13,8 @@ import pytest
 
 from agents.core.system import load_system
 from agents.core.tools import RunContext
-from inference.engine import EngineError, SamplingParams
+from inference.completion import SamplingParams
+from inference.engine import EngineError
 from inference.http import connection
 from ratchet.config import SystemConfig
 from ratchet.files import Segment, read_segments

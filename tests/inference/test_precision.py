@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from inference.chat import Dialogue
-from inference.engine import Completion, SamplingParams
+from inference.completion import Completion, SamplingParams
 from inference.local.engine import LocalEngine
 from ratchet.config import ModelConfig
 

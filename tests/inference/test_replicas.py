@@ -13,7 +13,7 @@ import pytest
 
 from agents.core.system import RunContext, load_system, run_episode
 from inference.adapters import adapter_digest
-from inference.engine import Completion
+from inference.completion import Completion
 from inference.engines import open_engine, open_engines
 from inference.http import replicas
 from inference.http.connection import ServerLost

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inference.engine import EngineError, SamplingParams
+from inference.completion import SamplingParams
+from inference.engine import EngineError
 from inference.engines import open_engine
 from inference.scripted import ScriptedEngine, ScriptedReply
 from ratchet.config import ModelConfig

@@ -29,7 +29,8 @@ from agents.core.system import RunContext, System, run_episode
 from agents.core.tools import Answer, Tools
 from inference.adapters import WEIGHTS, adapter_digest, load_request
 from inference.chat import Dialogue
-from inference.engine import Completion, Engine, EngineError, SamplingParams
+from inference.completion import Completion, SamplingParams
+from inference.engine import Engine, EngineError
 from inference.http.adapter_check import check_adapter
 from inference.http.engine import HttpEngine
 from inference.http.protocol import text_request

@@ -54,7 +54,7 @@ LIBRARIES = (
 )
 MODULES = (
     "evaluation.card",
-    "evaluation.sweep.command",
+    "commands.sweep",
     "evaluation.tables.comparison",
     "index_build.build",
     "index_build.inspection",
@@ -67,7 +67,7 @@ MODULES = (
     "retrieval.sources.registry",
     "rewards.scoring",
     "rewards.summary",
-    "rounds.recording",
+    "commands.recording",
     "rounds.status",
     "training.recipe",
     "training.trainer",

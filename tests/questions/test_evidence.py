@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from commands.questions import write_evidence
 from index_build.documents import read_documents
-from questions.__main__ import write_evidence
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError

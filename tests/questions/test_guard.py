@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from commands.sample import main as sample
 from evaluation.tables.listing import describe, list_benchmarks, print_leaks
 from questions.leakage import TRAINING_QUESTIONS, check_adapter_leakage, check_leakage, training_question_digests
+from questions.manifest import open_run
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Question
-from ratchet.runfolder import open_run
-from sampling.__main__ import main as sample
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ISLES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")

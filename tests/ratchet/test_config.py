@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.config import Config, SourceConfig, load_config, load_members
+from commands.config import open_config
+from questions.manifest import open_run
+from ratchet.config import Config, SourceConfig, load_members
 from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder, open_run
+from ratchet.runfolder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "accelerate")
@@ -31,16 +33,16 @@ def write(folder: Path, **changes: object) -> Path:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_every_config_of_the_project_loads(path: Path) -> None:
-    assert load_config(path).run
+    assert open_config(path).run
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_the_in_process_engine_runs_on_the_cpu_in_every_config_of_the_project(path: Path) -> None:
-    assert {model.device for model in load_config(path).models.values() if model.engine == "local"} <= {"cpu"}
+    assert {model.device for model in open_config(path).models.values() if model.engine == "local"} <= {"cpu"}
 
 
 def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path))
+    config = open_config(write(tmp_path))
     assert (config.sampling.samples, config.sampling.temperature, config.sampling.frozen_temperature) == (8, 0.7, 0.1)
     assert config.rewards.weights == {"correctness": 4.0, "faithfulness": 1.0}
     assert (config.rewards.runs, config.rewards.temperature, config.rewards.select.ties) == (5, 0.5, 3)
@@ -71,32 +73,32 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load_config(write(tmp_path, **changes))
+        open_config(write(tmp_path, **changes))
 
 
 def test_overrides_are_typed_and_checked(tmp_path: Path) -> None:
     path = write(tmp_path)
-    config = load_config(path, ["sampling.samples=3", "training.epochs=1.5", "questions.train.rows=[0, 5]"])
+    config = open_config(path, ["sampling.samples=3", "training.epochs=1.5", "questions.train.rows=[0, 5]"])
     assert (config.sampling.samples, config.training.epochs) == (3, 1.5)
     assert config.questions.train.rows == (0, 5)
     with pytest.raises(UserError, match=r"expected key\.path=value"):
-        load_config(path, ["sampling.samples"])
+        open_config(path, ["sampling.samples"])
     with pytest.raises(UserError, match="'run' holds a value"):
-        load_config(path, ["run.x=1"])
+        open_config(path, ["run.x=1"])
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "a: [\n"])
 def test_a_file_that_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(UserError, match=r"c\.yaml"):
-        load_config(tmp_path / "c.yaml")
+        open_config(tmp_path / "c.yaml")
 
 
 def run_config(folder: Path) -> Config:
     for name in ("train", "dev", "test"):
         (folder / f"{name}.jsonl").write_text('{"id": "1", "text": "?"}\n')
     questions = {name: {"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev", "test")}
-    return load_config(write(folder, run=str(folder / "run"), questions=questions))
+    return open_config(write(folder, run=str(folder / "run"), questions=questions))
 
 
 def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(tmp_path: Path) -> None:
@@ -168,14 +170,14 @@ def test_members_give_what_is_left_out_and_must_train_one_model(tmp_path: Path) 
     second = write(tmp_path / "b", models={**MINIMAL["models"], "agent": {"path": "other"}})
     shared = tmp_path / "shared.yaml"
     shared.write_text(yaml.safe_dump({"run": "runs/both", "members": {"a": str(first), "b": str(second)}}))
-    config = load_config(shared, ["training.epochs=2"])
+    config = open_config(shared, ["training.epochs=2"])
     assert (config.run, config.seed, config.training.epochs) == ("runs/both", 7, 2)
     assert config.training.batch_size == 8, "an override changes one key of a section that a member gave"
     with pytest.raises(UserError, match=r"members\.b: .* trains 'other', and the shared adapter is for 'm'"):
         load_members(config)
     second.write_text(first.read_text())
     assert [member.seed for member in load_members(config).values()] == [7, 7]
-    assert load_config(shared).training.batch_size == 8
+    assert open_config(shared).training.batch_size == 8
 
 
 def test_a_run_can_be_scored_again_under_other_weights(tmp_path: Path) -> None:

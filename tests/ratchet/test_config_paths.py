@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from agents import ask
-from index_build.__main__ import main as build_index
+from commands.index import main as build_index
+from commands.sample import main as sample
+from commands.score import main as score
+from commands.search import main as search
 from ratchet.config import load_config, load_members, written
 from ratchet.runfolder import RunFolder
-from retrieval.__main__ import main as search
-from rewards.__main__ import main as score
 from rounds.artefacts import Digests
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of
-from sampling.__main__ import main as sample
 from tests.helpers.experiment import make_experiment
 
 

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from questions.generate.language import STOP_WORDS
-from ratchet.config import Config, DenseConfig, EncoderConfig, MemoryConfig, load_config
+from commands.config import open_config
+from question_generation.language import STOP_WORDS
+from ratchet.config import Config, DenseConfig, EncoderConfig, MemoryConfig
 from ratchet.config.generation import LANGUAGES
 from ratchet.errors import UserError
 
@@ -29,7 +30,7 @@ DENSE = {"path": "i", "kind": "dense"}
 def read(folder: Path, *overrides: str, **changes: object) -> Config:
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump({**BASE, **changes}))
-    return load_config(path, overrides)
+    return open_config(path, overrides)
 
 
 @pytest.mark.parametrize(

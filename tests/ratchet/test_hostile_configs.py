@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from questions.manifest import open_run
 from ratchet.config import load_config
 from ratchet.errors import UserError
-from ratchet.runfolder import open_run
 from tests.helpers.experiment import command, make_experiment
 
 BASE = b"run: runs/x\nsystem: {name: no_retrieval}\n"

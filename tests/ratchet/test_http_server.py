@@ -17,9 +17,9 @@ from agents.external import app as gateway
 from ratchet.http import guard, timed_protocol
 from report.watch.app import create_app as watch_app
 from report.watch.watcher import Watcher
+from retrieval.protocol import Limits
 from retrieval.serving.app import create_app as search_app
 from retrieval.serving.mcp import create_server, guarded_app
-from retrieval.serving.protocol import Limits
 from tests.helpers.handmade_run import make_config
 from tests.helpers.listening import listening
 from tests.helpers.served import Plain

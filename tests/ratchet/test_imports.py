@@ -30,7 +30,7 @@ found = {}
 for module in sys.argv[1:]:
     importlib.import_module(module)
     libraries = open("/proc/self/maps").read()
-    from ratchet.command import run_command
+    from commands.arguments import run_command
     asked = os.environ.get("OMP_WAIT_POLICY")
     run_command(lambda: found.update({module: ["libgomp" in libraries, os.environ["OMP_WAIT_POLICY"]]}))
     if not asked:

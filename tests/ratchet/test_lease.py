@@ -27,7 +27,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from ratchet import lease
-from ratchet.command import run_command
+from commands.arguments import run_command
 lease.HEARTBEAT_SECONDS = 0.05
 def main():
     with lease.Lease(Path(sys.argv[1]), "the thing"):

@@ -10,16 +10,17 @@ import pytest
 import yaml
 
 from agents import ask
-from evaluation.__main__ import main as evaluate
-from index_build.__main__ import main as build_index
+from commands.evaluate import main as evaluate
+from commands.index import main as build_index
+from commands.sample import main as sample
+from commands.score import main as score
+from commands.search import main as search
+from questions.manifest import open_run
 from ratchet.config import Config, is_missing, load_config
 from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder, open_run
-from retrieval.__main__ import main as search
-from rewards.__main__ import main as score
+from ratchet.runfolder import RunFolder
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of
-from sampling.__main__ import main as sample
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import make_experiment
 

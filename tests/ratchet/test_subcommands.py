@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet import __main__ as entry
-from ratchet.subcommands import Subcommand, run_subcommand, split_at_dashes
+from commands import main as entry
+from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,14 +88,15 @@ GROUPS = ("index_build", "retrieval", "rewards", "training", "evaluation", "roun
 
 @pytest.mark.parametrize("package", GROUPS)
 def test_every_subcommand_has_a_help_of_its_own(package: str, capsys: pytest.CaptureFixture[str]) -> None:
-    module = importlib.import_module(f"{package}.__main__")
-    for words in (["--help"], *([name, "--help"] for name in module.SUBCOMMANDS)):
+    main = importlib.import_module(f"{package}.__main__").main
+    subcommands = sys.modules[main.__module__].SUBCOMMANDS
+    for words in (["--help"], *([name, "--help"] for name in subcommands)):
         with pytest.raises(SystemExit) as end:
-            module.main(words)
+            main(words)
         shown = capsys.readouterr().out
         assert end.value.code == 0
         assert shown.startswith(f"usage: python -m {' '.join([package, *words[:-1]])}"), shown
-        assert words[:-1] or all(f"  {name} " in shown for name in module.SUBCOMMANDS), shown
+        assert words[:-1] or all(f"  {name} " in shown for name in subcommands), shown
 
 
 @pytest.mark.parametrize("name", entry.COMMANDS)
@@ -119,9 +120,9 @@ def ratchet(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_exit_statuses_are_those_of_the_commands() -> None:
     assert ratchet("help").returncode == 0
-    unknown = ratchet("rewards")
+    unknown = ratchet("scores")
     assert unknown.returncode == 2
-    assert unknown.stderr.endswith("ratchet: error: there is no command 'rewards' (did you mean 'score'?)\n")
+    assert unknown.stderr.endswith("ratchet: error: there is no command 'scores' (did you mean 'score'?)\n")
     wrong = ratchet("sample", "--config", "nowhere.yaml")
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: nowhere.yaml")
 
@@ -135,5 +136,5 @@ def test_a_list_of_the_commands_imports_nothing_heavy() -> None:
         check=True,
     )
     imported = {line.rpartition("|")[2].strip() for line in listed.stderr.splitlines()}
-    assert "ratchet.subcommands" in imported
-    assert not imported & {"numpy", "pydantic", "rich", "torch", "yaml", "ratchet.command", "ratchet.config"}
+    assert "commands.subcommands" in imported
+    assert not imported & {"numpy", "pydantic", "rich", "torch", "yaml", "commands.arguments", "ratchet.config"}

@@ -13,7 +13,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.command import PlainConsole, wide_console
+from ratchet.console import PlainConsole, wide_console
 from ratchet.records import Conversation, Span, TokenRow
 from ratchet.text import plain_line, plain_text
 from tests.helpers.experiment import preloaded
@@ -65,7 +65,7 @@ def test_colours_of_our_own_stay() -> None:
 
 FAILING = """
 import logging, sys
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.errors import UserError
 
 def main():

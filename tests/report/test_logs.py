@@ -20,11 +20,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from commands.logs import main
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder
-from report.logs.command import main
 from report.logs.otel import export_spans
 from report.logs.source import PassLog
 from report.stores import stored_passes

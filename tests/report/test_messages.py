@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.measures.estimates import Difference
 from inference.chat import Dialogue
-from inference.engine import Completion
+from inference.completion import Completion
 from ratchet.config import Config
 from ratchet.records import ModelCall, Note, Question, Score, Search, Status, ToolCall, Trajectory
 from report.messages import MessageDecoder, share_texts

@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.report import main
+from questions.manifest import open_run
 from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder, open_run
-from report.__main__ import main
+from ratchet.runfolder import RoundFolder, RunFolder
 from report.gather import gather
 from report.page import json_for_script, render
 from report.rounds import interval, number

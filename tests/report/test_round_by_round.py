@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from commands.report import main
 from evaluation.measures.estimates import Difference
 from ratchet.config import Config, RoundsConfig
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
-from report.__main__ import main
 from report.gather import Gathered, gather
 from report.ledger import ledger_view
 from report.page import render

@@ -14,15 +14,15 @@ import httpx
 import pytest
 import yaml
 
+from commands.recording import record_by_hand
+from commands.watch import main
 from ratchet.config import Config, ModelConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.watch.command import main
 from report.watch.engines import parse_gpus, parse_metrics, read_engines
 from report.watch.index import open_database
 from report.watch.state import Pace
-from rounds.recording import record_by_hand
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 from tests.helpers.handmade_run import add_sampling, make_config, make_run
 from tests.helpers.stored import store

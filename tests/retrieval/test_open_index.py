@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.search import main
 from index_build.build import build_index, remove_documents
 from index_build.inspection import main as inspect
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.__main__ import main
 from retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import open_folder, open_index
 from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index

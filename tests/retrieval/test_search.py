@@ -22,8 +22,8 @@ from index_build.chunks import Chunker
 from ratchet.errors import UserError
 from retrieval.index import Index
 from retrieval.loader import open_folder
+from retrieval.shards import Shard, read_shard_manifest
 from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.shards import Shard, read_shard_manifest
 from tests.helpers.postings_oracle import Corpus, Query, asked
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 

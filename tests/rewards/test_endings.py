@@ -12,7 +12,7 @@ import pytest
 
 from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
 from evaluation.results import Arm, Results, make_arm, primary_measure
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Label, Question, Score, Trajectory

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import yaml
 
+from commands.config import open_config
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results, make_arm
 from inference.scripted import ScriptedEngine
-from ratchet.config import Config, load_config
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
@@ -144,7 +145,7 @@ def read(folder: Path, **sections: object) -> Config:
     data = make_config(folder, [QUESTION]).model_dump(mode="json", exclude_unset=True)
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump({**data, **sections}))
-    return load_config(path)
+    return open_config(path)
 
 
 def test_a_config_names_it_and_a_wrong_name_is_refused_when_the_config_is_read(mine: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 import yaml
 
 from agents.core.prompts.template import Prompt, write_prompts
-from inference.engine import Message, SamplingParams
+from commands.config import open_config
+from commands.prompts import main
+from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
-from ratchet.config import Config, RewardsConfig, load_config
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question
 from rewards import scoring
-from rewards.prompt_command import main
 from rewards.prompts import (
     PROMPTS,
     Claim,
@@ -172,9 +173,9 @@ def test_a_wrong_prompt_is_named_when_the_config_is_loaded(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / file).write_text(text)
     with pytest.raises(UserError, match=message):
-        load_config(config, ["rewards.prompts=mine"])
+        open_config(config, ["rewards.prompts=mine"])
     with pytest.raises(UserError, match=r"rewards.prompts: there is no folder .*--system rewards"):
-        load_config(config, ["rewards.prompts=nowhere"])
+        open_config(config, ["rewards.prompts=nowhere"])
 
 
 def test_the_command_writes_the_judges_prompts_and_a_config_reads_them(
@@ -185,7 +186,7 @@ def test_the_command_writes_the_judges_prompts_and_a_config_reads_them(
     file = tmp_path / "mine/nuggets.user.txt"
     assert "{{expected_output}}" in file.read_text()
     file.write_text("Nuggets, please: {{question}} {{expected_output}}\n")
-    given = load_config(config, ["rewards.prompts=mine"])
+    given = open_config(config, ["rewards.prompts=mine"])
     asked = nuggets_prompt(QUESTION, "By the sea.", judge_prompts(given.rewards))
     assert asked == 'Nuggets, please: "Where does Velm lie?" "By the sea."'
     assert json.loads(given.model_dump_json())["rewards"]["prompts"] == "mine", "a run folder has it as it is written"

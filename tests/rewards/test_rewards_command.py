@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.arguments import run_command
+from commands.score import drop_unsampled, main
 from inference.engine import EngineError
-from ratchet.command import run_command
 from ratchet.records import Question, Selection, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards import scoring
-from rewards.__main__ import drop_unsampled, main
 from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
 from tests.helpers.stored import store
 

@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 
+from commands.plan import main
 from inference.footprint import footprint
 from ratchet.config import LoraConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
-from rounds.plan.command import main
 from rounds.plan.memory import Step
 from rounds.records import Entry
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape

@@ -12,16 +12,17 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from commands.rounds import main
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import QuestionChanges
-from evaluation.measures.power import questions_needed
 from evaluation.measures.statistics import paired_difference
+from evaluation.power import questions_needed
+from questions.manifest import open_run
 from ratchet.config import Config, RoundsConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
-from ratchet.runfolder import RunFolder, open_run
-from rounds.__main__ import main
+from ratchet.runfolder import RunFolder
 from rounds.artefacts import File
 from rounds.ledger import collect_facts
 from rounds.promotion import decide, kept_any, last_promoted, no_gain, read_promotions, too_few_questions

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.__main__ import main as evaluate
-from index_build.__main__ import main as build
-from ratchet.command import IN_LOOP, recorded_stages
+from commands.evaluate import main as evaluate
+from commands.index import main as build
+from commands.recording import IN_LOOP, recorded_stages
+from commands.report import main as report
+from commands.sample import main as sample
+from commands.score import main as score
+from commands.selftrain import main as selftrain
+from commands.train import main as train
+from questions.manifest import open_run
 from ratchet.config import load_config
-from ratchet.runfolder import RunFolder, open_run
-from report.__main__ import main as report
-from rewards.__main__ import main as score
+from ratchet.runfolder import RunFolder
 from rounds.ledger import read_ledger
-from sampling.__main__ import main as sample
-from selftrain import main as selftrain
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import command, make_experiment
 from tests.helpers.stored import store
-from train import main as train
 
 
 def recorded(config: Path) -> list[str]:

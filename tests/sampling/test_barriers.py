@@ -13,7 +13,7 @@ from agents.core.tools import Answer, Tools
 from benchmarks.sampling import RunMeasurement, measure, table
 from benchmarks.sampling_barriers import WAYS, Gauge, run
 from index_build.build import build_index
-from inference.engine import Completion, SamplingParams
+from inference.completion import Completion, SamplingParams
 from inference.scripted import ScriptedEngine
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, Section

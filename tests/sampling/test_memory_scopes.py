@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+from commands.sample import main
 from evaluation.round_arms import evaluate, read_arms
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
+from questions.manifest import open_run
 from ratchet.config import MemoryConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Trajectory, content_key
-from ratchet.runfolder import RunFolder, open_run
+from ratchet.runfolder import RunFolder
 from retrieval.memory.memory import Memory
-from sampling.__main__ import main
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 

@@ -13,18 +13,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from index_build.__main__ import main as build_index
+from commands.index import main as build_index
+from commands.sample import main as sampling
+from commands.score import main as rewards
 from ratchet.config import SamplingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import count_lines
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.run_table import read_run
-from rewards.__main__ import main as rewards
 from rounds.ledger import latest_entries
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of
 from rounds.status import stage_progress
-from sampling.__main__ import main as sampling
 from sampling.allocation import allocate
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded

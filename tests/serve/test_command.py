@@ -14,7 +14,7 @@ import pytest
 import yaml
 from mcp import Client, StdioServerParameters
 
-import serve.__main__ as command
+import commands.serve as command
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from tests.helpers.adapter_folders import save_adapter

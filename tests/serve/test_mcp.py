@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from retrieval.serving.mcp_results import NOTICE
+from retrieval.mcp_results import NOTICE
 from serve.mcp import create_server
 from tests.helpers.any_system import Talker
 from tests.helpers.playing import engine

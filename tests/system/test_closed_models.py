@@ -12,21 +12,22 @@ from typing import Any
 import pytest
 import yaml
 
-from evaluation.__main__ import main as evaluate
+from commands.evaluate import main as evaluate
+from commands.sample import sample_round
+from commands.score import drop_unsampled
 from evaluation.round_arms import read_arms
 from inference.chat import Dialogue
-from inference.engine import Completion
+from inference.completion import Completion
 from inference.text_format import TextFormat
+from questions.manifest import open_run
 from ratchet.config import RewardsConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
-from ratchet.runfolder import RunFolder, open_run
+from ratchet.runfolder import RunFolder
 from report.gather import gather
 from report.messages import MessageDecoder
 from report.view import make_view
-from rewards.__main__ import drop_unsampled
-from sampling.__main__ import sample_round
 from sampling.store import TrajectoryStore
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
 from tests.helpers.experiment import ROOT, environment, write_lines

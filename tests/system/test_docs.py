@@ -14,7 +14,7 @@ import yaml
 
 import agents
 import questions.benchmarks
-from evaluation.__main__ import main
+from commands.evaluate import main
 from ratchet.config import Config
 from ratchet.records import Question
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands

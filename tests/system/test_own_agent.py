@@ -69,7 +69,7 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     kept = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text()).kept
     rows, _ = build_rows(trajectories, kept, 1000)
     assert rows and check_rows(rows, {one.key: one for one in trajectories}) == len(rows)
-    counted = command("-m", "sampling.gateway", "--config", str(config), "--recorded")
+    counted = command("-m", "ratchet", "gateway", "--config", str(config), "--recorded")
     assert "12 trajectories: 12 finished\n12 model calls, 0 of them" in counted.stdout
     assert "0 conversations have 0 assistant turns that the model did not say there" in counted.stdout
 
@@ -98,9 +98,9 @@ def test_programs_that_come_by_themselves_find_the_open_trajectories(tmp_path: P
 
     driver = threading.Thread(target=drive, daemon=True)
     driver.start()
-    done = command("-m", "sampling.gateway", "--config", str(config))
+    done = command("-m", "ratchet", "gateway", "--config", str(config))
     driver.join()
     assert done.returncode == 0 and "12 trajectories: 12 finished" in done.stdout, done.stdout
     assert {one.answer for one in stored(tmp_path)} == {"Ada Torrin", "nobody"}
-    refused = command("-m", "sampling.gateway", "--config", str(config), "--set", "system.settings.command=[x]")
+    refused = command("-m", "ratchet", "gateway", "--config", str(config), "--set", "system.settings.command=[x]")
     assert "system.settings.command: the programs are started by `python -m sampling`" in refused.stdout

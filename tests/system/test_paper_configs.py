@@ -20,9 +20,9 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import selftrain
+from commands import selftrain
 from inference.chat import ChatFormat
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from inference.tokenizer import load_tokenizer
 from questions.labels import FEVER
@@ -46,9 +46,9 @@ PLACES = ("Velm", "Tarn", "Oskel", "Brimm")
 BUILT, NOT_BUILT = "Ada Torrin built the harbour of {}", "Nobody built the harbour of {}"
 ASKED = re.compile(r"harbour of (\w+)[?:]")
 """The place of a question; facts end otherwise."""
-ELSEWHERE = re.compile(r"^export|^python -m slurm|--dry-run|questions\.generate")
+ELSEWHERE = re.compile(r"^export|^python -m slurm|--dry-run|question_generation")
 """What is left out: keys of services, SLURM (tests/system/test_slurm_jobs.py), plans for vLLM (tests/inference), and
-questions to be made (tests/questions/generate)."""
+questions to be made (tests/question_generation)."""
 
 
 def recipe(config: Path) -> list[list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.config import load_config
 from ratchet.files import read_segments, write_jsonl
 from ratchet.records import Trajectory

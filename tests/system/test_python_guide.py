@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from agents import ask
+from commands.main import main as ratchet
 from evaluation.results import TRAINED
 from inference.scripted import ScriptedEngine
 from ratchet import Experiment, load_config, read_run
-from ratchet.__main__ import main as ratchet
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from retrieval import open_index

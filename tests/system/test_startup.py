@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.startup import commands
-from ratchet.__main__ import COMMANDS
+from commands.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("accelerate", "datasets", "matplotlib", "peft", "torch", "transformers", "trl", "xgrammar")

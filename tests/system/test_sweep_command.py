@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.sweep.command import sweep
+from commands.sweep import sweep
 from evaluation.sweep.records import SweepResults
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import selftrain
+from commands import selftrain
 from inference.serving.devices import Gpu
+from questions.manifest import open_run
 from ratchet.config import load_config
 from ratchet.errors import UserError
-from ratchet.runfolder import open_run
 from tests.helpers.experiment import ROOT, make_experiment
 
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STYLE = "docs/STYLE.md"
-PROMPTS = ("agents/", "rewards/", "questions/generate/")
+PROMPTS = ("agents/", "rewards/", "question_generation/")
 """Packages with prompts: their string literals are not searched, since the words of a prompt change numbers."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-import train
+from commands import train
 from questions.leakage import check_adapter_leakage
 from questions.load import load_questions
 from ratchet.config import Config

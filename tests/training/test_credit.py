@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from commands.rows import print_summary
 from ratchet.config import TrainingConfig
 from ratchet.records import QuestionChoice, Selection, Trajectory
 from tests.helpers.attempts import REWARDS, rows_of, start_attempts
 from tests.helpers.world import dialogue, tiny_model, trajectory
-from training.__main__ import print_summary
 from training.credit import role_effects, role_weights
 
 

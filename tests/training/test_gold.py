@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-import train
 from agents.core.system import known_systems, load_system
-from inference.engine import Message, SamplingParams
+from commands import train
+from inference.completion import Message, SamplingParams
 from ratchet.config import Config, SystemConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from commands.rows import main
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, TokenRow
@@ -25,7 +26,6 @@ from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import tiny_model, trajectory
 from training import recipe
-from training.__main__ import main
 from training.examples import action_groups
 from training.kept import KeptTrajectories, read_kept
 from training.rows import SCHEMA, check_rows, prepare_rows, table_rows

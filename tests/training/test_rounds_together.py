@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from commands.rows import print_summary
 from ratchet.config import Config, load_config
 from ratchet.files import read_log, write_json
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.attempts import every_objective, rows_of, start_attempts
 from tests.helpers.world import tiny_model
 from training import recipe
-from training.__main__ import print_summary
 from training.rows import prepare_rows, split_rows
 
 

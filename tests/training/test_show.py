@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from commands.rows import main
 from ratchet.errors import UserError
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
-from training.__main__ import main
 from training.rows import build_rows
 from training.show import LEARNT, render_row
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
 
-import train
+from commands import train
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_log

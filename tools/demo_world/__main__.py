@@ -13,7 +13,7 @@ import random
 from dataclasses import asdict
 from pathlib import Path
 
-from ratchet.command import run_command
+from commands.arguments import run_command
 from ratchet.files import write_atomic
 from tools.demo_world.entities import SPLITS, build_entities, write_document
 from tools.demo_world.questions import MORE_DEV, make_claims, make_questions

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from ratchet.files import read_json_file, write_json
 from ratchet.records import content_key
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 
 Mode = Literal["live", "record", "replay"]
 """live: from the disk, else fetched and stored. record: fetched again, once in a process. replay: from the disk."""

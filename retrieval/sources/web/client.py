@@ -21,7 +21,7 @@ from ratchet.http.clients import open_async_client
 from ratchet.http.responses import Answer, BadResponse, TooLarge, send_request
 from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
 from ratchet.text import short_line
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 
 MAX_BYTES = 8 << 20
 """Of one response, unpacked."""

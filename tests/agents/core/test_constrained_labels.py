@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agents.core.system import load_system
-from inference.engine import Message, SamplingParams
+from inference.completion import Message, SamplingParams
 from ratchet.config import SystemConfig
 from ratchet.records import content_key
 from tests.helpers.playing import CLAIM, QUESTION, engine, play

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agents import mad_liang, madke, react
+from agents.core.few_shot import task_with_options, worked_examples
 from agents.core.labels import read_verdict
-from agents.core.prompts.few_shot import task_with_options, worked_examples
 from agents.core.prompts.template import PromptSet
 from questions.labels import AVERITEC, FEVER_TWO, HOVER, YES_NO_MAYBE, choice_labels
 from ratchet.records import Label, Question

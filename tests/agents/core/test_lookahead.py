@@ -11,7 +11,7 @@ from agents.core.lookahead import Draft
 from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
 from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
-from inference.engine import Completion
+from inference.completion import Completion
 from inference.scripted import ScriptedEngine, ScriptedReply
 from ratchet.config import Section, SystemConfig
 from ratchet.records import ModelCall, Question, Trajectory

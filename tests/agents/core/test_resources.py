@@ -18,7 +18,8 @@ from inference.text_format import TextFormat
 from ratchet.config import Config, RoleConfig, Section, SystemConfig, parse
 from ratchet.errors import UserError
 from ratchet.records import Note, Passage, Question, Search, ToolCall, Trajectory
-from retrieval.sources.source import SourceError, ToolResult
+from retrieval.errors import SourceError
+from retrieval.sources.source import ToolResult
 from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play
 from tests.helpers.remembering import opened
 from tests.helpers.tiny import tiny_format

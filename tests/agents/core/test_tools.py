@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from agents.core.tools import Answer, Tools, Unparsed
 from inference.adapters import write_index
-from inference.engine import Completion, EngineError
+from inference.completion import Completion
+from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from inference.engine import EngineError, Message, SamplingParams
+from inference.completion import Message, SamplingParams
+from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.errors import UserError

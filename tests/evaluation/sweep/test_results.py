@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.sweep.choice import choose
 from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
@@ -176,7 +176,7 @@ def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = make_sweep(tmp_path)
     run(monkeypatch, path, "cell", "0/1")
     with monkeypatch.context() as patched:
-        patched.setattr("evaluation.sweep.command.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("commands.sweep.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(patched, path, "test")
     assert count_evaluations(path) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from commands.config import open_config
 from evaluation.sweep.cells import plan_sweep
 from inference.scripted import ScriptedEngine
 from ratchet.config import load_config
@@ -186,7 +187,7 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
 )
 def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        plan_sweep(load_config(path, [override]))
+        plan_sweep(open_config(path, [override]))
 
 
 def test_questions_that_choose_cannot_test(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.measures.adjudication import Judgement, cohen_kappa, majority, pair_agreements, wrong_part_shares
 from ratchet.errors import UserError
 from tests.helpers.tiny import save_tiny_tokenizer

@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.tables.budgets import budget_table, by_question, within_budget
 from ratchet.records import ModelCall, Trajectory
-from tests.evaluation.measures.test_thresholds import Command
+from tests.evaluation.tables.test_thresholds import Command
 from tests.helpers.verdict_arms import claims, said
 
 CLAIMS = claims("SR")

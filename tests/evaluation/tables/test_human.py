@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.arguments import run_command
+from commands.evaluate import main
 from inference.engine import EngineError
-from ratchet.command import run_command
 from ratchet.errors import UserError
 from rewards import scoring
 from tests.helpers.labelled_pairs import labelled

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.measures.thresholds import turn_scores
 from evaluation.tables.stability import known_values, mean_by_trajectory, score_table
+from evaluation.tables.thresholds import turn_scores
 from questions.labels import FEVER
 from ratchet.records import Question, Trajectory, Turn
-from tests.evaluation.measures.test_thresholds import Command
+from tests.evaluation.tables.test_thresholds import Command
 
 QUESTION = Question(id="q", text="It is so.", form="claim", labels=FEVER, label="SUPPORTS")
 

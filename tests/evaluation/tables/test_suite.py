@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.measures.estimates import Estimate
 from evaluation.results import Results, compare, make_arm
 from evaluation.tables.suite import average_table, print_suite

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.__main__ import main
+from commands.evaluate import main
 from evaluation.results import Results, make_arm
 from evaluation.tables.suite import average_table, print_suite
 from evaluation.tables.verdicts import print_verdicts

@@ -10,11 +10,12 @@ from typing import TextIO
 import pytest
 from rich.table import Table
 
+from commands.plan import render
 from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.power import power_table
+from evaluation.power import power_table
 from evaluation.results import Arm, Results, best_baseline, compare, make_arm
 from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep
@@ -25,7 +26,6 @@ from evaluation.tables.verdicts import print_verdicts
 from ratchet.records import Question, Score, Trajectory
 from ratchet.runfolder import RunFolder
 from ratchet.tables import print_table
-from rounds.plan.command import render
 from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status

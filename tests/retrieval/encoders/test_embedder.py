@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from agents.core.resources import open_resources
+from questions.manifest import check_same, open_run
 from ratchet.config import Config, EmbedderConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
-from ratchet.runfolder import check_same, open_run
 from retrieval.encoders.embedder import RemoteEmbedder, open_embedder
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from tests.helpers.served import Plain
 
 pytestmark = pytest.mark.server

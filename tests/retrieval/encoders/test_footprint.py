@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.config import Config
 from retrieval.backends.gpu import memory_needed
-from retrieval.encoders.footprint import WORK_BYTES, encoder_memory
+from retrieval.footprint import WORK_BYTES, encoder_memory
 from tests.helpers.model_shapes import save_shape
 
 LION: dict[str, Any] = {

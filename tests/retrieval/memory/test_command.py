@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.memory import main
 from ratchet.errors import UserError
-from retrieval.memory.command import main
 from tests.helpers.remembering import leave, opened, recalled
 
 Command = Callable[..., str]

@@ -13,8 +13,8 @@ import pytest
 
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
+from retrieval.backends.remote import RemoteIndex
 from retrieval.loader import open_index
-from retrieval.serving.client import RemoteIndex
 from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, serving
 
 pytestmark = pytest.mark.server
@@ -94,7 +94,7 @@ def test_opening_fails_in_words(url: str) -> None:
         RemoteIndex(url, "wiki")
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(UserError, match=rf"no server answers at {nobody}.*retrieval\.serving\.server"):
+    with pytest.raises(UserError, match=rf"no server answers at {nobody}.*ratchet serve-index"):
         RemoteIndex(nobody, backoff=QUICK)
     with pytest.raises(UserError, match=r"404.*Not Found"):
         RemoteIndex(f"{url}/v1", "plain")

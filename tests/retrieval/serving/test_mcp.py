@@ -12,10 +12,11 @@ from mcp import Client
 
 from ratchet.errors import UserError
 from ratchet.records import Passage
+from retrieval.errors import SourceError
 from retrieval.index import Index, Retriever
+from retrieval.mcp_results import NOTICE
 from retrieval.serving.mcp import MAX_CHARACTERS, create_server
-from retrieval.serving.mcp_results import NOTICE
-from retrieval.sources.source import SearchSource, Source, SourceError
+from retrieval.sources.source import SearchSource, Source
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index
 

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from mcp import Client, StdioServerParameters
 
+from commands.search import main
 from ratchet.config import McpConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.__main__ import main
 from retrieval.loader import open_folder
 from retrieval.sources.mcp import McpSource
 from tests.helpers.experiment import preloaded

@@ -17,9 +17,9 @@ import pytest
 from ratchet.errors import UserError
 from ratchet.http import guard as gate
 from ratchet.records import Passage
+from retrieval.backends.remote import RemoteIndex
+from retrieval.protocol import Limits
 from retrieval.serving.app import FIRST_SLICE
-from retrieval.serving.client import RemoteIndex
-from retrieval.serving.protocol import Limits
 from tests.helpers.served import QUICK, Broken, Filtering, Held, Plain, post, refusal, serving, wait_for
 
 pytestmark = pytest.mark.server

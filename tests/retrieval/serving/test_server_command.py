@@ -1,4 +1,4 @@
-"""`python -m retrieval.serving.server` with an index on disk."""
+"""`ratchet serve-index` with an index on disk."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from commands.serve_index import main
 from ratchet.errors import UserError
+from retrieval.backends.remote import RemoteIndex
 from retrieval.loader import open_folder
-from retrieval.serving.client import RemoteIndex
-from retrieval.serving.server import main
 from tests.helpers.experiment import preloaded
 from tests.helpers.served import TEXTS
 from tests.helpers.tiny_index import tiny_index
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "retrieval.serving.server", *map(str, arguments)]
+    line = [sys.executable, "-m", "ratchet", "serve-index", *map(str, arguments)]
     return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=preloaded())
 
 

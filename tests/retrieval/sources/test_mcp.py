@@ -17,8 +17,9 @@ import uvicorn
 
 from ratchet.config import McpConfig, parse
 from ratchet.errors import UserError
+from retrieval.errors import SourceError
 from retrieval.sources.mcp import McpSource
-from retrieval.sources.source import SourceError, ToolError
+from retrieval.sources.source import ToolError
 from tests.helpers import mcp_foreign
 
 pytestmark = pytest.mark.server

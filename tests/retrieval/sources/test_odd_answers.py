@@ -17,11 +17,11 @@ import pytest
 
 from ratchet.config import McpConfig
 from ratchet.http.retry import Backoff
-from retrieval.serving import client
-from retrieval.serving.client import RemoteIndex
+from retrieval.backends import remote as remote_index
+from retrieval.backends.remote import RemoteIndex
+from retrieval.errors import SourceError
 from retrieval.sources import mcp as mcp_client
 from retrieval.sources.mcp import McpSource
-from retrieval.sources.source import SourceError
 from retrieval.sources.web import client as web_client
 from tests.helpers.odd_answers import DEEP, ODD, bomb, flood, send, wire
 from tests.helpers.served import QUICK
@@ -126,7 +126,7 @@ async def test_an_odd_answer_of_a_web_service_fails_one_search(
 
 async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    for module in (client, web_client, mcp_client):
+    for module in (remote_index, web_client, mcp_client):
         monkeypatch.setattr(module, "MAX_BYTES", 1 << 20)
     remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
     web = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]

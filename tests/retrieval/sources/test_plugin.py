@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.config import PluginConfig, load_config
+from commands.config import open_config
+from ratchet.config import PluginConfig
 from ratchet.errors import UserError
+from retrieval.errors import SourceError
 from retrieval.sources.registry import open_sources
-from retrieval.sources.source import SourceError, ToolError
+from retrieval.sources.source import ToolError
 from tests.helpers.playing import Shelf
 from tests.helpers.reward_cases import make_config
 
@@ -102,4 +104,4 @@ def test_a_mistake_is_refused_when_the_config_is_read(mine: Path, source: dict[s
     data = make_config(mine, []).model_dump(mode="json", exclude_unset=True)
     (mine / "x.yaml").write_text(yaml.safe_dump(data | {"sources": {"s": {"service": "plugin", **source}}}))
     with pytest.raises(UserError, match=message):
-        load_config(mine / "x.yaml")
+        open_config(mine / "x.yaml")

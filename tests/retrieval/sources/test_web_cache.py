@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from tests.helpers.served import wait_for
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, stored, upstream
 

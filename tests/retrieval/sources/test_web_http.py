@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.errors import UserError
-from retrieval.sources.source import SourceError
+from retrieval.errors import SourceError
 from retrieval.sources.web import client
 from tests.helpers.served import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored, upstream

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from retrieval.errors import SourceError
 from retrieval.sources.registry import SERVICES
-from retrieval.sources.source import SourceError
 from retrieval.sources.web.openalex import abstract
 from retrieval.sources.web.parsing import keywords, shorter_queries
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream

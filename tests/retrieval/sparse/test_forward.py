@@ -11,10 +11,10 @@ import pytest
 from index_build.forward import build_shard_rows
 from ratchet.errors import UserError
 from retrieval.layout import read_rows_manifest
+from retrieval.shards import Shard
 from retrieval.sparse.engine import EXACT, Engine, Pruning
 from retrieval.sparse.forward import VALUE_BITS, RowEngine, Rows
 from retrieval.sparse.recall import choose_pruning, mean_recall
-from retrieval.sparse.shards import Shard
 from tests.helpers.postings_oracle import Corpus, Query, asked
 from tests.retrieval.sparse.test_recall import same, skewed
 

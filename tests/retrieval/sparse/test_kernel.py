@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ratchet.packages import ROOT
 from retrieval.encoders.vectors import WEIGHTS
+from retrieval.shards import NOT_THERE, Shard
 from retrieval.sparse import bits
 from retrieval.sparse.engine import Bm25, Postings
 from retrieval.sparse.postings import BITS, BLOCKS, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
@@ -29,7 +30,6 @@ from retrieval.sparse.quantisation import (
 )
 from retrieval.sparse.screening import coarse_steps
 from retrieval.sparse.selection import kth_largest, push
-from retrieval.sparse.shards import NOT_THERE, Shard
 from retrieval.sparse.terms import count_postings
 from tests.helpers.postings_oracle import Corpus
 

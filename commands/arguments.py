@@ -1,0 +1,157 @@
+"""What every command line shares: --config and --set, and errors as one clear message with exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Literal, get_args
+
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.lease import lost_lease
+from ratchet.packages import installed_commands
+from ratchet.text import plain_text
+
+if TYPE_CHECKING:
+    pass
+
+Phase = Literal["all", "sample", "score"]
+"""What of an evaluation is done: agents and judge may not fit the memory together."""
+
+
+def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """A parser with --config and --set."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_config_arguments(parser)
+    return parser
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Add --config and --set."""
+    parser.set_defaults(command=parser.prog)
+    parser.add_argument("--config", required=required, help="the experiment's YAML file")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one key of the config, such as sampling.samples=4 (repeatable)",
+    )
+
+
+def add_round_argument(parser: argparse._ActionsContainer, about: str, default: int | None = 1) -> None:
+    """For every command that works on one round; `about` says what the round is."""
+    shown = "" if default is None else f" (default {default})"
+    parser.add_argument("--round", type=positive_integer, default=default, metavar="N", help=about + shown)
+
+
+def add_phase_argument(parser: argparse.ArgumentParser) -> None:
+    """For every command that samples and scores."""
+    parser.add_argument(
+        "--phase",
+        choices=get_args(Phase),
+        default="all",
+        help="sample: run the agents and score nothing; score: score what was sampled, without opening an agent's "
+        "model; all: both (default)",
+    )
+
+
+def config_of(arguments: argparse.Namespace) -> Config:
+    """The config that --config and --set name."""
+    from commands.config import open_config  # late: --help needs no plug-in
+
+    return open_config(arguments.config, arguments.overrides, arguments.command)
+
+
+def positive_integer(text: str) -> int:
+    """An argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
+    try:
+        number = int(text.replace(",", ""))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more")
+    return number
+
+
+def positive_number(text: str) -> float:
+    """An argument above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return number
+
+
+def part_of_work(text: str) -> tuple[int, int]:
+    """(K, N) of an argument K/N: every N-th piece of some work, from the K-th on."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected K/N with K from 0 to N-1, such as 0/4")
+    return int(part), int(parts)
+
+
+class PlainFormatter(logging.Formatter):
+    """For warnings, which may hold a server's own words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text(super().format(record))
+
+
+def run_command(main: Callable[[], None]) -> None:
+    """Run a command's main. A UserError is printed and exits 2; other errors keep their traceback.
+
+    Ctrl-C and SIGTERM (a cluster's way) stop it in order and exit 130 and 143.
+    """
+    # OpenMP's threads wait by spinning by default; on a small machine that does anything else as well, two spinning
+    # threads starve the ones that work (measured: 7 against 62 GFLOPS with one busy neighbour on two cores).
+    # libgomp reads it once, as torch is loaded: no command loads torch before it comes here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
+    received = _stop_on_term()
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {plain_text(installed_commands(str(error)))}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        if lost := lost_lease():
+            print(f"error: {lost}", file=sys.stderr)
+            sys.exit(2)
+        print("\nstopped; run the same command again to resume", file=sys.stderr)
+        sys.exit(143 if received else 130)
+    except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _stop_on_term() -> list[int]:
+    """From now on the first SIGTERM does what Ctrl-C does; then the list that this returns is not empty."""
+    received: list[int] = []
+    owner = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked worker ends at once, as ever
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if received:  # SLURM tells every process of a job, and its script passes it on: once is enough
+            return
+        received.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)  # asyncio has its own, which lets tasks end in order
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    signal.signal(signal.SIGTERM, stop)
+    return received

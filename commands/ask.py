@@ -1,0 +1,129 @@
+"""Answer questions and show the work: python -m agents ["a question"] --config configs/demo.yaml [--adapter DIR].
+
+Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
+With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
+
+python -m agents prompts ...   the prompts of a config's system or judge as files (commands/prompts.py)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from agents.core.ask import NAME, SystemRunner, as_question, ask
+from agents.core.steps import describe_step, passage_lines
+from agents.core.system import System, load_system
+from commands.arguments import config_of, config_parser
+from commands.subcommands import Subcommand, run_subcommand
+from questions.labels import FEVER
+from ratchet.console import PlainConsole
+from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.text import plain_line, plain_text
+
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
+
+ABOUT = "Answer one question, or each line that is typed, and show the work."
+SUBCOMMANDS = {
+    "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main")
+}
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> None:
+    """Run a subcommand, or answer."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=answer, free_text=True)
+
+
+def answer(words: Sequence[str], prog: str) -> None:
+    """Answer the question of the command line, or those that are typed, and print every step of the work."""
+    parser = config_parser(prog, ABOUT)
+    parser.add_argument("question", nargs="?", help="default: every line of the standard input, until Ctrl-D")
+    parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
+    parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
+    parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    view = View(PlainConsole(highlight=False), load_system(config.system))
+
+    def question_of(text: str) -> Question:
+        return Question(id=NAME, text=text, form="claim", labels=FEVER) if arguments.claim else as_question(text)
+
+    if arguments.question is not None:
+        question = question_of(arguments.question)
+        return view.end(ask(question, config, arguments.adapter, sample=arguments.sample, watch=view.event))
+    with asyncio.Runner() as loop:
+        runner = SystemRunner(config)
+        try:
+            for text in _typed_lines(view.console):
+                asked = runner.ask(question_of(text), arguments.adapter, sample=arguments.sample, watch=view.event)
+                view.end(loop.run(asked))
+        finally:
+            loop.run(runner.close())
+
+
+def _typed_lines(console: Console) -> Iterator[str]:
+    """The lines of the standard input that are not empty, each after a prompt where a person types them."""
+    if not sys.stdin.isatty():
+        for line in sys.stdin:
+            if line.strip():
+                console.print(Text(f"> {plain_line(line.strip())}", "bold"), soft_wrap=True)
+                yield line.strip()
+        return
+    print("one question a line; Ctrl-D ends", flush=True)
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            return print()
+        if line:
+            yield line
+
+
+class View:
+    """Prints a trajectory as it happens. What models and documents say is printed as text, never as markup."""
+
+    def __init__(self, console: Console, system: System) -> None:
+        self.console = console
+        self.colours = dict(zip(system.roles, COLOURS * len(system.roles), strict=False))
+        self.width = max(map(len, system.roles))
+
+    def event(self, event: Event) -> None:
+        step = describe_step(event)
+        acts = isinstance(event, Search | ToolCall | Recall)
+        self._line(step.role, step.text, "bold" if acts else "italic" if isinstance(event, Note) else "")
+        if step.problem:
+            self._line("" if acts else step.role, step.problem, "red")
+        elif step.found:
+            self._line("", step.found, "dim")
+        for line in passage_lines(step.passages) if step.passages is not None else ():
+            self._line("", line, "dim")
+
+    def end(self, trajectory: Trajectory) -> None:
+        calls, searches = trajectory.model_calls, trajectory.searches
+        others = len(trajectory.tool_calls) - len(searches)
+        prompt, new = sum(c.prompt_tokens for c in calls), sum(c.new_tokens for c in calls)
+        cached = sum(c.cached_tokens for c in calls)
+        self.console.print()
+        self.console.print(Text(plain_text(trajectory.answer) or "(no answer)", "bold"), soft_wrap=True)
+        status = f"{trajectory.status}: {trajectory.error}" if trajectory.error else trajectory.status
+        self.console.print(
+            Text(plain_text(status), "green" if trajectory.status == "finished" else "red"), soft_wrap=True
+        )
+        for passage in trajectory.passages:
+            self.console.print(Text(plain_line(f"supported by {passage.id} {passage.title}"), "dim"))
+        self.console.print(
+            f"model calls {len(calls)}, searches {len(searches)}, "
+            + (f"other tool calls {others}, " if others else "")
+            + f"prompt tokens {prompt} ({cached} cached), "
+            f"new tokens {new}, seconds {trajectory.seconds:.1f}",
+            style="dim",
+            soft_wrap=True,
+        )
+
+    def _line(self, role: str, text: str, style: str = "") -> None:
+        line = Text(role.rjust(self.width) + "  ", self.colours.get(role, ""))
+        self.console.print(line.append(plain_text(text), style), soft_wrap=True)

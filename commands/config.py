@@ -1,0 +1,71 @@
+"""Opening an experiment's config: the file is read and checked, and so are the plug-ins that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.core.system import load_system
+from evaluation.sweep.measure import check_measure
+from questions.benchmark import load_benchmark
+from ratchet.config import SPLITS, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing, load_config
+from ratchet.errors import UserError
+from ratchet.plugins import is_path
+from retrieval.sources.plugin import load_source
+from rewards.prompts import judge_prompts
+from rewards.reward import load_reward
+
+
+def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "") -> Config:
+    """`load_config`, and a check of every plug-in that the config and its members name. Raises UserError.
+
+    Systems, benchmarks, sources, rewards and measures stand above the config's schema, which knows none of them.
+    """
+    config = load_config(path, overrides, command)
+    _check_file(config, path)
+    for member in config.members.values():
+        _check_file(load_config(member), member)
+    return config
+
+
+def _check_file(config: Config, path: str | Path) -> None:
+    try:
+        _check_plugins(config)
+    except UserError as error:
+        raise UserError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
+
+
+def _check_plugins(config: Config) -> None:
+    """Check what only the plug-ins know: a system's settings and roles, a benchmark's name and splits, the scores, the
+    settings of a source, a measure."""
+    for key, system in config.systems.items():
+        load_system(system, key)
+    named: dict[str, SplitConfig] = {}
+    if not is_missing(config.questions):
+        named |= {f"questions.{name}": getattr(config.questions, name) for name in SPLITS}
+    named |= {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
+    for key, split in named.items():
+        if split.benchmark:
+            try:
+                load_benchmark(split.benchmark).split(split)
+            except UserError as error:
+                raise UserError(f"{key}.{error}") from error
+    for name, source in config.sources.items():
+        if isinstance(source, PluginConfig):
+            load_source(name, source)
+    _check_scores(config)
+    if config.sweep.measure:
+        check_measure(config)
+
+
+def _check_scores(config: Config) -> None:
+    """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
+    judge_prompts(config.rewards)
+    weights, scores = config.rewards.weights, config.evaluation.scores
+    found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
+    found += [load_reward(name, "evaluation.scores") for name in scores]
+    judge = config.rewards.judge
+    # Only where the file names a judge: a config that only builds an index, searches or asks needs none.
+    named = judge != RewardsConfig().judge and any(reward.needs_judge for reward in found)
+    if named and (problem := config.why_no_model("rewards.judge", judge)):
+        raise UserError(problem)

@@ -1,0 +1,310 @@
+"""python -m evaluation --config X: compare base, adapter and baselines, and print tables of stored results."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.arguments import add_config_arguments, add_phase_argument, add_round_argument, config_of, config_parser
+from commands.recording import recorded_stages
+from commands.subcommands import Subcommand, run_subcommand
+from evaluation.results import BASE, TRAINED, Results
+from questions.manifest import open_run
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder
+from ratchet.tables import print_table
+
+if TYPE_CHECKING:
+    from rounds.records import StageId
+
+ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
+benchmarks, and print base against trained and all methods side by side."""
+
+AGREEMENT = """How well the runs of the judge agree with each other, from stored scores; no model is needed.
+
+With --human FILE: how well rewards agree with people. FILE has pairs of answers to a question with its reference, and
+labels from -2 (the first answer is much better) to 2 for their correctness, completeness and overall quality, as in
+RAGChecker's human_labeled_data.json. The measure is Pearson's correlation of score differences with labels, as in its
+paper (Ru et al. 2024, arXiv 2408.08067), with Spearman's beside it. No config is needed for rewards without a judge;
+for judged ones, --config names one with rewards.judge, and the scores are stored in its run folder."""
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
+    """Run a command of `python -m evaluation`; `words` default to the process's arguments."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run)
+
+
+def _run(words: Sequence[str], prog: str) -> None:
+    """Run the arms and score them, or one of the two."""
+    parser = _parser(prog, ABOUT)
+    add_phase_argument(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
+    which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    folder = _folder(config, arguments)
+    from evaluation.question_sets import splits_of
+    from evaluation.round_arms import evaluate, run_arms
+    from inference.adapters import is_adapter
+
+    splits = _splits(config, arguments)
+    adapter = None if arguments.base_only else arguments.adapter or folder.adapter
+    if adapter is not None and not is_adapter(adapter):
+        raise UserError(
+            f"{adapter}: there is no adapter here; train one first (accelerate launch train.py; with "
+            "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
+            "--base-only"
+        )
+    with _recorded(config, arguments, splits == splits_of(config), adapter):
+        if arguments.phase == "sample":
+            arms = run_arms(config, folder, splits, adapter)
+            for split in splits:
+                counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
+                print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
+            return
+        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
+    _show(found, config, folder)
+
+
+def _stored(action: str, words: Sequence[str], prog: str) -> None:
+    """Print a table of what earlier runs stored."""
+    parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    folder = _folder(config, arguments)
+    from evaluation.power import GAINS, power_table
+    from evaluation.round_arms import build_results
+    from evaluation.tables.savings import print_savings
+    from evaluation.tables.verdicts import print_verdicts
+
+    splits = _splits(config, arguments)
+    found = build_results(config, folder, arguments.round, splits)
+    if action == "table":
+        return _show(found, config, folder)
+    if action == "verdicts":
+        return print_verdicts(found)
+    if action == "savings":
+        return print_savings(config, found)
+    for results in found:
+        print(f"{results.title}:")
+        gains = sorted({*GAINS, config.rounds.min_gain})
+        print_table(power_table(results, gains=gains, alpha=config.rounds.level))
+
+
+def _agreement(words: Sequence[str], prog: str) -> None:
+    """Print how well the runs of the judge agree, or with --human how well rewards agree with people."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=AGREEMENT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_config_arguments(parser, required=False)
+    _add_stored_arguments(parser)
+    human = parser.add_argument_group("with people")
+    human.add_argument("--human", type=Path, metavar="FILE", help="labelled pairs of answers, in RAGChecker's format")
+    human.add_argument(
+        "--reward",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a reward by its name or file, or a weighted mean such as f1=1,correctness=2 (repeatable; default: every "
+        "reward without a judge, and with --config also the config's)",
+    )
+    human.add_argument(
+        "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments) if arguments.config else None
+    if arguments.human is not None:
+        from evaluation.tables.human import print_human_agreement
+
+        print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
+    elif arguments.reward:
+        parser.error("--reward is compared with people: add --human FILE")
+    elif config is None:
+        parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
+    else:
+        from evaluation.arms import stored_arm_scores
+        from evaluation.measures.agreement import agreement_table
+        from evaluation.round_arms import build_results, read_arms
+
+        folder = _folder(config, arguments)
+        splits = _splits(config, arguments)
+        for results in build_results(config, folder, arguments.round, splits):
+            print(f"{results.title}:")
+            scores = stored_arm_scores(read_arms(folder, results.split).values())
+            print_table(agreement_table(scores.values()))
+
+
+def _thresholds(words: Sequence[str], prog: str) -> None:
+    """Print thresholds for the scores by which a debate may end."""
+    parser = _parser(
+        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories."
+    )
+    parser.add_argument(
+        "--quantile",
+        type=float,
+        default=0.25,
+        help="the share of correct answers that may stay below a threshold (default 0.25)",
+    )
+    parser.add_argument(
+        "--setting",
+        action="store_true",
+        help="print only the argument of --set that gives the first method's thresholds to every system",
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    from evaluation.tables.thresholds import print_thresholds
+
+    folder, split = _folder(config, arguments), arguments.split or "dev"
+    print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
+
+
+def _costs(words: Sequence[str], prog: str) -> None:
+    """Plot the model calls and searches of every method."""
+    parser = _parser(prog, "Model calls against searches of every method (AwE's figure 3), from stored results.")
+    parser.add_argument("--out", type=Path, help="the file: .svg, .png or .pdf (default: costs-SPLIT.svg beside them)")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    from evaluation.results import read_results
+    from evaluation.round_arms import results_path
+    from evaluation.tables.costs import print_costs
+
+    folder, split = _folder(config, arguments), arguments.split or config.evaluation.split
+    path = results_path(folder, config, split)
+    results = read_results(path)
+    if results is None:
+        raise UserError(f"{path}: there are no results yet; run `python -m evaluation` with --split {split} first")
+    print_costs(results, arguments.out or folder.evaluation / f"costs-{split}.svg")
+
+
+def _members(words: Sequence[str], prog: str) -> None:
+    """Print one adapter's results on the tasks of all members."""
+    parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
+    add_round_argument(parser, "the round whose adapter is evaluated")
+    arguments = parser.parse_args(words)
+    from evaluation.tables.members import print_members
+
+    print_members(config_of(arguments), arguments.round)
+
+
+def _leakage(words: Sequence[str], prog: str) -> None:
+    """Print what the config's splits share."""
+    arguments = config_parser(
+        prog, "List the questions and gold documents that training and evaluation share."
+    ).parse_args(words)
+    from evaluation.tables.listing import print_leaks
+
+    print_leaks(config_of(arguments))
+
+
+def _list_all(words: Sequence[str], prog: str) -> None:
+    argparse.ArgumentParser(prog=prog, description="List the benchmarks that can be read.").parse_args(words)
+    from evaluation.tables.listing import list_benchmarks
+
+    list_benchmarks()
+
+
+def _describe_one(words: Sequence[str], prog: str) -> None:
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Show which files a benchmark needs, and where they are expected."
+    )
+    parser.add_argument("name", help="the benchmark's name")
+    arguments = parser.parse_args(words)
+    from evaluation.tables.listing import describe
+
+    describe(arguments.name)
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    _add_stored_arguments(parser)
+    return parser
+
+
+def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
+    add_round_argument(parser, "the round whose adapter is evaluated")
+    parser.add_argument(
+        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
+    )
+
+
+def _splits(config: Config, arguments: argparse.Namespace) -> list[str]:
+    from evaluation.question_sets import splits_of
+
+    return [arguments.split] if arguments.split else splits_of(config)
+
+
+def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
+    if config.members:
+        raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
+    return open_run(config).round(arguments.round)
+
+
+STORED = {
+    "table": "print the tables of a stored evaluation",
+    "verdicts": "confusion tables of questions with labels, and scores by label",
+    "savings": "how many tool calls an evidence memory saves, in percent",
+    "power": "how many questions are needed to detect a gain",
+}
+SUBCOMMANDS = {
+    "run": Subcommand("sample, score and compare, as without a command", _run),
+    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
+    "leaderboard": Subcommand(
+        "compare runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
+    ),
+    **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
+    "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
+    "adjudicate": Subcommand("write a sheet of trajectories for people to judge", "commands.tables:adjudicate"),
+    "adjudicated": Subcommand("who was wrong, by sheets that people filled in", "commands.tables:adjudicated"),
+    "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
+    "costs": Subcommand("plot model calls against searches of every method, from stored results", _costs),
+    "stability": Subcommand(
+        "scores of a debate's turns by agent and round, right and wrong", "commands.tables:stability"
+    ),
+    "ablations": Subcommand("plot what single settings of the system change", "commands.tables:ablations"),
+    "budgets": Subcommand("compare methods with equal numbers of tokens", "commands.tables:budgets"),
+    "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
+    "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
+    "list": Subcommand("list the benchmarks that can be read", _list_all),
+    "describe": Subcommand("show which files a benchmark needs, and where they are expected", _describe_one),
+}
+
+
+def _recorded(
+    config: Config, arguments: argparse.Namespace, every_split: bool, adapter: Path | None
+) -> contextlib.AbstractContextManager[None]:
+    """Record the stages of this phase. An evaluation of one split of several is no complete stage."""
+    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
+    scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
+    ids = (*sampling, *scoring) if every_split else ()
+    return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
+
+
+def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
+    """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
+    from evaluation.card import complete_card
+    from evaluation.question_sets import splits_of
+    from evaluation.results import read_results
+    from evaluation.round_arms import results_path
+    from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
+    from evaluation.tables.suite import print_suite
+    from inference.adapters import is_adapter
+
+    for results in found:
+        if results.arm(TRAINED) or len(found) == 1:
+            print_results(results)
+    if len(found) > 1 or any(arm.name not in (BASE, TRAINED) for arm in found[0].arms):
+        print_suite(found)
+    for results in found:
+        print_candidates(results)
+        print_null_counts(results)
+    for results in found:
+        print(f"written to {results_path(folder, config, results.split)}")
+    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    if is_adapter(folder.adapter):
+        complete_card(folder.adapter, [results for results in stored if results is not None])

@@ -1,0 +1,199 @@
+"""A config's experiment from Python: `from ratchet import Experiment`.
+
+    with Experiment("configs/demo.yaml") as experiment:
+        print(experiment.ask("Who built the ferry Oarabel?").answer)
+
+The asynchronous version of a method has an `a` before its name: `await experiment.aask(...)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from questions.manifest import open_run
+from ratchet.config import Config, load_config
+from ratchet.errors import UserError
+from ratchet.runfolder import RunFolder
+from ratchet.tasks import run_outside_event_loop
+
+if TYPE_CHECKING:  # these packages stand above this one, and are imported when a method needs them
+    import pyarrow as pa
+
+    from agents.core.ask import SystemRunner
+    from evaluation.results import Results
+    from ratchet.records import Event, Passage, Question, Trajectory
+    from retrieval.index import Retriever
+
+T = TypeVar("T")
+
+
+class Experiment:
+    """The experiment of a config. Index and models are opened by the first call that needs them and stay open until
+    `close`, or the end of a `with` block.
+
+    Its methods may be called where an event loop runs already, as in a notebook. What is wrong with a config or a
+    folder is a UserError. `sample` and `evaluate` run the stages, which open models for themselves and resume what is
+    on disk.
+    """
+
+    def __init__(self, config: str | Path | Config, overrides: Sequence[str] = ()) -> None:
+        """`config` is a file, or a config that was read. `overrides`: as `--set`, such as "sampling.samples=4"."""
+        self.config = config if isinstance(config, Config) else load_config(config, overrides)
+        self.run = RunFolder(self.config.folder)
+        self._lock = threading.Lock()
+        self._index: Retriever | None = None
+        self._runner: SystemRunner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Experiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Experiment:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def search(self, query: str, k: int = 5) -> list[Passage]:
+        """The best `k` passages of the index for a query."""
+        with self._lock:
+            if self._index is None:
+                from retrieval.loader import open_index
+
+                self._index = open_index(self.config.index)
+        return self._index.search(query, k)
+
+    async def asearch(self, query: str, k: int = 5) -> list[Passage]:
+        """`search`, in a thread."""
+        return await asyncio.to_thread(self.search, query, k)
+
+    def ask(
+        self,
+        question: str | Question,
+        adapter: str | Path | None = None,
+        *,
+        sample: bool = False,
+        watch: Callable[[Event], None] | None = None,
+    ) -> Trajectory:
+        """Let the system answer a question, and return all of its work, as `agents.ask` does."""
+        return self._submit(self._ask(question, adapter, sample, watch)).result()
+
+    async def aask(
+        self,
+        question: str | Question,
+        adapter: str | Path | None = None,
+        *,
+        sample: bool = False,
+        watch: Callable[[Event], None] | None = None,
+    ) -> Trajectory:
+        """`ask`; several questions may be asked at once."""
+        return await asyncio.wrap_future(self._submit(self._ask(question, adapter, sample, watch)))
+
+    def sample(self, n: int | None = None, *, round: int = 1, adapter: str | Path | None = None) -> list[Trajectory]:
+        """Sample the trajectories of a round into the run folder, as `ratchet sample` does, and return them.
+
+        `n`: of the first `n` training questions now; default: of all. What is on disk is not sampled again.
+        """
+        return run_outside_event_loop(lambda: self._sample(n, round, adapter))
+
+    async def asample(
+        self, n: int | None = None, *, round: int = 1, adapter: str | Path | None = None
+    ) -> list[Trajectory]:
+        """`sample`, in a thread."""
+        return await asyncio.to_thread(self._sample, n, round, adapter)
+
+    def trajectories(self, round: int | None = None) -> pa.Table:
+        """The sampled trajectories of the run with their scores, one a row: `ratchet.read_run`."""
+        from report.run_table import read_run
+
+        return read_run(self.config, round)
+
+    def evaluate(
+        self, adapter: str | Path | None = None, *, round: int = 1, splits: Sequence[str] = ()
+    ) -> list[Results]:
+        """Measure the base model, an adapter and the baselines, as `ratchet evaluate` does: one result for each split.
+
+        `adapter`: default, the round's, or the base model alone where the round has none. `splits`: default, those of
+        the config.
+        """
+        return run_outside_event_loop(lambda: self._evaluate(adapter, round, splits))
+
+    async def aevaluate(
+        self, adapter: str | Path | None = None, *, round: int = 1, splits: Sequence[str] = ()
+    ) -> list[Results]:
+        """`evaluate`, in a thread."""
+        return await asyncio.to_thread(self._evaluate, adapter, round, splits)
+
+    def close(self) -> None:
+        """Close the index and the models. A later call opens them again."""
+        with self._lock:
+            loop, thread, self._loop, self._thread, self._index = self._loop, self._thread, None, None, None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._close_runner(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    async def aclose(self) -> None:
+        """`close`, in a thread."""
+        await asyncio.to_thread(self.close)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it on the event loop that the models belong to, which has a thread of its own."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="ratchet-experiment", daemon=True)
+                self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _ask(
+        self,
+        question: str | Question,
+        adapter: str | Path | None,
+        sample: bool,
+        watch: Callable[[Event], None] | None,
+    ) -> Trajectory:
+        if self._runner is None:
+            from agents.core.ask import SystemRunner
+
+            self._runner = SystemRunner(self.config)
+        return await self._runner.ask(question, adapter, sample=sample, watch=watch)
+
+    async def _close_runner(self) -> None:
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.close()
+
+    def _sample(self, n: int | None, round: int, adapter: str | Path | None) -> list[Trajectory]:
+        from commands.sample import sample_round
+        from sampling.store import TrajectoryStore
+
+        if n is not None and n < 1:
+            raise UserError(f"sample: n={n}; give the number of questions, at least 1")
+        sampled = sample_round(self.config, round, adapter, first=n)
+        found = {trajectory.key: trajectory for trajectory in TrajectoryStore(sampled.folder).read(sampled.keys)}
+        return [found[key] for key in sampled.keys]
+
+    def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
+        from evaluation.question_sets import splits_of
+        from evaluation.round_arms import evaluate
+        from inference.adapters import is_adapter
+
+        folder = open_run(self.config).round(round)
+        chosen = Path(adapter) if adapter is not None else folder.adapter
+        if not is_adapter(chosen):
+            if adapter is not None:
+                raise UserError(f"{adapter}: there is no adapter here")
+            return evaluate(self.config, folder, round, splits or splits_of(self.config), None)
+        return evaluate(self.config, folder, round, splits or splits_of(self.config), chosen)

@@ -1,0 +1,143 @@
+"""Take a run's results along: python -m export --config X [--round N | --adapter DIR] --merged --gguf --ollama ...
+
+Each form is a folder below --out. An interrupted export is finished by the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.arguments import add_round_argument, config_of, config_parser
+from ratchet.config import Config
+from ratchet.errors import UserError
+from ratchet.lease import Lease
+from ratchet.runfolder import RunFolder
+
+if TYPE_CHECKING:
+    from export.weights import TrainedModel
+
+ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories, and push them to a hub."
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> None:
+    """Export the forms that the options name; see the top of this file."""
+    parser = config_parser(prog, ABOUT)
+    which = parser.add_mutually_exclusive_group()
+    add_round_argument(which, "the round whose adapter or trajectories are exported")
+    which.add_argument("--adapter", type=Path, metavar="DIR", help="export this adapter instead of a round's")
+    forms = parser.add_argument_group("forms, at least one")
+    forms.add_argument("--adapter-only", action="store_true", help="the adapter, for PEFT, with card and prompts")
+    forms.add_argument("--merged", action="store_true", help="base + adapter as safetensors, for transformers and vLLM")
+    forms.add_argument(
+        "--gguf",
+        nargs="?",
+        const="both",
+        choices=["f16", "q8_0", "both"],
+        help="GGUF files for llama.cpp (default: both); they are made of the merged folder, which is written too",
+    )
+    forms.add_argument("--ollama", action="store_true", help="a Modelfile for Ollama, and q8_0 without --gguf")
+    forms.add_argument(
+        "--dataset",
+        nargs="?",
+        const="kept",
+        choices=["kept", "all"],
+        help="the round's kept trajectories (default), or all, and its token rows, for `datasets`",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: a folder below export/ of the run folder")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="of --merged (default: the config's)"
+    )
+    parser.add_argument("--base-id", default="", metavar="ID", help="the base model's name on the hub, for the cards")
+    parser.add_argument("--hub", metavar="NAME", help="show what an upload of the one form to NAME would be")
+    parser.add_argument("--push", action="store_true", help="with --hub: upload it")
+    parser.add_argument("--public", action="store_true", help="with --push: make a new repository public")
+    arguments = parser.parse_args(words)
+    _check(arguments)
+    export(config_of(arguments), arguments)
+
+
+def _check(given: argparse.Namespace) -> None:
+    """UserError for options that do not go together."""
+    chosen = [given.adapter_only, given.merged, bool(given.gguf or given.ollama), bool(given.dataset)]
+    if not any(chosen):
+        raise UserError("nothing to export: name --adapter-only, --merged, --gguf, --ollama or --dataset")
+    if given.push and not given.hub:
+        raise UserError("--push: name the repository with --hub NAME")
+    if given.public and not given.push:
+        raise UserError("--public: is for --push")
+    if given.hub and sum(chosen) != 1:
+        raise UserError(
+            f"--hub {given.hub}: a repository holds one form; choose one of --adapter-only, --merged, --gguf (with "
+            "--ollama) and --dataset"
+        )
+    if given.dataset and given.adapter:
+        raise UserError("--dataset: belongs to a round; name it with --round instead of --adapter")
+
+
+def export(config: Config, given: argparse.Namespace) -> None:
+    """Write the forms that were asked for, print where they are, and show or make the upload."""
+    run = RunFolder(config.folder)
+    label = f"adapter-{given.adapter.resolve().name}" if given.adapter else f"round-{given.round}"
+    out = given.out or run.path / "export" / label
+    with Lease(out / ".export.lease", str(out)):
+        folders = _export(config, given, out, f"{run.path.name}-{label}")
+    for folder in folders:
+        print(f"written to {folder}")
+    if given.hub:
+        from export.hub import RepoType, push, upload_plan
+
+        kind: RepoType = "dataset" if given.dataset else "model"
+        print(upload_plan(folders[-1], given.hub, kind, given.public))
+        if given.push:
+            print(f"uploaded: {push(folders[-1], given.hub, kind, given.public)}")
+        else:
+            print("Nothing was uploaded; add --push to upload it.")
+
+
+def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> list[Path]:
+    folders: list[Path] = []
+    place = given.hub or ""
+    if given.adapter_only or given.merged or given.gguf or given.ollama:
+        adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
+        from export.weights import export_adapter, export_merged, open_trained_model
+
+        model = open_trained_model(config, adapter, name, given.base_id)
+        if given.gguf or given.ollama:
+            from export.gguf_file import check_base
+
+            check_base(model.base)
+        if given.adapter_only:
+            folders.append(export_adapter(config, model, out, place))
+        if given.merged or given.gguf or given.ollama:
+            folders.append(export_merged(model, out, given.dtype or model.base.dtype, place))
+        if given.gguf or given.ollama:
+            folders.append(_export_gguf(model, folders[-1], given, out, place))
+    if given.dataset:
+        from export.dataset import export_dataset
+
+        folders.append(export_dataset(config, given.round, given.dataset, out))
+    return folders
+
+
+def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path, place: str) -> Path:
+    """GGUF files of the merged folder, and the Modelfile."""
+    from export.folders import finish_export, read_export, start_export
+    from export.gguf_file import TYPES, write_gguf
+    from export.ollama import modelfile
+    from ratchet.files import write_atomic
+
+    folder, record = out / "gguf", read_export(merged)
+    assert record is not None, "the merged folder was just exported"
+    start_export(folder, record.inputs)
+    wanted = given.gguf or "q8_0"
+    types = [kind for kind in TYPES if wanted in (kind, "both")]
+    for kind in types:
+        write_gguf(merged, folder / f"{model.name}-{kind}.gguf", kind, model.name)
+    if given.ollama:
+        best = f"{model.name}-{'q8_0' if 'q8_0' in types else 'f16'}.gguf"
+        write_atomic(folder / "Modelfile", modelfile(merged, best, model.base.max_context))
+    finish_export(folder, model.card("gguf", place))
+    return folder

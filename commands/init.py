@@ -1,0 +1,338 @@
+"""`ratchet init DOCS QUESTIONS`: look at a corpus and at questions, and write a config that runs them.
+
+It asks nothing. It prints what it found and what follows from it: the splits,
+the system and rewards that fit the questions, the engine and limits that fit the model, a training plan that fits the
+number of questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from index_build.documents import read_documents
+from inference.footprint import footprint
+from questions.formats import BY_NAME
+from questions.load import load_split, read_rows, share_of_questions
+from ratchet.config import SplitConfig, load_config
+from ratchet.errors import RowErrors, UserError
+from ratchet.records import Question
+
+SMALL_MODEL = "models/smollm2-135m-instruct"
+JUDGE = "Qwen/Qwen2.5-14B-Instruct"
+"""The judge of Salemi et al. (2025, arXiv 2506.10844)."""
+SMALL = 2e9
+"""Parameters below which a model gets short prompts, short answers and rewards by rules, since it cannot judge."""
+SPLIT = (0.7, 0.1, 0.2)
+SEED = 1
+SAMPLES = 8
+"""Trajectories a training question, as in Salemi et al. (2025)."""
+FEW_TRAINING_QUESTIONS = 50
+FEW_TEST_QUESTIONS = 50
+"""Test questions below which a gain will hardly show: the interval of a mean over 50 is about +-0.14 wide."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What was found in the documents."""
+
+    documents: int
+    words: int
+    unknown_gold: int
+    """Questions that name a gold document which the corpus does not hold."""
+
+
+@dataclass(frozen=True)
+class QuestionSummary:
+    """The questions of all splits, and how many there are in each."""
+
+    questions: list[Question]
+    splits: tuple[int, int, int]
+
+    @property
+    def are_labelled(self) -> bool:
+        return all(question.label is not None for question in self.questions)
+
+    @property
+    def have_references(self) -> bool:
+        return any(question.answers or question.reference for question in self.questions)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that plays the roles."""
+
+    path: str
+    parameters: float
+    is_on_gpu: bool
+
+    @property
+    def is_small(self) -> bool:
+        return self.parameters < SMALL
+
+
+def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None:
+    """Parse the command line, write the config, and print what was seen and the next command."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Look at documents and questions, and write a config that runs them."
+    )
+    parser.add_argument("docs", metavar="DOCS", type=Path, help="a folder of .txt and .md files, JSONL or Parquet")
+    parser.add_argument(
+        "questions",
+        metavar="QUESTIONS",
+        nargs="+",
+        type=Path,
+        help="one file (JSONL, JSON, CSV, TSV or Parquet), which is divided into train, dev and test; or these three",
+    )
+    parser.add_argument("--model", default=SMALL_MODEL, help=f"a model folder or hub name (default {SMALL_MODEL})")
+    parser.add_argument("--judge", default=JUDGE, help=f"for a model above 2B parameters, its judge (default {JUDGE})")
+    parser.add_argument("--out", type=Path, help="the config to write (default: NAME.yaml, with DOCS' name)")
+    arguments = parser.parse_args(words)
+    if len(arguments.questions) not in (1, 3):
+        parser.error("give one file of questions, or three: train, dev and test")
+    name = re.sub(r"\W+", "-", arguments.docs.resolve().name.partition(".")[0]).strip("-") or "mine"
+    out = arguments.out or Path(f"{name}.yaml")
+    if out.exists():
+        raise UserError(f"{out} exists; give another name with --out, or remove it")
+    questions = read_question_files(arguments.questions)
+    corpus = read_corpus(arguments.docs, questions.questions)
+    model = inspect_model(arguments.model)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, arguments.judge)
+    out.write_text(text)
+    load_config(out)  # a config that this command writes is never refused by the next one
+    print("\n".join(summary(arguments.docs, corpus, questions, model, arguments.judge)))
+    print(f"\nwritten to {out}; every key is explained in docs/reference/config.md\n")
+    print(f"next:\n  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")
+
+
+def format_of(path: Path) -> str:
+    """The format of a file of questions, told by the fields of its first row."""
+    _, row = next(read_rows(path), (None, None))
+    if row is None:
+        raise UserError(f"{path}: no questions")
+    return next(
+        (one.name for one in BY_NAME.values() if one.name != "ratchet" and all(k in row for k in one.keys)), "ratchet"
+    )
+
+
+def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
+    """Read the questions. Raises UserError that names every bad row."""
+    loaded = [
+        load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})).questions
+        for path in paths
+    ]
+    everything = [question for questions in loaded for question in questions]
+    if len(loaded) == 3:
+        return QuestionSummary(everything, (len(loaded[0]), len(loaded[1]), len(loaded[2])))
+    if len(everything) < 10:
+        raise UserError(
+            f"{paths[0]}: {len(everything)} questions are too few to divide; give 10 or more, or three files"
+        )
+    dev, test = SPLIT[0], SPLIT[0] + SPLIT[1]
+    sizes = [len(share_of_questions(everything, share, SEED)) for share in ((0.0, dev), (dev, test), (test, 1.0))]
+    return QuestionSummary(everything, (sizes[0], sizes[1], sizes[2]))
+
+
+def read_corpus(path: Path, questions: Sequence[Question]) -> Corpus:
+    """Read every document once: bad ones are found now, and gold ids are compared with the ids that there are."""
+    if not path.exists():
+        raise UserError(f"{path}: there are no documents here")
+    wanted = {one for question in questions for one in question.gold_ids}
+    found: set[str] = set()
+    count = words = 0
+    bad = RowErrors("documents")
+    for _, document in read_documents(path, on_error=bad.add):
+        count += 1
+        words += len(document.text.split())
+        if document.id in wanted:
+            found.add(document.id)
+    bad.check(count)
+    if not count:
+        raise UserError(f"{path}: no documents; expected .txt or .md files in a folder, or JSONL or Parquet")
+    return Corpus(count, words, sum(not found.issuperset(question.gold_ids) for question in questions))
+
+
+def inspect_model(path: str) -> Model:
+    """The model's size by its config.json, or by its name where that cannot be read, and whether there is a GPU."""
+    if path == SMALL_MODEL:
+        return Model(path, 135e6, False)
+    try:
+        parameters = float(footprint(path, None, "bfloat16").parameters)
+    except UserError:
+        named = re.findall(r"(\d+(?:\.\d+)?)([bBmM])\b", path)
+        if not named:
+            raise
+        parameters = float(named[-1][0]) * (1e9 if named[-1][1] in "bB" else 1e6)
+    import torch
+
+    return Model(path, parameters, torch.cuda.is_available())
+
+
+def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model, judge: str) -> list[str]:
+    """What was seen, a line each, and what is worth a warning."""
+    train, dev, test = questions.splits
+    kind = "claims or questions with a label" if questions.are_labelled else "questions with answers"
+    size = f"{model.parameters / 1e9:.1f}B" if model.parameters >= 1e9 else f"{model.parameters / 1e6:.0f}M"
+    lines = [
+        f"documents   {corpus.documents:,} in {docs}, {corpus.words // corpus.documents:,} words each",
+        f"questions   {len(questions.questions):,} {kind}: {train} train, {dev} dev, {test} test",
+        f"model       {model.path}, {size} parameters: "
+        + ("short prompts and answers, rewards by rules" if model.is_small else f"judged by {judge}"),
+        f"sampling    {train * SAMPLES:,} trajectories a round ({SAMPLES} for each training question)",
+    ]
+    if corpus.unknown_gold:
+        lines.append(f"warning: {corpus.unknown_gold} questions name gold documents that {docs} does not hold")
+    if not questions.are_labelled and not questions.have_references:
+        lines.append("warning: no question has an answer, a reference or a label, so nothing can reward a right answer")
+    if test < FEW_TEST_QUESTIONS:
+        lines.append(
+            f"warning: {test} test questions are too few to show a gain; {FEW_TEST_QUESTIONS} or more are better"
+        )
+    if not model.is_small and not model.is_on_gpu:
+        lines.append("warning: there is no GPU here; a model of this size needs one (docs/guides/gpu.md)")
+    return lines
+
+
+TEMPLATE = """\
+# Written by `ratchet init` for {docs}: {documents:,} documents, {count:,} questions.
+# docs/reference/config.md explains every key.
+#   ratchet selftrain --config {out}      one round of self-training; after an interruption, run it again to resume
+#   ratchet status --config {out}         what is done and what is left
+run: {run}
+seed: {seed}
+models:
+{models}
+index:
+  path: {index}
+  documents: [{documents_path}]
+{chunks}questions:
+{questions}
+system:
+{system}
+sampling: {{samples: {samples}, temperature: {temperature}}}
+rewards:
+{rewards}
+training:
+{training}
+evaluation:
+{evaluation}
+"""
+
+
+def config_text(
+    out: Path,
+    name: str,
+    docs: Path,
+    files: Sequence[Path],
+    corpus: Corpus,
+    questions: QuestionSummary,
+    model: Model,
+    judge: str,
+) -> str:
+    """The config as commented YAML."""
+    is_small, train = model.is_small, questions.splits[0]
+    agent = {"path": model.path, **({"dtype": "float32", "device": "cpu", "max_context": 2048} if is_small else {})}
+    if not is_small:
+        agent |= {"engine": "vllm"}
+    models = [f"  agent: {_flow(agent)}"]
+    if not is_small:
+        models.append(f"  judge: {_flow({'path': judge, 'engine': 'vllm'})}")
+    return TEMPLATE.format(
+        out=out,
+        seed=SEED,
+        docs=docs,
+        documents=corpus.documents,
+        count=len(questions.questions),
+        run=f"runs/{name}",
+        models="\n".join(models),
+        index=f"indexes/{name}",
+        documents_path=_flow(str(docs)),
+        chunks="  chunk_tokens: 200    # two of them fit a small model's prompt\n  chunk_overlap: 30\n"
+        if is_small
+        else "",
+        questions="\n".join(_questions(files)),
+        system="\n".join(_system(questions, is_small)),
+        samples=SAMPLES,
+        temperature=0.7,
+        rewards="\n".join(_rewards(questions, is_small)),
+        training="\n".join(_training(train, is_small)),
+        evaluation="\n".join(_evaluation(questions, is_small)),
+    )
+
+
+def _flow(value: object) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000).removesuffix("\n...\n").strip()
+
+
+def _questions(paths: Sequence[Path]) -> list[str]:
+    formats = [format_of(path) for path in paths]
+    told = [
+        {"path": str(path)} | ({} if one == "ratchet" else {"format": one})
+        for path, one in zip(paths, formats, strict=True)
+    ]
+    if len(paths) == 3:
+        return [f"  {name}: {_flow(one)}" for name, one in zip(("train", "dev", "test"), told, strict=True)]
+    lines = [f"  {key}: {_flow(value)}" for key, value in told[0].items()]
+    return [*lines, f"  split: {_flow(list(SPLIT))}    # train, dev and test; drawn with the seed"]
+
+
+def _system(questions: QuestionSummary, is_small: bool) -> list[str]:
+    if questions.are_labelled:
+        settings = "  settings: {steps: 3, documents: 2, look_first: true}" if is_small else ""
+        tokens = "  roles: {default: {max_tokens: 128}}" if is_small else ""
+        return [line for line in ("  name: mermaid    # checks claims against the index", settings, tokens) if line]
+    if not is_small:
+        return ["  name: mrag"]
+    return [
+        "  name: mrag",
+        "  # Short prompts and answers, and moves that are valid: what a small model can do.",
+        "  settings: {style: brief, explanations: false, agents: [searcher], valid_moves: true, max_calls: 5, "
+        "max_search_turns: 1}",
+        "  roles: {default: {max_tokens: 64}}",
+    ]
+
+
+def _rewards(questions: QuestionSummary, is_small: bool) -> list[str]:
+    right = "accuracy" if questions.are_labelled else "f1" if is_small else "correctness"
+    support = "lexical_support" if is_small else "faithfulness"
+    # Support alone gives a quarter, or a fifth. With few questions, an answer that is partly right is kept as well.
+    threshold = 0.3 if not is_small else 0.25 if questions.splits[0] < FEW_TRAINING_QUESTIONS else 0.5
+    return [
+        f"  weights: {{{right}: {3.0 if is_small else 4.0}, {support}: 1.0}}",
+        "  # A trajectory that is only supported by its documents, and not right, is not worth learning.",
+        f"  select: {{min_reward: {threshold}}}",
+    ]
+
+
+def _training(train: int, is_small: bool) -> list[str]:
+    """Small steps for few questions: about a tenth of the trajectories of a question may be kept."""
+    batch = 8 if is_small or train < 500 else 32 if train < 3000 else 128
+    lines = [
+        f"  # For {train} questions: about {max(1, train // batch)} steps an epoch if one trajectory of each is kept.",
+        f"  learning_rate: {'1.0e-3' if is_small else '1.0e-4'}",
+        "  epochs: 3",
+        f"  batch_size: {batch}",
+        f"  warmup_steps: {3 if batch == 8 else 10}",
+        f"  eval_steps: {10 if batch == 8 else 25}",
+    ]
+    return lines + (["  micro_batch: 2", "  gradient_checkpointing: false"] if is_small else [])
+
+
+def _evaluation(questions: QuestionSummary, is_small: bool) -> list[str]:
+    support = "lexical_support" if is_small else "faithfulness"
+    if questions.are_labelled:
+        return [f"  scores: [accuracy, {support}]", "  baselines:", "    chain of thought: {name: cot}"]
+    right = ["em", "f1"] if is_small else ["correctness", "precision"]
+    style = ", settings: {style: brief}, roles: {default: {max_tokens: 40}}" if is_small else ""
+    return [
+        f"  scores: [{', '.join([*right, support])}]",
+        "  baselines:",
+        f"    no retrieval: {{name: no_retrieval{style}}}",
+        f"    vanilla RAG: {{name: vanilla_rag{style}}}",
+    ]

@@ -1,0 +1,67 @@
+"""`ratchet COMMAND`, or `python -m ratchet COMMAND`: every command of Ratchet by one name."""
+
+from __future__ import annotations
+
+import sys
+
+from commands.subcommands import Subcommand, run_subcommand
+
+DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
+
+COMMANDS = {
+    "init": Subcommand("look at documents and questions, and write a config that runs them", "commands.init:main"),
+    "index": Subcommand("build a search index from documents; add, remove, inspect, capacity", "commands.index:main"),
+    "search": Subcommand("search an index or a source, and print the passages", "commands.search:search"),
+    "ask": Subcommand("let a system answer a question, or each that is typed, and show its work", "commands.ask:main"),
+    "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main"),
+    "sample": Subcommand("sample trajectories of a round's training questions", "commands.sample:main"),
+    "gateway": Subcommand(
+        "sample with programs that come by themselves; count what was recorded of programs", "commands.gateway:main"
+    ),
+    "score": Subcommand("score a round's trajectories and select what to train on", "commands.score:score_and_select"),
+    "whatif": Subcommand("select from stored scores under other weights; writes nothing", "commands.score:whatif"),
+    "rows": Subcommand("build a round's token rows and sum them up", "commands.rows:rows"),
+    "show": Subcommand("print one token row, its learnt tokens marked", "commands.rows:show"),
+    "train": Subcommand(
+        "train a LoRA adapter, in one process (several: accelerate launch train.py)", "commands.train:main"
+    ),
+    "evaluate": Subcommand("base against adapter and baselines; tables of what is stored", "commands.evaluate:main"),
+    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
+    "leaderboard": Subcommand(
+        "runs that were evaluated on the same questions, side by side", "evaluation.tables.leaderboard:leaderboard"
+    ),
+    "report": Subcommand("write a run's report.html", "commands.report:main"),
+    "export": Subcommand("adapter, merged weights, GGUF, data set: to other programs or a hub", "commands.export:main"),
+    "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.watch:main"),
+    "logs": Subcommand("write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "commands.logs:main"),
+    "selftrain": Subcommand(
+        "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
+    ),
+    "plan": Subcommand("memory and hours of a run before it starts, and beside what it took", "commands.plan:main"),
+    "status": Subcommand("what of a run is done, and what is left", "commands.selftrain:status"),
+    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "commands.rounds:choose"),
+    "promote": Subcommand("decide on dev whether an adapter replaces its parent", "commands.rounds:promote"),
+    "trace": Subcommand("one question through every round", "commands.rounds:trace"),
+    "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "commands.questions:main"),
+    "generate": Subcommand("generate questions with answers from a corpus", "commands.generate:main"),
+    "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "commands.model:model"),
+    "serve": Subcommand("ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "commands.serve:main"),
+    "serve-models": Subcommand("vLLM servers of a config, and a command beside them", "commands.model:serve_models"),
+    "serve-index": Subcommand("serve indexes over HTTP", "commands.serve_index:main"),
+    "mcp": Subcommand("serve a config's index and sources to MCP clients", "commands.mcp:main"),
+    "memory": Subcommand("inspect a run's evidence memory", "commands.memory:main"),
+    "slurm": Subcommand("submit any of the stages as SLURM jobs", "commands.slurm:main"),
+}
+
+
+def main() -> None:
+    """Run the command that the first word names, or list the commands."""
+
+    def run() -> None:
+        run_subcommand(COMMANDS, None, "ratchet", DESCRIPTION)
+
+    if not COMMANDS.keys() & set(sys.argv[1:]):
+        return run()  # it only lists the commands, or says that there is no such command
+    from commands.arguments import run_command
+
+    run_command(run)

@@ -1,0 +1,93 @@
+"""python -m questions check --config X: check a config's questions, before anything is sampled.
+
+python -m questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
+
+NAME is a benchmark (`python -m evaluation list`); SPLIT one of its splits, or else all that are there; PATH its file or
+folder, or else data/NAME. The file that is written is one for a config's `index.documents`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from commands.arguments import config_of, config_parser
+from commands.subcommands import Subcommand, run_subcommand
+from questions.evidence import Corpus, EvidenceSource
+from questions.leakage import check_leakage, split_configs
+from ratchet.errors import UserError
+from rewards.check import check_corpus, check_questions, describe_splits
+
+ENDINGS = (".jsonl", ".jsonl.gz")
+
+
+def write_evidence(names: list[str], out: Path, skip_empty: bool, without: Sequence[str] = ()) -> None:
+    """Write the corpus, and print how many documents each benchmark gave. `without`: benchmarks, as in `names`, whose
+    questions' gold documents are left out."""
+    if not out.name.endswith(ENDINGS):
+        raise UserError(f"--out {out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
+    corpus = Corpus()
+    for name in names:
+        source = EvidenceSource.parse(name)
+        count = corpus.add(source)
+        if not count:
+            carried = f"{name}: carries no texts of evidence (gold: {source.benchmark.gold})"
+            if not skip_empty:
+                raise UserError(
+                    f"{carried}; bring a corpus of your own for it, and remove it from the command or pass --skip-empty"
+                )
+            print(f"warning: {carried}; skipped", file=sys.stderr)
+            continue
+        print(f"{name}: {count} documents")
+    for name in without:
+        print(f"{name}: {corpus.remove_gold(EvidenceSource.parse(name))} gold documents are left out")
+    if not corpus.parts:
+        raise UserError("none of the benchmarks carries evidence; nothing was written")
+    corpus.write(out)
+    print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m questions") -> None:
+    """Run a subcommand."""
+    run_subcommand(
+        SUBCOMMANDS, words, prog, "Build a corpus from benchmarks; `question_generation` generates new questions."
+    )
+
+
+def check(words: Sequence[str], prog: str = "python -m questions check") -> None:
+    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
+    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
+    config = config_of(parser.parse_args(words))
+    for line in describe_splits(config):
+        print(line)
+    evaluated = [key for key in split_configs(config) if key not in ("questions.train", "questions.dev")]
+    for warning in [*check_questions(config), *check_leakage(config), *check_corpus(config, evaluated)]:
+        print(warning)
+
+
+def evidence(words: Sequence[str], prog: str) -> None:
+    """Run `evidence`: write a corpus of benchmarks' own evidence."""
+    more = (__doc__ or "").rpartition("\n\n")[2]
+    parser = argparse.ArgumentParser(prog=prog, description="Write a corpus of benchmarks' own evidence.", epilog=more)
+    parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and continue"
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME[/SPLIT][:PATH]",
+        help="leave out the gold documents of these questions, such as a test's own abstracts; may be repeated",
+    )
+    given = parser.parse_args(words)
+    write_evidence(given.names, given.out, given.skip_empty, given.without)
+
+
+SUBCOMMANDS = {
+    "check": Subcommand("check a config's questions against its rewards and its index", check),
+    "evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence),
+}

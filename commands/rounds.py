@@ -1,0 +1,98 @@
+"""What belongs to the loop over rounds (`python selftrain.py`) and not to one of its stages.
+
+python -m rounds choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
+python -m rounds promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
+python -m rounds plan --config X                  memory and hours of the run, and beside what it took
+python -m rounds trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from commands.arguments import add_phase_argument, add_round_argument, config_of, config_parser, positive_integer
+from commands.recording import recorded_stages
+from commands.subcommands import Subcommand, run_subcommand
+from questions.manifest import open_run
+from ratchet.config import Config
+from ratchet.errors import UserError
+from rounds.records import StageId
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
+    """Run `python -m rounds`."""
+    run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
+
+
+def choose(words: Sequence[str], prog: str) -> None:
+    """Choose the round's adapter among those that its training evaluated."""
+    parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
+    add_round_argument(parser, "the round whose adapter is chosen")
+    add_phase_argument(parser)
+    arguments = parser.parse_args(words)
+    config = _config_of_rounds(arguments)
+    from rounds import choice
+
+    run = open_run(config)
+    sampling, choosing = arguments.phase != "score", arguments.phase != "sample"
+    first: tuple[StageId, ...] = ("choose.sample",) if sampling else ()
+    second: tuple[StageId, ...] = ("choose",) if choosing else ()
+    with recorded_stages(config, *first, *second, number=arguments.round):
+        if not choosing:
+            return choice.sample_arms(config, run, arguments.round)
+        print(choice.choose(config, run, arguments.round, sampled=not sampling).reason)
+
+
+def promote(words: Sequence[str], prog: str) -> None:
+    """Decide whether a round's adapter takes its parent's place."""
+    parser = config_parser(prog, "Evaluate base, parent and candidate on dev, and decide whether the candidate stands.")
+    parser.add_argument(
+        "--round", type=positive_integer, metavar="N", required=True, help="the round whose adapter is the candidate"
+    )
+    add_phase_argument(parser)
+    arguments = parser.parse_args(words)
+    config = _config_of_rounds(arguments)
+    from rounds import promotion
+
+    run = open_run(config)
+    sampling, deciding = arguments.phase != "score", arguments.phase != "sample"
+    first: tuple[StageId, ...] = ("promote.sample",) if sampling else ()
+    second: tuple[StageId, ...] = ("promote",) if deciding else ()
+    with recorded_stages(config, *first, *second, number=arguments.round, adapter=run.round(arguments.round).adapter):
+        if not deciding:
+            return promotion.sample_arms(config, run, arguments.round)
+        decision = promotion.promote(config, run, arguments.round, sampled=not sampling)
+        print(decision.reason)
+        if decision.warning:
+            print(f"warning: {decision.warning}", file=sys.stderr)
+        last, stopped = promotion.last_round(config, run)
+        if stopped and last == arguments.round:
+            print(f"The rounds {stopped}.")
+
+
+def trace(words: Sequence[str], prog: str) -> None:
+    """Print one question's way through every round."""
+    parser = config_parser(prog, "Follow one question through every round: sampled, scored, kept, trained.")
+    parser.add_argument("question", help="the question's id")
+    arguments = parser.parse_args(words)
+    config = _config_of_rounds(arguments)
+    from rounds.trace import print_trace
+
+    print_trace(config, arguments.question)
+
+
+def _config_of_rounds(arguments: argparse.Namespace) -> Config:
+    config = config_of(arguments)
+    if config.members:
+        raise UserError("members: this config has some, which run one round; there is nothing to choose or promote")
+    return config
+
+
+SUBCOMMANDS = {
+    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
+    "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
+    "trace": Subcommand("one question through every round", trace),
+    "plan": Subcommand("memory and hours of a run before it starts, and beside what it took", "commands.plan:main"),
+}

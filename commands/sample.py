@@ -1,0 +1,128 @@
+"""Sample the training questions of a round.
+
+    python -m sampling --config X [--round 1] [--adapter DIR] [--part K/N]
+
+With --part, N commands share the questions, on one machine or on many: each writes a file of its own. Without it,
+whatever is missing is sampled, whoever sampled the rest.
+
+With `sampling.pilot` the first call samples the pilot. `python -m rewards` then scores it and writes to
+round-N/samples.json how many trajectories of each question the next call samples.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agents.core.system import RunContext
+from commands.arguments import add_round_argument, config_of, config_parser, part_of_work
+from commands.recording import recorded_stages
+from questions.leakage import check_leakage
+from questions.load import load_questions
+from questions.manifest import open_run
+from ratchet.config import Config
+from ratchet.files import read_record
+from ratchet.records import Question, content_key
+from ratchet.runfolder import RoundFolder
+from rewards.check import check_questions
+from sampling.allocation import Allocation, Counts
+from sampling.pool import Pass, policy_name, sample
+from sampling.store import FIRST_SEGMENT, TrajectoryStore
+
+if TYPE_CHECKING:
+    from rounds.records import StageId
+
+
+def seed_of(seed: int, number: int) -> int:
+    """A round's own seed: a round that samples with the same model as the one before must not repeat it."""
+    return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
+
+
+@dataclass(frozen=True)
+class SampledRound:
+    """What a command sampled of a round, or found on disk."""
+
+    folder: Path
+    keys: Sequence[str]
+    """The content keys of its trajectories."""
+    questions: int
+    is_pilot: bool = False
+    """Whether more are sampled once these are scored."""
+
+
+def sample_round(
+    config: Config,
+    number: int = 1,
+    adapter: str | Path | None = None,
+    part: tuple[int, int] | None = None,
+    first: int | None = None,
+) -> SampledRound:
+    """Sample the training questions of a round. `part`: (K, N), only every N-th question from the K-th on. `first`:
+    only so many of them now."""
+    for warning in [*check_leakage(config), *check_questions(config, ["questions.train"])]:
+        print(warning, file=sys.stderr)
+    questions = load_questions(config.questions.train, config.seed)
+    round_folder = open_run(config).round(number)
+    folder = round_folder.trajectories
+    context = RunContext(
+        temperature=config.temperature_of(number),
+        frozen_temperature=config.sampling.frozen_temperature,
+        top_p=config.sampling.top_p,
+        adapter=None if adapter is None else str(adapter),
+        policy=policy_name(None if adapter is None else Path(adapter)),
+        scope=f"train/round-{number}",
+    )
+    seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
+    at, parts = part or (0, 1)
+    segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
+    counts = counts_of(config, round_folder, questions)
+    is_pilot = bool(counts) and not round_folder.samples.exists()
+    segment = f"pilot-{segment}" if is_pilot else segment
+    made = Pass(
+        config.system,
+        context,
+        questions,
+        config.sampling.samples,
+        folder,
+        segment=segment,
+        part=(at, parts),
+        counts=counts,
+        hints=config.sampling.hints,
+    )
+    stage: StageId = "sample.pilot" if is_pilot else "sample"
+    with recorded_stages(config, stage, number=number, adapter=None if adapter is None else Path(adapter)):
+        [keys] = sample(seeded, [replace(made, first=first)], "sampling")
+    return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
+
+
+def counts_of(config: Config, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, Counts]:
+    """How many trajectories each question gets now; empty where all get as many, without a pilot."""
+    if config.sampling.pilot is None:
+        return {}
+    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
+    if allocation is None:
+        return {question.id: Counts(plain=config.sampling.pilot) for question in questions}
+    return allocation.questions
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
+    """Sample the training questions of a round, and print how the trajectories ended."""
+    parser = config_parser(prog, "Sample the training questions of a round.")
+    add_round_argument(parser, "the round's number")
+    parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
+    parser.add_argument(
+        "--part", type=part_of_work, metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)"
+    )
+    arguments = parser.parse_args(words)
+    made = sample_round(config_of(arguments), arguments.round, arguments.adapter or None, arguments.part)
+    counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
+    states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    hinted = sum(bool(t.hint) for t in TrajectoryStore(made.folder).read(made.keys))
+    states += f"; {hinted} with a hint" if hinted else ""
+    print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
+    if made.is_pilot:
+        print("They are the pilot (sampling.pilot): run `python -m rewards`, then the same command again.")

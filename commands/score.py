@@ -1,0 +1,245 @@
+"""Score a round's trajectories and select what to train on; or try a selection under other weights.
+
+    python -m rewards --config X [--round 1] [--also em,f1]
+    python -m rewards whatif --config X [--weights correctness=2,faithfulness=1] [--min-reward 0.5] [--only-mixed]
+
+The first writes `scores/` and `selection.json` in the round's folder. The second reads stored scores and writes
+nothing: it shows what other weights and rules would keep, and what each further rule would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from commands.arguments import add_round_argument, config_of, config_parser
+from commands.recording import recorded_stages
+from commands.subcommands import Subcommand, run_subcommand
+from questions.load import load_questions
+from questions.manifest import open_run
+from ratchet.config import Config
+from ratchet.console import PlainConsole
+from ratchet.errors import UserError
+from ratchet.files import read_json_file, read_record, write_json, write_record
+from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
+from ratchet.runfolder import RoundFolder, RunFolder
+from rewards.reward import load_reward
+from rewards.scoring import check_question_ids, score_trajectories, unfinished
+from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
+from rewards.store import stored_scores
+from rewards.summary import (
+    RULES,
+    allocation_table,
+    nothing_selected,
+    rules_table,
+    scores_table,
+    selection_table,
+    single_answer,
+    whatif_table,
+)
+from sampling.allocation import Allocation, allocate
+from sampling.store import TrajectoryStore
+
+DESCRIPTION = "Score a round's trajectories and select what to train on."
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") -> None:
+    """Run a command of `python -m rewards`; `words` default to the process's arguments."""
+    run_subcommand(SUBCOMMANDS, words, prog, DESCRIPTION, otherwise=score_and_select)
+
+
+def score_and_select(words: Sequence[str], prog: str) -> None:
+    """Score a round's trajectories, then write and print its selection."""
+    parser = config_parser(prog, DESCRIPTION)
+    add_round_argument(parser, "the round")
+    parser.add_argument("--also", default="", help="further scores to compute for what-if, such as em,f1")
+    parser.add_argument(
+        "--accept-unfinished",
+        action="store_true",
+        help="select even where the judge was not available; those scores count as null",
+    )
+    parser.add_argument(
+        "--may-be-empty",
+        action="store_true",
+        help="exit with status 0 even where nothing was selected, as in one of several rounds",
+    )
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    check_weights(weights)
+    also = [name.strip() for name in arguments.also.split(",") if name.strip()]
+    for name in also:
+        load_reward(name, "--also")
+    names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
+    round_folder = open_run(config).round(arguments.round)
+    questions = load_questions(config.questions.train, config.seed)
+    trajectories = _load_trajectories(questions, round_folder, config, arguments)
+    is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, config, arguments)
+
+    with recorded_stages(config, "score.pilot" if is_pilot else "score", number=arguments.round):
+        scores = score_trajectories(config, questions, trajectories, names, round_folder.scores)
+        left = unfinished(scores)
+        if left and not arguments.accept_unfinished:
+            raise UserError(
+                f"{len(left)} scores are unfinished because the judge was not available; nothing was selected. Run the "
+                "same command again, or add --accept-unfinished to count them as null."
+            )
+        if is_pilot:
+            _allocate(config, round_folder, questions, trajectories, scores)
+            return
+        selection = select(questions, trajectories, scores, weights, config.rewards.select)
+        write_json(round_folder.selection, selection.model_dump(mode="json"))
+
+        judge = config.models.get(config.rewards.judge)
+        made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
+        console = PlainConsole()
+        console.print(scores_table(names, scores, made_by))
+        console.print(selection_table(selection, trajectories))
+        console.print(str(round_folder.selection), soft_wrap=True)
+        if not selection.kept:
+            if not arguments.may_be_empty:
+                raise UserError(nothing_selected(selection))
+            print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
+        kept = set(selection.kept)
+        if warning := single_answer([one for one in trajectories if one.key in kept]):
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def _is_pilot(
+    folder: RoundFolder, trajectories: Sequence[Trajectory], config: Config, arguments: argparse.Namespace
+) -> bool:
+    """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
+    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
+    planned = len(TrajectoryStore(folder.trajectories).keys())
+    missing = planned - len(trajectories) if allocation is None else max(allocation.total - planned, 0)
+    if missing:
+        raise UserError(
+            f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
+            f"not sampled yet; run `python -m sampling --config {arguments.config} --round {arguments.round}` first"
+        )
+    return allocation is None
+
+
+def _allocate(
+    config: Config,
+    folder: RoundFolder,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+) -> None:
+    """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
+    assert config.sampling.pilot is not None
+    rule, by_id = config.rewards.select, {question.id: question for question in questions}
+    successes = dict.fromkeys(by_id, 0)
+    for trajectory in trajectories:
+        question = by_id[trajectory.question_id]
+        value = strict_reward(question, trajectory, scores, config.rewards.weights, rule.keep_status)
+        successes[question.id] += value is not None and value >= rule.success - TIE
+    sampling = config.sampling
+    allocation = allocate(successes, config.sampling.pilot, sampling.samples, sampling.hints != "none")
+    write_record(folder.samples, allocation)
+    PlainConsole().print(allocation_table(allocation))
+    print(f"{folder.samples}: `python -m sampling` samples the rest")
+
+
+def whatif(words: Sequence[str], prog: str) -> None:
+    """Compare the stored selection with one under other weights; write nothing."""
+    parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
+    add_round_argument(parser, "the round")
+    parser.add_argument("--weights", help="the weights to try, such as correctness=2,faithfulness=1")
+    rules = parser.add_argument_group("rules of rewards.select", "the config's, where an option is not given")
+    rules.add_argument("--min-reward", type=float)
+    rules.add_argument("--ties", type=int)
+    rules.add_argument("--only-mixed", action="store_const", const=True)
+    rules.add_argument("--success", type=float)
+    rules.add_argument("--balance", type=lambda text: text.split(","), metavar="label,kind")
+    rules.add_argument("--max-trajectories", type=int)
+    rules.add_argument("--similarity", type=float)
+    rules.add_argument("--difficulty", choices=("none", "failure_rate"))
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    weights = parse_weights(arguments.weights, "--weights") if arguments.weights else dict(config.rewards.weights)
+    rule = config.rewards.select
+    changes = {key: value for key in type(rule).model_fields if (value := getattr(arguments, key, None)) is not None}
+    try:
+        rule = type(rule)(**{**rule.model_dump(), **changes})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}") from error
+    run = RunFolder(config.folder)
+    if not run.config.exists():
+        raise UserError(f"{run.path}: no such run folder; sample and score before `whatif`")
+    round_folder = open_run(config).round(arguments.round)
+    again = f"python -m rewards --config {arguments.config} --round {arguments.round}"
+    if not round_folder.selection.exists():
+        raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
+    try:
+        now = Selection.model_validate(read_json_file(round_folder.selection))
+    except ValueError as error:
+        raise UserError(f"{round_folder.selection}: not a selection; rebuild it: `{again}`") from error
+    questions = load_questions(config.questions.train, config.seed)
+    trajectories = _load_trajectories(questions, round_folder, config, arguments)
+    scores = stored_scores(round_folder.scores, {trajectory.key for trajectory in trajectories})
+    weighted = {str(name) for name, weight in config.rewards.weights.items() if weight}
+    for name in (name for name, weight in weights.items() if weight):
+        missing = sum((trajectory.key, name) not in scores for trajectory in trajectories)
+        if missing:
+            also = "" if name in weighted else f" --also {name}"
+            raise UserError(
+                f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
+            )
+    then = select(questions, trajectories, scores, weights, rule)
+    console = PlainConsole()
+    console.print(whatif_table(now, then))
+    alone = {
+        label: select(questions, trajectories, scores, weights, rule.model_copy(update=change))
+        for label, change in RULES.items()
+    }
+    console.print(rules_table({"what if": then, **alone}))
+
+
+def _load_trajectories(
+    questions: Sequence[Question], round_folder: RoundFolder, config: Config, arguments: argparse.Namespace
+) -> list[Trajectory]:
+    """A round's trajectories, once each, without the parts that scoring and selection do not read.
+
+    A paper-sized round has gigabytes of token ids and logged documents; the rest fits a laptop.
+    """
+    store = TrajectoryStore(round_folder.trajectories)
+    found, planned = store.load(reduced=drop_unsampled), store.keys()
+    command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
+    if not found:
+        problem = "no planned trajectory is sampled yet" if planned else "no trajectories"
+        raise UserError(f"{store.folder}: {problem}; sample first: `{command}`")
+    check_question_ids({question.id for question in questions}, found)
+    manifest = store.manifest()
+    if manifest is None or manifest.questions != questions_digest(questions):
+        raise UserError(f"{store.folder}: the questions were changed after sampling; sample again: `{command}`")
+    if missing := len(planned) - len(found):
+        print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)
+    return found
+
+
+def drop_unsampled(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without events, and with only what was sampled of its conversations."""
+    conversations = []
+    for conversation in trajectory.conversations:
+        ids: list[int] = []
+        text, end = "", 0
+        spans: list[Span] = []
+        for span in conversation.spans:
+            if span.sampled:
+                ids += conversation.ids[span.start : span.end]
+                text += conversation.text[span.start : span.end]
+                start, end = end, end + span.end - span.start
+                spans.append(span.model_copy(update={"start": start, "end": end}))
+        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "text": text, "spans": tuple(spans)}
+        conversations.append(Conversation(**fields))
+    return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
+
+
+SUBCOMMANDS = {"whatif": Subcommand("select from stored scores under other weights; writes nothing", whatif)}

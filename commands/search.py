@@ -1,0 +1,83 @@
+"""python -m retrieval "a query" --config X.yaml [-k 5] [--offset 0] [--source NAME]: search, and print the ranks.
+
+python -m retrieval mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
+python -m retrieval memory ...  the evidence memory of a run (memory/command.py)
+python -m retrieval --config X.yaml mcp   options first: searches for the word "mcp"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from collections.abc import Sequence
+
+from commands.arguments import config_of, config_parser
+from commands.subcommands import Subcommand, run_subcommand
+from ratchet.config import Config
+from ratchet.errors import UserError, did_you_mean
+from ratchet.records import Passage
+from ratchet.text import plain_line
+from retrieval.errors import SourceError
+
+ABOUT = "Search the index of a config, or one of its sources."
+SHOWN_CHARACTERS = 600
+
+
+def show(rank: int, passage: Passage, full: bool) -> str:
+    """Format one passage for the terminal."""
+    head = f"{rank:>3}  {passage.score:.3f}  {plain_line(passage.id)}  {plain_line(passage.title)}".rstrip()
+    text = plain_line(passage.text)
+    if not full and len(text) > SHOWN_CHARACTERS:
+        text = text[:SHOWN_CHARACTERS] + " ..."
+    body = textwrap.fill(text, width=100, initial_indent="     ", subsequent_indent="     ")
+    return f"{head}\n{body}"
+
+
+def search(arguments: Sequence[str], prog: str) -> None:
+    """Search, and print the ranks."""
+    parser = config_parser(prog, ABOUT)
+    parser.add_argument("query")
+    parser.add_argument("-k", type=int, default=5, help="passages to show (default: 5)")
+    parser.add_argument("--offset", type=int, default=0, help="ranks to skip (default: 0)")
+    parser.add_argument("--full", action="store_true", help="show whole passages")
+    parser.add_argument("--source", metavar="NAME", help="search this one of the config's sources, not the index")
+    given = parser.parse_args(arguments)
+    if given.k < 1 or given.offset < 0:
+        raise UserError("-k must be at least 1 and --offset at least 0")
+    config = config_of(given)
+    from retrieval.loader import open_index  # late: it loads Numba
+
+    if given.source is None:
+        passages = open_index(config.index).search(given.query, given.k, given.offset)
+    else:
+        passages = asyncio.run(_search_source(config, given.source, given.query, given.k, given.offset))
+    if not passages:
+        print(f"no passage matches from rank {given.offset + 1} on")
+    for rank, passage in enumerate(passages, given.offset + 1):
+        print(show(rank, passage, given.full))
+
+
+async def _search_source(config: Config, name: str, query: str, k: int, offset: int) -> list[Passage]:
+    from retrieval.loader import open_index
+    from retrieval.sources.registry import open_sources
+
+    if name not in config.sources:
+        raise UserError(f"--source {name}: not under the config's sources{did_you_mean(name, config.sources)}")
+    source = open_sources({name: config.sources[name]}, open_index(config.index), config.embedder)[name]
+    try:
+        return await source.search(query, k, offset)
+    except SourceError as error:
+        raise UserError(f"--source {name}: {error}") from error
+    finally:
+        await source.close()
+
+
+SUBCOMMANDS = {
+    "mcp": Subcommand("serve a config's index and sources to MCP clients", "commands.mcp:main"),
+    "memory": Subcommand("look into a run's evidence memory", "commands.memory:main"),
+}
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval") -> None:
+    """Run a subcommand, or search for the words."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=search, free_text=True)

@@ -1,0 +1,197 @@
+"""python selftrain.py --config configs/X.yaml: self-training, from documents to report.
+
+One round, or as many as `rounds.count` says: each samples with the last adapter that was promoted, learns from the
+best, and promotes the new adapter if it is better on dev (`rounds/promotion.py`). The best is then tested, once.
+
+Each stage (`rounds/stages.py`) is a process of its own, the same command that a user can type or a job can run. What
+is finished is recorded by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it
+resumes there.
+
+    python selftrain.py status --config X        what is done, what is left and where it resumes; only reads
+    python selftrain.py --config X --dry-run     the commands of what is left
+    python selftrain.py --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
+
+Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or the file of --accelerate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from commands.arguments import config_of, config_parser, positive_integer
+from commands.recording import IN_LOOP, record_when_done
+from commands.subcommands import Subcommand, run_subcommand
+from evaluation.round_arms import baseline_adapters
+from inference.serving.devices import visible_gpus
+from questions.manifest import open_run
+from ratchet.errors import UserError
+from ratchet.lease import Lease
+from ratchet.parsing import read_mapping
+from ratchet.progress import duration
+from rounds.artefacts import Digests
+from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
+from rounds.stage import ExperimentRun, Stage
+from rounds.stages import stages_of
+from rounds.status import LEASE, print_status
+from training.gpu_packages import check_gpu_packages
+from training.recipe import check_model_is_open
+from training.schedule import accumulation_steps
+
+ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
+kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
+the file of --accelerate."""
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
+    """Run `python selftrain.py`."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
+
+
+def status(words: Sequence[str], prog: str) -> None:
+    """Print what is done and left of a run."""
+    parser = _parser(prog, "Print what is done, what is left and where it resumes; nothing is changed.")
+    print_status(_experiment(parser.parse_args(words)))
+
+
+def run_stages(words: Sequence[str], prog: str) -> None:
+    """Run every stage that is not done, or print the commands."""
+    parser = _parser(prog, ABOUT)
+    parser.add_argument(
+        "--until", type=positive_integer, metavar="N", help="stop after round N (default: after the last)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
+    options = parser.parse_args(words)
+    experiment = _experiment(options)
+    experiment = replace(experiment, processes=training_processes(experiment))
+    if options.dry_run:
+        print_commands(experiment)
+    else:
+        run = open_run(experiment.config)
+        with Lease(run.path / LEASE, "this run"):
+            loop(experiment, options.until)
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = config_parser(prog, description)
+    parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
+    return parser
+
+
+def _experiment(options: argparse.Namespace) -> ExperimentRun:
+    if options.accelerate and not Path(options.accelerate).is_file():
+        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
+    arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
+    return ExperimentRun(config_of(options), tuple(arguments), options.accelerate)
+
+
+SUBCOMMANDS = {
+    "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
+    "status": Subcommand("what is done, what is left and where it resumes; only reads", status),
+}
+
+
+def training_processes(experiment: ExperimentRun) -> int | None:
+    """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
+
+    UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, training
+    asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
+    """
+    check_model_is_open(experiment.config)
+    baseline_adapters(experiment.config)
+    training, file = experiment.config.training, experiment.accelerate
+    launch = read_mapping(Path(file)) if file is not None else {}
+    on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")
+    gpus = 0 if on_cpu else len(visible_gpus())
+    check_gpu_packages(training, has_gpu=gpus > 0)
+    if file is not None and (gpus == 0 or int(launch.get("num_machines") or 1) > 1):
+        # Without a GPU, and over several machines, the file alone says how many.
+        accumulation_steps(training, int(launch.get("num_processes") or 1))
+        return None
+    fitting = [n for n in range(1, gpus + 1) if training.batch_size % (training.micro_batch * n) == 0]
+    processes = max(fitting, default=1)
+    accumulation_steps(training, processes)
+    if gpus < 2 and file is None:
+        return None
+    fewer = f" (training.batch_size={training.batch_size} cannot be divided over more)" if processes < gpus else ""
+    print(f"training takes {processes} of the visible GPUs, of which there are {gpus}{fewer}", flush=True)
+    return processes
+
+
+def loop(experiment: ExperimentRun, until: int | None = None) -> None:
+    """Run every stage that is not done; with `until`, of the rounds up to that one."""
+    began, total = time.monotonic(), len(list(stages_of(experiment)))
+    for number, stage in enumerate(stages_of(experiment), 1):
+        if until is not None and stage.round > until:
+            print(f"\nround {until} is done; without --until, the same command resumes")
+            return
+        spent = duration(time.monotonic() - began)
+        title = f"{number}/{total} {stage_name(experiment, stage)}"
+        digests = Digests(experiment.run)
+        known = latest_entries(experiment.run)
+        due = reason_to_run(stage, known, digests)
+        digests.save()
+        if due is None:
+            print(f"== {title}: done before", flush=True)
+            continue
+        again = f": again, {due.reason}" if due.again else ""
+        print(f"\n== {title}{again} ({spent} so far)", flush=True)
+        with record_when_done(experiment.run, [stage], digests) as [inputs]:
+            if tested := earlier_test_rounds(stage, inputs, known):
+                rounds = ", ".join(map(str, tested))
+                print(
+                    f"warning: these test questions were asked before, with the adapter of round {rounds}; "
+                    "a second test on them is optimistically biased: report the first number, or take fresh questions",
+                    flush=True,
+                )
+            status = run_stage(stage.command)
+            if status != 0:
+                raise UserError(
+                    f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
+                    "says above, run the same command again."
+                )
+    print(f"\ndone in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
+
+
+def print_commands(experiment: ExperimentRun) -> None:
+    """The commands of what is left. Which adapters later rounds use is decided as they come."""
+    known, digests = latest_entries(experiment.run), Digests(experiment.run)
+    for stage in stages_of(experiment):
+        due = reason_to_run(stage, known, digests)
+        print(f"# {stage_name(experiment, stage)}: {due.reason if due else 'done'}")
+        if due:
+            print(shlex.join(stage.command))
+
+
+def stage_name(experiment: ExperimentRun, stage: Stage) -> str:
+    """A stage's name for people, with its round where the run has several."""
+    several = not experiment.config.members and experiment.config.rounds.count > 1
+    return f"round {stage.round}: {stage.title}" if several else stage.title
+
+
+def run_stage(command: tuple[str, ...]) -> int:
+    """Run one stage to its end. SIGTERM is passed on, so that the stage stops in order; then we stop as well."""
+    process = subprocess.Popen(command, cwd=Path.cwd(), env={**os.environ, IN_LOOP: "1"})
+    before = signal.getsignal(signal.SIGTERM)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # the terminal sent it Ctrl-C as well
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

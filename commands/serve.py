@@ -1,0 +1,117 @@
+"""Serve the systems of a config: python -m serve --config configs/demo.yaml [--adapter DIR], or `ratchet serve`.
+
+An OpenAI-compatible endpoint, MCP tools at /mcp and a page at /, on this machine alone unless --host says otherwise.
+With --mcp: MCP over stdin and stdout in their place. Needs the extras `[server]` and, for MCP, `[mcp]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from commands.arguments import config_of, config_parser
+from ratchet.config import Config, parse
+from ratchet.errors import UserError
+from ratchet.http.server import address_of, listen, read_key, serve_until_stopped, server_settings
+from ratchet.runfolder import RunFolder
+from serve.limits import Limits
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from serve.answering import Answerer
+
+ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint, MCP tools and a page."
+NO_ADAPTER = "none"
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> None:
+    """Serve until SIGTERM or Ctrl-C; what is being answered then is finished first."""
+    parser = config_parser(prog, ABOUT)
+    parser.add_argument(
+        "--adapter",
+        metavar="DIR",
+        help=f"a LoRA folder for the trainable roles (default: that of the run's last round with one; {NO_ADAPTER!r}: "
+        "the base model alone)",
+    )
+    parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
+    parser.add_argument("--port", type=int, default=8090, help="default: 8090; 0: any free one")
+    parser.add_argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)")
+    parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
+    parser.add_argument("--mcp", action="store_true", help="serve MCP over stdin and stdout, and nothing over HTTP")
+    for name, field in Limits.model_fields.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {field.default})")
+    given = parser.parse_args(words)
+    named = {name: getattr(given, name) for name in Limits.model_fields if getattr(given, name) is not None}
+    limits = parse(Limits, named, "limits")
+    if given.mcp:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
+            config = config_of(given)
+        return asyncio.run(_serve_stdio(config, given, limits))
+    key = read_key(given.host, given.key_file)
+    config = config_of(given)
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"the server needs {error.name}: pip install 'ratchet[server]'") from error
+    with listen(given.host, given.port) as listener:
+        asyncio.run(_serve_http(config, given, limits, listener, key))
+
+
+async def _serve_http(
+    config: Config, given: argparse.Namespace, limits: Limits, listener: socket.socket, key: str | None
+) -> None:
+    from serve.app import create_app
+
+    async with contextlib.AsyncExitStack() as stack:
+        answerer = _open(config, given, limits, stack)
+        app = create_app(answerer, key, _mcp_app(answerer))
+        print(f"serving {', '.join(answerer.models)} on {address_of(listener)}", file=sys.stderr, flush=True)
+        await serve_until_stopped(server_settings(app, given.drain, keep_alive_seconds=30), listener)
+
+
+def _mcp_app(answerer: Answerer) -> Starlette | None:
+    """The app with the MCP tools; None without the SDK."""
+    try:
+        from serve.mcp import http_app
+    except UserError:
+        return None
+    return http_app(answerer)
+
+
+async def _serve_stdio(config: Config, given: argparse.Namespace, limits: Limits) -> None:
+    from retrieval.serving.mcp import serve_stdio
+    from serve.mcp import create_server
+
+    async with contextlib.AsyncExitStack() as stack:
+        with contextlib.redirect_stdout(sys.stderr):
+            server = create_server(_open(config, given, limits, stack))
+        await serve_stdio(server, stack.aclose)
+
+
+def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack) -> Answerer:
+    """The config's systems with models and index open until the stack is closed."""
+    from agents.core.ask import SystemRunner
+    from inference.adapters import read_uniform_adapter
+    from serve.answering import Answerer
+
+    adapter = _adapter(config, given.adapter)
+    if adapter is not None:
+        read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
+    runner = SystemRunner(config, baselines=not given.no_baselines)
+    stack.push_async_callback(runner.close)
+    return Answerer(runner, adapter, limits)
+
+
+def _adapter(config: Config, given: str | None) -> str | None:
+    if given is not None:
+        return None if given == NO_ADAPTER else given
+    trained = [folder.adapter for folder in RunFolder(config.folder).rounds() if folder.adapter.is_dir()]
+    return str(trained[-1]) if trained else None

@@ -1,0 +1,183 @@
+"""python -m inference serve: vLLM servers for a config's models, and a command that uses them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from commands.arguments import add_config_arguments, config_of
+from inference.adapters import read_adapter, single_adapters
+from inference.engines import concurrency_variable, url_variable
+from inference.footprint import footprint
+from inference.serving.devices import available_memory, keep_free, planned_gpus, visible_gpus
+from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
+from inference.serving.server import Server, reserve_port
+from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
+from inference.serving.supervisor import ServingFailed, Supervisor, print_status
+from ratchet.config import Config
+from ratchet.errors import UserError
+
+DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
+COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
+run until a signal."""
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m inference serve`."""
+    add_config_arguments(parser)
+    parser.add_argument("--models", metavar="A,B", help="serve only these models of the config")
+    parser.add_argument(
+        "--adapter", action="append", default=[], metavar="DIR", help="a LoRA folder to load at the start"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands and the memory of each server, and start nothing"
+    )
+    parser.add_argument(
+        "--gpu-gb",
+        type=float,
+        help="with --dry-run: the memory of one GPU in 10^9 bytes, instead of this machine's GPUs",
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="with --gpu-gb: the number of GPUs (default 1)")
+
+
+def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    config = config_of(arguments)
+    if arguments.gpu_gb and not arguments.dry_run:
+        raise UserError("--gpu-gb plans for another machine: add --dry-run")
+    from rounds.plan.usage import model_uses  # late: rounds, which knows the stages, imports inference
+
+    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, model_uses(config))
+    if not specs and not command:
+        raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
+    trained = next((spec for spec in specs if config.training.model in spec.names), None)
+    single = [one for folder in arguments.adapter for one in single_adapters(folder)]
+    _check_adapters(single, trained, config.training.model)
+    keys = _keys(specs, bool(command) or arguments.dry_run)
+    placements, lines = _placements(config, specs, arguments)
+    if arguments.dry_run:
+        then = [f"then: {shlex.join(command)}"] if command else []
+        print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
+        return 0
+    for line in lines:
+        print_status(line)
+    addresses: dict[str, str] = {}
+    servers: list[Server] = []
+    devices: dict[str, tuple[str, ...]] = {}
+    with contextlib.ExitStack() as ports:
+        for spec in specs:
+            key, adapters = keys[spec.model.api_key_env], single if spec is trained else []
+            mine = [
+                _server(config, spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
+                for number, placement in enumerate(placements[spec.name], 1)
+            ]
+            devices |= {
+                server.title: placement.gpus or ("cpu",)
+                for server, placement in zip(mine, placements[spec.name], strict=True)
+            }
+            addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in spec.names}
+            held = min(placement.concurrency for placement in placements[spec.name])
+            addresses |= {concurrency_variable(name): str(held) for name in spec.names}
+            servers += mine
+
+        def ready() -> None:
+            if not command:
+                print("\n".join(f"export {name}={value}" for name, value in addresses.items()), flush=True)
+
+        try:
+            return asyncio.run(Supervisor(servers, devices).run(command, {**os.environ, **addresses, **keys}, ready))
+        except ServingFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+
+
+def _check_adapters(adapters: Sequence[str], spec: ServerSpec | None, trained: str) -> None:
+    for folder in adapters:
+        if spec is None:
+            raise UserError(f"--adapter: fits models.{trained} (training.model), which is not served here")
+        rank = read_adapter(folder).rank
+        if rank > spec.lora_rank:
+            raise UserError(
+                f"{folder}: has rank {rank}, and models.{spec.name} is served for ranks up to {spec.lora_rank}; "
+                f"set models.{spec.name}.serve.lora_rank={rank}"
+            )
+
+
+def _placements(
+    config: Config, specs: Sequence[ServerSpec], arguments: argparse.Namespace
+) -> tuple[dict[str, list[Placement]], list[str]]:
+    """The placements of every server by spec name, and the lines of the arithmetic."""
+    from retrieval.footprint import encoder_memory  # late: retrieval imports inference
+
+    if not specs:
+        return {}, []
+    sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
+    if arguments.gpu_gb:
+        gpus = planned_gpus(arguments.gpus, arguments.gpu_gb)
+    else:
+        accelerated = [spec for spec in specs if spec.model.device != "cpu"]
+        gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
+    on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
+    on_cpu = [spec for spec in specs if spec not in on_gpu]
+    encoders = encoder_memory(config) if on_gpu else []
+    gpus = keep_free(gpus, [(one.device, one.size) for one in encoders])
+    placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
+    kept = [
+        f"GPU {gpu.name}: {gpu.kept / GB:.1f} GB kept free for encoders of the command: "
+        + ", ".join(f"{one.key} {one.size / GB:.1f} GB" for one in encoders)
+        for gpu in gpus
+        if gpu.kept
+    ]
+    return placements, [*kept, *memory_table(specs, sizes, placements)]
+
+
+def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
+    """The key of every api_key_env: the variable's value, or a new random key for the command."""
+    keys = {spec.model.api_key_env: os.environ.get(spec.model.api_key_env, "") for spec in specs}
+    for name, key in keys.items():
+        if not key and not has_command:
+            raise UserError(
+                f"{name} is not set: clients of the servers need their key, which is never printed. Set it here "
+                f"and there, such as: export {name}=$(openssl rand -hex 32)"
+            )
+    return {name: key or secrets.token_urlsafe(32) for name, key in keys.items()}
+
+
+def _server(
+    config: Config,
+    spec: ServerSpec,
+    number: int,
+    placement: Placement,
+    port_socket: socket.socket,
+    key: str,
+    adapters: Sequence[str],
+) -> Server:
+    title = f"{spec.name}-{number}"
+    # Jobs of an array share the run folder, but each has its own servers.
+    job = os.environ.get("SLURM_JOB_ID")
+    return Server(
+        title=title,
+        command=server_command(spec, placement, port_socket.getsockname()[1]),
+        environment={**server_environment(spec, placement), "VLLM_API_KEY": key},
+        served_name=spec.served_name,
+        log=Path(config.run) / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
+        port_socket=port_socket,
+        ready_timeout=spec.settings.ready_timeout,
+        restarts=spec.settings.restarts,
+        adapters=adapters,
+    )
+
+
+def _dry_run_lines(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
+    for spec in specs:
+        for placement in placements[spec.name]:
+            environment = [f"{name}={shlex.quote(v)}" for name, v in server_environment(spec, placement).items()]
+            yield " ".join([*environment, shlex.join(server_command(spec, placement, "PORT"))])

@@ -1,0 +1,111 @@
+"""python -m slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from agents.core.system import models_of
+from commands.arguments import config_of, config_parser, positive_integer
+from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from questions.leakage import check_leakage, split_configs
+from questions.load import load_split
+from questions.manifest import check_same
+from ratchet.config import Config, ModelConfig, load_members
+from ratchet.errors import UserError
+from slurm.plan import JobRequest, plan
+from slurm.site import load_site
+from slurm.submit import Submission, script_of, submit
+
+ABOUT = """The commands of the main path as SLURM jobs.
+
+Before anything is submitted, the config and the inputs of the jobs are checked. A job that is preempted or runs out of
+time resumes (slurm/job.sh). --dry-run prints the submission as a shell script."""
+
+JOBS = {
+    "index": "the index, its shards as an array; then a job that writes the manifest",
+    "sample": "trajectories of a round, with a vLLM server where the config says so; --tasks N shares them",
+    "rewards": "scores and selection, with the judge's server",
+    "train": "`accelerate launch train.py`",
+    "evaluate": "the adapter against the base model",
+    "chain": "all of a round as jobs that wait for each other, each with its own resources",
+    "round": "all of a round in one job: servers run only while a stage needs them, so one GPU is enough",
+    "selftrain": "every round, in one job",
+    "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
+}
+
+
+def main(words: Sequence[str] | None = None, prog: str = "python -m slurm") -> None:
+    """Run the subcommand that `words` name."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT)
+
+
+def _submit(job: str, words: Sequence[str], prog: str) -> None:
+    ours, options = split_at_dashes(words)
+    parser = config_parser(prog, f"Submit as SLURM jobs: {JOBS[job]}. Options of sbatch may follow `--`.")
+    parser.usage = f"{prog} --config X [options] [-- OPTIONS OF SBATCH]"
+    parser.add_argument(
+        "--site",
+        type=Path,
+        help="the site file, such as slurm/site.example.yaml (default: the file that RATCHET_SITE names)",
+    )
+    parser.add_argument("--round", type=positive_integer, metavar="N", help="the round's number (default 1)")
+    parser.add_argument(
+        "--tasks", type=int, help="index, sample, sweep: the number of jobs that share the work, as an array"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the submission as a shell script, and submit nothing"
+    )
+    parser.add_argument("--again", action="store_true", help="submit even if a job of this name is in the queue")
+    given = parser.parse_args(ours)
+    if given.tasks is not None and given.tasks < 1:
+        parser.error("--tasks is at least 1")
+    site_file = given.site or (Path(os.environ["RATCHET_SITE"]) if os.environ.get("RATCHET_SITE") else None)
+    config, site = config_of(given), load_site(site_file)
+    arguments = ("--config", given.config, *(word for one in given.overrides for word in ("--set", one)))
+    for warning in _check_config(config):
+        print(warning, file=sys.stderr)
+    jobs = plan(job, JobRequest(config, arguments, site, given.round, given.tasks))
+    label = f"round-{given.round}" if given.round else ""
+    submission = Submission(site, config.folder, label, tuple(options))
+    if given.dry_run:
+        print(script_of(submission, jobs), end="")
+    else:
+        submit(submission, jobs, again=given.again)
+
+
+def _check_config(config: Config) -> list[str]:
+    """Check what would stop a job of this config, so that it fails here and not after a day in the queue.
+
+    Returns warnings; UserError. Opens no model and writes nothing.
+    """
+    check_same(config)
+    warnings = []
+    for name, member in load_members(config).items():
+        if name:
+            check_same(member)
+        models_of([member.system, *member.evaluation.baselines.values()])
+        for model_name, model in member.models.items():
+            _check_model(f"models.{model_name}", model)
+        splits = split_configs(member)
+        if any(split.on_hub for split in splits.values()):  # the job downloads them
+            for split in splits.values():
+                if not split.on_hub:
+                    load_split(split, member.seed)
+        else:
+            warnings += check_leakage(member)
+    return warnings
+
+
+def _check_model(key: str, model: ModelConfig) -> None:
+    """Check that a path exists. A name such as org/model may be on the hub and is not checked."""
+    paths = {"path": model.path if model.engine not in ("openai", "chat-api") else "", "script": model.script or ""}
+    for name, path in paths.items():
+        if path.startswith(("/", "./", "../")) and not Path(path).exists():
+            raise UserError(f"{key}.{name}: {path} does not exist")
+
+
+SUBCOMMANDS = {job: Subcommand(about, partial(_submit, job)) for job, about in JOBS.items()}

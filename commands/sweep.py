@@ -1,0 +1,161 @@
+"""python -m evaluation sweep --config X [cells | cell K/N | merge | test]: evaluate many checkpoints and systems."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
+from commands.subcommands import Subcommand, run_subcommand
+from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.sweep.cells import Cell, Sweep, plan_sweep
+from evaluation.sweep.choice import read_test_record, record_evaluations
+from evaluation.sweep.merge import choices_of, merge, tested_cells
+from evaluation.sweep.page import render
+from evaluation.sweep.table import print_sweep, to_csv
+from questions.manifest import open_run
+from ratchet.errors import UserError
+from ratchet.files import write_atomic, write_record
+
+ABOUT = """Without a command, run every cell, write the tables, and test what dev chose. On many machines, run
+`cell K/N` in N jobs, then `merge`, then `test`. Finished cells are not run again."""
+
+TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:
+
+    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
+    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score
+"""
+
+
+def sweep(words: Sequence[str], prog: str = "python -m evaluation sweep") -> None:
+    """Run `python -m evaluation sweep`."""
+    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run_all)
+
+
+def _run_all(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, ABOUT)
+    _add_again(parser)
+    options = parser.parse_args(words)
+    plan = _open(options)
+    run_cells(plan, plan.cells())
+    if plan.test and not _blocked(plan):
+        _finish(plan, quiet=True)  # the dev tables are written even where the test is refused
+        _test(plan, options.again)
+    _finish(plan)
+
+
+def _print_cells(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, "List the dev cells, each with its state: done, part or missing.")
+    plan = _plan(parser.parse_args(words))
+    for cell in plan.cells():
+        status = plan.status(cell)
+        print(f"{cell.name}\t{status.state}" + (f"\t{status.note}" if status.note else ""))
+
+
+def _run_part(words: Sequence[str], prog: str) -> None:
+    parser = config_parser(prog, f"Run some of the cells; finished ones are not run again.\n\n{TWO_PHASES}")
+    parser.add_argument("part", type=part_of_work, metavar="K/N", help="every N-th cell from K on, counted from 0")
+    add_phase_argument(parser)
+    options = parser.parse_args(words)
+    plan = _open(options)
+    part, parts = options.part
+    run_cells(plan, plan.cells()[part::parts], options.phase)
+
+
+def _merge(words: Sequence[str], prog: str) -> None:
+    about = """Write sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model.
+
+The exit status is 1 where cells are missing, and the output names them."""
+    _finish(_open(config_parser(prog, about).parse_args(words)))
+
+
+def _run_test(words: Sequence[str], prog: str) -> None:
+    about = "Measure what dev chose, and its base, on the test sets, once."
+    parser = config_parser(prog, f"{about}\n\n{TWO_PHASES}")
+    add_phase_argument(parser)
+    _add_again(parser)
+    options = parser.parse_args(words)
+    plan = _open(options)
+    if not plan.test:
+        raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
+    if blocked := _blocked(plan):
+        raise UserError("dev has not chosen for every system yet:\n  " + "\n  ".join(blocked))
+    _test(plan, options.again, options.phase)
+    if options.phase != "sample":
+        _finish(plan)
+
+
+SUBCOMMANDS = {
+    "all": Subcommand("run every cell and the test, as without a command", _run_all),
+    "cells": Subcommand("list the dev cells, each with its state", _print_cells),
+    "cell": Subcommand("run some of the cells, such as 0/4", _run_part),
+    "merge": Subcommand("write the tables of the finished cells", _merge),
+    "test": Subcommand("measure what dev chose on the test sets, once", _run_test),
+}
+
+
+def _add_again(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--again", action="store_true", help="measure another choice on test sets that were measured before"
+    )
+
+
+def _plan(options: argparse.Namespace) -> Sweep:
+    config = config_of(options)
+    if config.members:
+        raise UserError("this config's tasks are its members'; sweep each of them")
+    return plan_sweep(config)
+
+
+def _open(options: argparse.Namespace) -> Sweep:
+    plan = _plan(options)
+    open_run(plan.config)
+    return plan
+
+
+def _blocked(plan: Sweep) -> list[str]:
+    """The systems without a choice, each with the reason."""
+    return choices_of(plan)[1]
+
+
+def _test(plan: Sweep, again: bool, phase: Phase = "all") -> None:
+    record_evaluations(plan, choices_of(plan)[0], again)
+    run_cells(plan, tested_cells(plan, read_test_record(plan.folder)), phase)
+
+
+def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None:
+    """Sample and score what is missing of the cells; where nothing is, no model is opened.
+
+    Raises UserError in the phase "score" where a cell was not sampled completely.
+    """
+    statuses = {cell.name: sweep.status(cell) for cell in cells}
+    unfinished = [cell.arm for cell in cells if statuses[cell.name].state != "done" or statuses[cell.name].failed]
+    unsampled = [arm for arm in unfinished if not statuses[arm.name].trajectories or statuses[arm.name].failed]
+    if phase == "score":
+        if missing := [arm.name for arm in unsampled if not statuses[arm.name].trajectories]:
+            raise UserError(f"{', '.join(missing)}: not sampled yet; run the same command with --phase sample first")
+        unsampled = []
+    check_leaks(sweep.config, unsampled)
+    if unsampled:
+        sample_arms(sweep.config, unsampled, f"sweep, {len(unsampled)} cell(s)")
+    if phase == "sample":
+        return
+    with open_scoring(sweep.config) as score_arm:
+        for number, arm in enumerate(unfinished, 1):
+            print(f"score {number}/{len(unfinished)}: {arm.name}", file=sys.stderr)
+            score_arm(arm, arm_trajectories(arm.store))
+
+
+def _finish(plan: Sweep, quiet: bool = False) -> None:
+    """Merge, write, print; exit status 1 where cells are missing."""
+    results = merge(plan)
+    write_record(plan.folder / "sweep.json", results)
+    write_atomic(plan.folder / "sweep.csv", to_csv(results))
+    write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))
+    if quiet:
+        return
+    print_sweep(results)
+    print("written to " + ", ".join(str(plan.folder / f"sweep.{kind}") for kind in ("json", "csv", "html")))
+    if results.missing:
+        sys.exit(1)

@@ -1,0 +1,206 @@
+"""The run: attempt by attempt, all candidates of an attempt at once, each on disk before it is counted.
+
+An attempt is a round over the questions that are still missing. Near copies are found after a round, in a fixed order,
+so the outcome does not depend on which reply came first, nor on where a run was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inference.engine import Engine
+from question_generation.candidate import Attempt, Candidate, PlannedQuestion, make_candidate, plan_attempt
+from question_generation.categories import Categories
+from question_generation.corpus import Corpus
+from question_generation.filters import AcceptedQuestions
+from ratchet.config import SPLITS, GenerationConfig, RewardsConfig, Split
+from ratchet.errors import UserError
+from ratchet.files import Segment, read_segment
+from ratchet.progress import Progress
+from ratchet.records import Record
+from ratchet.tasks import gather_or_cancel
+from rewards.judge import CallLog, Judge, JudgeError
+
+
+async def generate(
+    wanted: Sequence[PlannedQuestion],
+    corpus: Corpus,
+    categories: Categories,
+    settings: GenerationConfig,
+    engines: Mapping[str, Engine],
+    seed: int,
+    folder: Path,
+) -> tuple[Outcome, list[Candidate]]:
+    """Make the missing candidates; returns what is accepted, and all candidates."""
+    path = folder / "candidates.jsonl"
+    with Segment(path) as segment:
+        done = {c.key: c for c in read_segment(path, Candidate)}
+        writer = _open_judge(settings.model, settings.temperature, settings, engines, seed)
+        judge = _open_judge(settings.judged_by, settings.judge_temperature, settings, engines, seed)
+        outcome = accept_candidates([], settings.near)
+        for attempt in range(settings.attempts):
+            have = {(c.split, c.number) for c in outcome.accepted}
+            tasks = [
+                plan_attempt(w, attempt, corpus, settings, seed) for w in wanted if (w.split, w.number) not in have
+            ]
+            if not tasks:
+                break
+            title = f"questions, attempt {attempt + 1} of {settings.attempts} at most"
+            missing = [t for t in tasks if t.key not in done]
+            with (
+                CallLog(folder / "calls.jsonl", set(done)) as log,
+                Progress(title, len(tasks), len(tasks) - len(missing)) as progress,
+            ):
+                await _round(missing, categories, settings, writer, judge, log, segment, done, progress)
+            outcome = accept_candidates((c for c in done.values() if c.attempt <= attempt), settings.near)
+    # A candidate of an attempt that was made under more attempts than are now asked for is no part of this run.
+    return outcome, [c for c in done.values() if c.attempt < settings.attempts]
+
+
+def _open_judge(
+    model: str, temperature: float, settings: GenerationConfig, engines: Mapping[str, Engine], seed: int
+) -> Judge:
+    """A `Judge` that sends prompts to a model, logs every reply and retries through short outages."""
+    how = RewardsConfig(judge=model, temperature=temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
+    return Judge(engines[model], how, seed, settings.concurrency, lengthen=False)
+
+
+async def _round(
+    tasks: Sequence[Attempt],
+    categories: Categories,
+    settings: GenerationConfig,
+    writer: Judge,
+    judge: Judge,
+    log: CallLog,
+    segment: Segment,
+    done: dict[str, Candidate],
+    progress: Progress,
+) -> None:
+    """Make all candidates of one attempt, `concurrency` at a time; they are added to `done`."""
+    queue = iter(tasks)
+    failures: list[JudgeError] = []
+    good = 0
+
+    async def worker() -> None:
+        nonlocal good
+        for one in queue:
+            try:
+                candidate = await make_candidate(one, categories, settings, writer, judge, log)
+            except JudgeError as failure:
+                failures.append(failure)
+                continue
+            segment.append(candidate)
+            log.forget(one.key)
+            done[one.key] = candidate
+            good += not candidate.dropped
+            progress.advance(note=f"{good} good")
+
+    await gather_or_cancel([worker() for _ in range(min(settings.concurrency, len(tasks)))])
+    if failures:
+        raise UserError(
+            f"{len(failures)} of {len(tasks)} candidates are unfinished, such as: {failures[0]}. Everything else is "
+            "kept: run the same command again."
+        )
+
+
+class Outcome(Record):
+    """Which candidates are accepted, and which are near copies."""
+
+    accepted: tuple[Candidate, ...]
+    copies: dict[str, str]
+    """Key of a good candidate to that of the accepted question that it nearly copies."""
+
+
+def accept_candidates(candidates: Iterable[Candidate], near: float) -> Outcome:
+    """Accept good candidates in order of attempt, split and number, whatever order they were made in.
+
+    A question that nearly copies an accepted one is dropped, also where the two are in different splits.
+    """
+    accepted: dict[tuple[Split, int], Candidate] = {}
+    copies: dict[str, str] = {}
+    seen = AcceptedQuestions(near)
+    for c in sorted(candidates, key=lambda c: (c.attempt, SPLITS.index(c.split), c.number)):
+        if c.dropped or (c.split, c.number) in accepted:
+            continue
+        original = seen.copy_of(c.question)
+        if original is None:
+            accepted[c.split, c.number] = c
+            seen.add(c.key, c.question)
+        else:
+            copies[c.key] = original
+    order = sorted(accepted, key=lambda place: (SPLITS.index(place[0]), place[1]))
+    return Outcome(accepted=tuple(accepted[place] for place in order), copies=copies)
+
+
+def summarise(
+    outcome: Outcome, candidates: Sequence[Candidate], wanted: Sequence[PlannedQuestion], categories: Categories
+) -> dict[str, Any]:
+    """The numbers: per split, why candidates were dropped, and the categories' shares."""
+    splits = {}
+    for split in SPLITS:
+        asked = sum(w.split == split for w in wanted)
+        got = sum(c.split == split for c in outcome.accepted)
+        tried = sum(c.split == split for c in candidates)
+        splits[split] = {"wanted": asked, "accepted": got, "missing": asked - got, "candidates": tried}
+    dropped = Counter(c.dropped for c in candidates if c.dropped)
+    dropped["near copy of another question"] = len(outcome.copies)
+    return {
+        "splits": splits,
+        "dropped": {reason: count for reason, count in dropped.most_common() if count},
+        "copies": outcome.copies,
+        "categories": category_shares(outcome, candidates, categories),
+    }
+
+
+def category_shares(
+    outcome: Outcome, candidates: Sequence[Candidate], categories: Categories
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each categorisation, the share of each category: wanted, among the accepted, and how many of it passed.
+
+    `accepted` is among the accepted questions that have this categorisation, `passed` among its candidates.
+    """
+    accepted, tried = _tally(outcome.accepted), _tally(candidates)
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for name, choices in categories.categorisations.items():
+        total = accepted[name].total()
+        table[name] = {
+            category: {
+                "wanted": choice.probability,
+                **({"accepted": accepted[name][category] / total} if total else {}),
+                **({"passed": accepted[name][category] / n} if (n := tried[name][category]) else {}),
+            }
+            for category, choice in choices.items()
+        }
+    return table
+
+
+def _tally(candidates: Iterable[Candidate]) -> dict[str, Counter[str]]:
+    tally: dict[str, Counter[str]] = defaultdict(Counter)
+    for candidate in candidates:
+        for name, category in candidate.categories.items():
+            tally[name][category] += 1
+    return tally
+
+
+def summary_lines(report: dict[str, Any]) -> list[str]:
+    """The account as text."""
+    text = [
+        f"{split}: {n['accepted']} of {n['wanted']} questions, from {n['candidates']} candidates"
+        for split, n in report["splits"].items()
+        if n["wanted"]
+    ]
+    if report["dropped"]:
+        text += ["dropped: " + ", ".join(f"{count} {reason}" for reason, count in report["dropped"].items())]
+    if any(n["accepted"] for n in report["splits"].values()):
+        text.append("categories, accepted (wanted):")
+        for name, choices in report["categories"].items():
+            parts = [
+                f"{category} {100 * share['accepted']:.0f}% ({100 * share['wanted']:.0f}%)"
+                for category, share in choices.items()
+                if "accepted" in share
+            ]
+            text += [f"  {name}: {', '.join(parts)}"] if parts else []
+    return text

@@ -1,0 +1,206 @@
+"""An index that a server holds, searched as if it were here: `RemoteIndex("http://127.0.0.1:8088")`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from ratchet.errors import UserError, did_you_mean
+from ratchet.http.clients import is_local, open_client
+from ratchet.http.responses import Answer, BadResponse, send_request_sync
+from ratchet.http.retry import Backoff, parse_retry_after
+from ratchet.records import Passage
+from ratchet.text import short_line
+from retrieval.errors import SourceError
+from retrieval.protocol import BatchAnswer, ErrorAnswer, IndexesAnswer, SearchAnswer
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to open a connection; an answer may take all of `timeout`."""
+MAX_BYTES = 256 << 20
+"""Of one answer: 20,000 passages, a batch's most, of 13,000 bytes each."""
+TRANSIENT = frozenset({429, 502, 503})
+"""Statuses of a busy server, or of a proxy whose server is starting again."""
+HOW_TO_START = "start one with: ratchet serve-index --index NAME=FOLDER"
+
+logger = logging.getLogger(__name__)
+A = TypeVar("A", bound=BaseModel)
+
+
+class SearchError(UserError, SourceError):
+    """A server that is there did not answer one search as it should: a trajectory fails, another command ends."""
+
+
+class RemoteIndex:
+    """A Retriever over HTTP; any number of threads may use one.
+
+    `name` may be left out where the server holds one index. Searching changes nothing, so a request is sent again
+    when the connection breaks or the server is busy. A search that stays unanswered is a SearchError. No server is a
+    UserError, and so is an index that is no longer the one that was opened: results of two indexes are never mixed.
+    """
+
+    digest: str
+
+    def __init__(
+        self,
+        url: str,
+        name: str | None = None,
+        timeout: float = 60.0,
+        backoff: Backoff | None = None,
+        key: str | None = None,
+    ) -> None:
+        self._url = _base_url(url)
+        self._backoff = backoff or Backoff()
+        self._timeout = timeout
+        self._client = open_client(
+            key or "",
+            {"Content-Type": "application/json"},
+            trust_env=not is_local(self._url),
+            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
+        # Until the server has answered once, it is more likely absent than starting again: no long wait for it.
+        answer = self._ask(IndexesAnswer, "GET", "indexes", b"", min(3, self._backoff.tries))
+        names = [index.name for index in answer.indexes]
+        if name is None and len(names) != 1:
+            raise UserError(f"{self._url} serves {len(names)} indexes: name one of {', '.join(names)}")
+        self.name = names[0] if name is None else name
+        if self.name not in names:
+            raise UserError(f"{self._url} serves no index {self.name!r}{did_you_mean(self.name, names)}")
+        self.digest = answer.indexes[names.index(self.name)].digest
+        self._limits = answer.limits
+
+    def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
+        _check_range(k, offset)
+        body = _encoded({"query": query} | _settings(k, offset, documents))
+        answer = self._ask(SearchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search", body)
+        self._check_digest(answer.digest)
+        return answer.passages
+
+    def search_batch(
+        self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
+    ) -> list[list[Passage]]:
+        """A list for every query, in as many requests as the server's limits need."""
+        _check_range(k, offset)
+        settings = _settings(k, offset, documents)
+        found: list[list[Passage]] = []
+        for part in self._parts(queries, k, len(_encoded(settings))):
+            body = _encoded({"queries": part} | settings)
+            answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
+            self._check_digest(answer.digest)
+            if len(answer.results) != len(part):
+                raise SearchError(
+                    f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?"
+                )
+            found += answer.results
+        return found
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _parts(self, queries: Sequence[str], k: int, overhead: int) -> Iterator[list[str]]:
+        """The queries cut into batches below the server's limits; a query that no batch can hold is one of its own."""
+        max_queries = max(1, min(self._limits.batch, self._limits.batch_passages // max(k, 1)))
+        part: list[str] = []
+        size = overhead
+        for query in queries:
+            needed = len(_encoded(query)) + 2
+            if part and (len(part) == max_queries or size + needed + len('"queries": [], ') > self._limits.body_bytes):
+                yield part
+                part, size = [], overhead
+            part.append(query)
+            size += needed
+        if part:
+            yield part
+
+    def _check_digest(self, digest: str) -> None:
+        if digest != self.digest:
+            raise UserError(
+                f"{self._url}: {self.name!r} is another index now (digest {digest}, it was {self.digest} when it was "
+                "opened): serve the old one again, or start again with this one"
+            )
+
+    def _ask(self, kind: type[A], method: str, path: str, body: bytes, tries: int | None = None) -> A:
+        answer = self._request(method, path, body, tries or self._backoff.tries)
+        try:
+            return kind.model_validate_json(answer.body)
+        except ValidationError as error:
+            problem = error.errors(include_input=False)[0]
+            raise SearchError(
+                f"{self._url}/{path}: not the answer of a search server of this version "
+                f"({'.'.join(map(str, problem['loc']))}: {problem['msg']}); is this the right address?"
+            ) from None
+
+    def _request(self, method: str, path: str, body: bytes, tries: int) -> Answer:
+        """A successful answer, after at most `tries` tries."""
+        failed = 0
+        while True:
+            wait = None
+            kind: type[UserError] = SearchError
+            request = self._client.build_request(method, f"{self._url}/{path}", content=body)
+            try:
+                answer = send_request_sync(self._client, request, MAX_BYTES)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                problem = f"no server answers at {self._url} ({error or type(error).__name__}); {HOW_TO_START}"
+                kind = UserError
+            except httpx.TimeoutException:
+                raise SearchError(
+                    f"{self._url} gave no answer within {self._timeout:g} s; ask for less at once, or raise the timeout"
+                ) from None
+            except httpx.TransportError as error:
+                problem = f"{self._url}: the connection broke ({short_line(str(error) or type(error).__name__)})"
+            except BadResponse as error:
+                raise SearchError(f"{self._url}: {short_line(str(error))}") from None
+            else:
+                if answer.is_success and not answer.busy:
+                    return answer
+                problem = f"{self._url} answered {answer.status}: {answer.busy or _error_text(answer)}"
+                if not answer.busy and answer.status not in TRANSIENT:
+                    raise SearchError(problem)
+                wait = parse_retry_after(answer.headers.get("retry-after"))
+            failed += 1
+            if failed >= tries:
+                raise kind(f"{problem} (after {failed} tries)")
+            seconds = self._backoff.wait(failed, min(wait or 0.0, self._backoff.longest))
+            logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, tries, seconds)
+            time.sleep(seconds)
+
+
+def _check_range(k: int, offset: int) -> None:
+    if k < 0 or offset < 0:
+        raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
+
+
+def _settings(k: int, offset: int, documents: Collection[str] | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"k": k, "offset": offset}
+    return settings if documents is None else settings | {"documents": list(documents)}
+
+
+def _encoded(value: Any) -> bytes:
+    """JSON in UTF-8. Half a surrogate pair, which a model's JSON can hold and UTF-8 cannot, becomes '?'."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
+
+
+def _error_text(answer: Answer) -> str:
+    """Return the server's error message in a short line."""
+    try:
+        message = ErrorAnswer.model_validate_json(answer.body).error
+    except ValidationError:
+        message = answer.text
+    return short_line(message) or "(nothing)"
+
+
+def _base_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise UserError(f"{url!r} is not an address ({error})") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UserError(f"{url!r} is not an address such as http://127.0.0.1:8088")
+    return str(parsed).rstrip("/")

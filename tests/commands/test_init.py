@@ -1,0 +1,87 @@
+"""`ratchet init` writes a config that runs, from documents and questions alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands.init import main
+from questions.load import load_questions
+from ratchet.config import load_config
+from ratchet.errors import UserError
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of Markdown, ten questions as CSV and ten claims as JSONL."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    for i in range(10):
+        (tmp_path / "notes" / f"harbour-{i}.md").write_text(
+            f"# Harbour {i}\n\nTown{i}'s harbour was built by Name{i}.\n"
+        )
+    rows = "".join(f"Who built the harbour of Town{i}?,Name{i},harbour-{i}.md\n" for i in range(10))
+    (tmp_path / "q.csv").write_text("question,answer,gold_id\n" + rows)
+    claims = ({"claim": f"Name{i} built Town{i}'s harbour.", "label": i % 2 == 0} for i in range(10))
+    (tmp_path / "claims.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
+    return tmp_path
+
+
+def test_questions_and_a_small_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["notes", "q.csv"])
+    said = capsys.readouterr().out
+    assert "10 in notes" in said and "7 train, 1 dev, 2 test" in said and "135M parameters" in said
+    assert "2 test questions are too few" in said and "gold documents" not in said
+    assert "ratchet selftrain --config notes.yaml" in said
+    config = load_config("notes.yaml")
+    assert (config.system.name, config.models["agent"].dtype, config.system.role("answerer").max_tokens) == (
+        "mrag",
+        "float32",
+        64,
+    )
+    assert list(config.rewards.weights) == ["f1", "lexical_support"]
+    assert len(load_questions(config.questions.train, config.seed)) == 7
+
+
+def test_claims_are_checked_and_rewarded_by_their_label(mine: Path) -> None:
+    main(["notes", "claims.jsonl", "--out", "configs/claims.yaml"])
+    config = load_config("configs/claims.yaml")
+    assert (config.system.name, list(config.rewards.weights)) == ("mermaid", ["accuracy", "lexical_support"])
+
+
+def test_a_large_model_is_served_and_judged(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["notes", "q.csv", "--model", "some/Model-7B-Instruct", "--judge", "some/Judge-14B"])
+    config = load_config("notes.yaml")
+    assert (config.models["agent"].engine, config.models["judge"].path) == ("vllm", "some/Judge-14B")
+    assert "correctness" in config.rewards.weights and config.system.settings == {}
+    assert "7.0B parameters: judged by some/Judge-14B" in capsys.readouterr().out
+
+
+def test_three_files_are_the_three_splits(mine: Path) -> None:
+    rows = (mine / "q.csv").read_text().splitlines()
+    for name, part in (("train", rows[1:6]), ("dev", rows[6:8]), ("test", rows[8:])):
+        (mine / f"{name}.csv").write_text("\n".join([rows[0], *part]))
+    main(["notes", "train.csv", "dev.csv", "test.csv"])
+    config = load_config("notes.yaml")
+    assert [len(load_questions(split)) for split in (config.questions.train, config.questions.test)] == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "q.csv"], "nowhere: there are no documents here"),
+        (["notes", "few.csv"], "2 questions are too few to divide"),
+        (["notes", "bad.csv"], r"bad\.csv:2: anwser: unknown field \(did you mean .answer.\?\)"),
+        (["notes", "q.csv", "--out", "there.yaml"], "there.yaml exists"),
+        (["empty", "q.csv"], "empty: no documents"),
+    ],
+)
+def test_what_cannot_be_used_is_named(mine: Path, arguments: list[str], message: str) -> None:
+    (mine / "empty").mkdir()
+    (mine / "there.yaml").write_text("run: x\n")
+    (mine / "few.csv").write_text("question,answer\nWho?,A\nWhat?,B\n")
+    (mine / "bad.csv").write_text("question,anwser\nWho?,A\nWhat?,B\nWhere?,C\n")
+    with pytest.raises(UserError, match=message):
+        main(arguments)

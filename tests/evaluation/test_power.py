@@ -1,0 +1,92 @@
+"""Power by the normal approximation, against known values and against simulated evaluations."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from evaluation.measures.statistics import sign_flip_p
+from evaluation.power import paired_differences, power_table, questions_needed, smallest_gain
+from evaluation.results import Arm, Results, make_arm
+from ratchet.records import Question, Trajectory
+
+
+def test_known_values() -> None:
+    # Standardised differences of 0.2, 0.5 and 0.8 (Cohen's small, medium, large), two-sided 0.05, power 0.8.
+    assert [questions_needed(1.0, gain) for gain in (0.2, 0.5, 0.8)] == [197, 32, 13]
+    assert questions_needed(1.0, 0.5, power=0.9, alpha=0.01) == 60
+    assert smallest_gain(0.4, 500) == pytest.approx(2.8016 * 0.4 / 500**0.5, rel=1e-4)
+    assert questions_needed(0.4, smallest_gain(0.4, 500) * 1.0001) == 500
+    assert questions_needed(0.1, 50.0) == 2
+
+
+@pytest.mark.parametrize("kind", ["normal", "exact match"])
+def test_simulated_evaluations_find_the_gain_as_often_as_planned(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    found, trials, gain = 0, 300, 0.1
+    better, worse = 0.25, 0.15  # shares of questions on which one system alone is right
+    sd = 0.4 if kind == "normal" else float(np.sqrt(better + worse - gain**2))
+    n = questions_needed(sd, gain)
+    for seed in range(trials):
+        if kind == "normal":
+            differences = rng.normal(gain, sd, n)
+        else:
+            differences = rng.choice([1.0, -1.0, 0.0], n, p=[better, worse, 1 - better - worse])
+        found += sign_flip_p(differences.tolist(), 300, seed) <= 0.05
+    assert found / trials == pytest.approx(0.8, abs=0.07)
+
+
+def test_what_plans_nothing_is_refused() -> None:
+    for bad in ({"sd": 0.0}, {"sd": float("nan")}, {"gain": 0.0}, {"gain": -0.1}, {"power": 1.0}, {"alpha": 0.0}):
+        with pytest.raises(ValueError, match=r"gain is|sd is|power .* and alpha"):
+            questions_needed(**{"sd": 1.0, "gain": 0.1, **bad})
+    with pytest.raises(ValueError, match="one question"):
+        smallest_gain(1.0, 1)
+
+
+QUESTIONS = [Question(id=f"q{i}", text="?", answers=("sea",)) for i in range(4)]
+
+
+def arm(name: str, right: list[list[int]]) -> Arm:
+    """`right[i]` are question i's samples, 1 where right."""
+    made = [
+        Trajectory(
+            key=f"{name}-{i}-{sample}", question_id=f"q{i}", system="s", policy="base", sample=sample, seed=0,
+            status="finished", answer="sea" if hit else "hill",
+        )
+        for i, hits in enumerate(right)
+        for sample, hit in enumerate(hits)
+    ]  # fmt: skip
+    return make_arm(name, "s", "base", QUESTIONS, made, {}, ("em",), {}, 100, 0)
+
+
+def table_text(*arms: Arm) -> str:
+    results = Results(
+        round=1, split="test", questions=4, samples=1, seed=0, resamples=100, primary="em", arms=arms, comparisons=(),
+        verdict="",
+    )  # fmt: skip
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(power_table(results))
+    return console.export_text()
+
+
+def test_a_question_counts_once_however_many_trajectories_it_has() -> None:
+    base, other = arm("base", [[1], [0], [0], [1]]), arm("other", [[1, 0], [1, 1, 1, 1], [0], [1]])
+    assert paired_differences(base, other, "em") == [-0.5, 1.0, 0.0, 0.0]
+    assert paired_differences(base, arm("fewer", [[1], [1]]), "em") == [0.0, 1.0]
+    assert paired_differences(base, other, "faithfulness") == []
+
+
+def test_the_table_plans_for_every_arm_and_says_nothing_where_nothing_differs() -> None:
+    base = arm("base", [[1], [0], [0], [1]])
+    text = table_text(base, arm("better", [[1], [1], [0], [1]]), arm("same", [[1], [0], [0], [1]]))
+    rows = {line.split("│")[1].strip(): line.split("│")[3:] for line in text.splitlines() if line.startswith("│")}
+    sd = 0.5
+    assert [cell.strip() for cell in rows["better"] if cell.strip()] == [
+        "4", "+0.250", "0.500", f"{smallest_gain(sd, 4):.3f}",
+        *(f"{questions_needed(sd, gain):,}" for gain in (0.01, 0.02, 0.05, 0.1)),
+    ]  # fmt: skip
+    assert [cell.strip() for cell in rows["same"] if cell.strip()] == ["4", *["-"] * 7]

@@ -1,0 +1,169 @@
+"""`python -m question_generation` as a user runs it: its files, its refusals, a kill, and a model in its process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commands.arguments import run_command
+from commands.generate import main
+from questions.load import load_questions
+from ratchet.config import SplitConfig
+from ratchet.errors import UserError
+from tests.helpers.experiment import kill, preloaded
+from tests.helpers.making import corpus, write
+from tests.helpers.small_models import terse_model
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import write_documents
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
+    """The command in this process."""
+    monkeypatch.setattr(sys, "argv", ["question_generation", *map(str, arguments)])
+    main()
+
+
+def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
+    """A config over 40 documents, with a model that writes about whatever document it is shown."""
+    documents = corpus(40)
+    rules: list[dict[str, Any]] = [
+        {
+            "match": "Check them",
+            "reply": '{"reason": "", "stands_alone": true, "answerable": true, "supported": true}',
+            "delay": delay,
+        }
+    ]
+    for document in documents:
+        material = {"documents": [{"title": document.title}]}
+        rules.append({"match": f'"documents": [\n  {{\n   "title": "{document.title}"', "reply": write(material, "")})
+    (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    write_documents(folder / "documents.jsonl", [vars(d) for d in documents])
+    simple = {
+        "categorisations": {"about": {"anything": {"probability": 1, "definition": "Anything."}}},
+        "common": ["about"],
+        "combinations": [[]],
+    }
+    (folder / "categories.yaml").write_text(yaml.safe_dump(simple))
+    made = {
+        "run": str(folder / "run"),
+        "models": {
+            "agent": {
+                "path": str(save_tiny_tokenizer(folder / "tokenizer")),
+                "engine": "scripted",
+                "script": str(folder / "script.jsonl"),
+            }
+        },
+        "index": {"path": str(folder / "index"), "documents": [str(folder / "documents.jsonl")]},
+        "questions": {split: {"path": str(folder / "out" / f"{split}.jsonl")} for split in ("train", "dev", "test")},
+        "rewards": {"weights": {"f1": 1.0}},
+        "evaluation": {"scores": ["f1"]},
+        "generation": {
+            "out": str(folder / "out"),
+            "questions": {"train": 6, "dev": 2, "test": 2},
+            "document_words": [5, 200],
+            "categories": str(folder / "categories.yaml"),
+            "concurrency": 2,
+            **generation,
+        },
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(made))
+    return path
+
+
+def test_killed_and_run_again_it_finishes_without_repeating(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = config(tmp_path, delay=0.3)
+    out = tmp_path / "out"
+    first = subprocess.Popen(
+        [sys.executable, "-m", "question_generation", "--config", str(path)],
+        cwd=ROOT,
+        env=preloaded(),
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and first.poll() is None:
+        if (out / "candidates.jsonl").exists() and (out / "candidates.jsonl").read_text().count("\n") >= 2:
+            break
+        time.sleep(0.02)
+    kill(first)
+    assert first.returncode == -9, "killed in the middle"
+    kept = (out / "candidates.jsonl").read_text()
+    assert 2 <= kept.count("\n") < 10 and not (out / "train.jsonl").exists()
+
+    run(monkeypatch, "--config", path)
+    said = capsys.readouterr()
+    assert "were done before; resuming" in said.err and "train: 6 of 6 questions" in said.out
+    assert (out / "candidates.jsonl").read_text().startswith(kept[: kept.rindex("\n") + 1])
+    calls = [json.loads(line)["key"] for line in (out / "calls.jsonl").read_text().splitlines()]
+    assert len(calls) == len(set(calls)) == 20
+
+    # What it wrote is what the other commands read, and its documents are the corpus's.
+    known = {d.id for d in corpus(40)}
+    gold: list[set[str]] = []
+    for split, count in (("train", 6), ("dev", 2), ("test", 2)):
+        questions = load_questions(SplitConfig(path=str(out / f"{split}.jsonl")))
+        assert len(questions) == count and all(q.reference and set(q.gold_ids) <= known for q in questions)
+        gold.append({d for q in questions for d in q.gold_ids})
+    assert not gold[0] & gold[2] and not gold[0] & gold[1] and not gold[1] & gold[2]
+    assert json.loads((out / "report.json").read_text())["splits"]["train"]["accepted"] == 6
+
+    with pytest.raises(UserError) as refused:
+        run(monkeypatch, "--config", path, "--set", "generation.near=0.5", "--set", "seed=3")
+    for part in ("generation.near: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("generation", "{}", "no section `generation`"),
+        ("generation.model", "agnet", "did you mean 'agent'"),
+        ("generation.atempts", "3", "did you mean 'attempts'"),
+        ("index.documents", "[]", "index.documents is empty"),
+    ],
+)
+def test_bad_settings_name_the_key(
+    tmp_path: Path,
+    key: str,
+    value: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "--config", str(config(tmp_path)), "--set", f"{key}={value}"])
+    with pytest.raises(SystemExit) as exit:
+        run_command(main)
+    assert exit.value.code == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.model
+def test_a_model_in_this_process_runs_the_whole_command(
+    tmp_path: Path, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    overrides = [
+        f"models.agent.path={terse_model(smollm2, tmp_path / 'model')}",
+        f"generation.out={out}",
+        "generation.questions={train: 1, dev: 0, test: 1}",
+        "generation.attempts=1",
+        "generation.max_tokens=40",
+    ]
+    monkeypatch.chdir(ROOT)
+    run(monkeypatch, "--config", "configs/small/generate.yaml", *(word for o in overrides for word in ("--set", o)))
+    report = json.loads((out / "report.json").read_text())
+    assert report["splits"]["train"]["candidates"] == report["splits"]["test"]["candidates"] == 1
+    accepted = sum(split["accepted"] for split in report["splits"].values())
+    assert accepted + sum(report["dropped"].values()) == 2
+    assert (out / "train.jsonl").read_text().count("\n") == report["splits"]["train"]["accepted"]

@@ -1,0 +1,71 @@
+"""Every filter, by what it drops and what it must let pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from index_build.documents import Document
+from question_generation.categories import Category
+from question_generation.filters import AcceptedQuestions, copies_run, rejection_reason
+from question_generation.language import other_language, same_script
+from tests.helpers.making import settings
+
+MILL = Document(
+    "mill", "The mill at Sorrel Ford was built by Hanne Vik in 1780 to grind oats for the garrison.", "Mill"
+)
+PLAIN = Category(probability=1, definition="", words=(3, 12))
+SEARCH = Category(probability=1, definition="", form="search")
+QUESTION = "Who put up the mill at Sorrel Ford?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "category", "reason"),
+    [
+        (QUESTION, "Hanne Vik built it.", PLAIN, None),
+        ("mill Sorrel Ford builder", "Hanne Vik", SEARCH, None),
+        ("Was the mill built by Vik or by Moe?", "Vik", PLAIN, None),
+        ("Mill who?", "Hanne Vik", PLAIN, "length"),
+        ("Who " + "really " * 9 + "built the mill?", "Hanne Vik", PLAIN, "length"),
+        (QUESTION, "", PLAIN, "length"),
+        (QUESTION, "oats " * 300, PLAIN, "length"),
+        ("Tell me who built the mill.", "Hanne Vik", PLAIN, "form"),
+        ("Who built the mill?", "Hanne Vik", SEARCH, "form"),
+        ("mill builder\nSorrel Ford", "Hanne Vik", SEARCH, "form"),
+        ("Who built the mill in the document?", "Hanne Vik", PLAIN, "names its source"),
+        (QUESTION, "According to the second passage, Hanne Vik.", PLAIN, "names its source"),
+        (QUESTION, "Who put up the mill at Sorrel Ford", PLAIN, "answer repeats the question"),
+        (QUESTION, "...", PLAIN, "answer repeats the question"),
+        ("What is the answer to this?", "Hanne Vik", PLAIN, "not about its documents"),
+        ("Кто построил мельницу Mill в 1780 году?", "Её построила Ханне Вик.", PLAIN, "language"),
+        ("Wer hat die Mill gebaut?", "Die Mühle ist von Hanne Vik für das Heer gebaut.", PLAIN, "language"),
+    ],
+)
+def test_what_is_wrong_with_a_candidate(question: str, answer: str, category: Category, reason: str | None) -> None:
+    assert rejection_reason(question, answer, [MILL], [category], settings()) == reason
+
+
+def test_a_question_may_not_be_copied_from_its_document() -> None:
+    copied = "Was the mill at Sorrel Ford built by Hanne Vik in 1780 to grind oats?"
+    assert rejection_reason(copied, "Yes, it was.", [MILL], [], settings(copied_words=6)) == "copied from its document"
+    assert rejection_reason(copied, "Yes, it was.", [MILL], [], settings(copied_words=14)) is None
+    assert copies_run("a b c d", "x a b c y", 3) and not copies_run("a b c d", "x a b y c d", 3)
+
+
+def test_a_near_copy_of_an_accepted_question_is_found() -> None:
+    accepted = AcceptedQuestions(near=0.7)
+    accepted.add("one", "Who put up the old water mill that stands at Sorrel Ford?")
+    assert accepted.copy_of("who put up the old water mill that stands at Sorrel Ford") == "one"
+    assert accepted.copy_of("So who put up the old water mill that stands at Sorrel Ford?") == "one"
+    assert accepted.copy_of("Who put up the bridge at Sorrel Ford?") is None
+    accepted.add("two", "Vik")
+    assert accepted.copy_of("vik!") == "two" and accepted.copy_of("Moe") is None
+
+
+def test_language_looks_at_script_and_small_words() -> None:
+    assert same_script("What did Чехов write about the poor?", "The novel is long.")
+    assert not same_script("O que é 水車小屋水車小屋水車小屋?", "The mill is old.")
+    assert same_script("水車小屋は", "水車") and same_script("1780?", "The mill.") and same_script("mill", "1780")
+    english = "How did the mill at the ford come to be used by the garrison?"
+    assert other_language(english, "en") is None and other_language(english, "de") == "en"
+    assert other_language("Quel est le nom de la personne qui a construit le moulin?", "en") == "fr"
+    assert other_language("moulin de la ville", "en") is None, "too short to tell"
