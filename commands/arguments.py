@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -18,10 +20,12 @@ from ratchet.packages import installed_commands
 from ratchet.text import plain_text
 
 if TYPE_CHECKING:
-    pass
+    from rounds.records import StageId
 
 Phase = Literal["all", "sample", "score"]
 """What of an evaluation is done: agents and judge may not fit the memory together."""
+IN_LOOP = "RATCHET_IN_LOOP"
+"""The environment variable of a command that the self-training loop runs, which records the command's stage itself."""
 
 
 def config_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -69,6 +73,21 @@ def config_of(arguments: argparse.Namespace) -> Config:
     from commands.config import open_config  # late: --help needs no plug-in
 
     return open_config(arguments.config, arguments.overrides, arguments.command)
+
+
+@contextlib.contextmanager
+def recorded_stages(config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None) -> Iterator[None]:
+    """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
+
+    `adapter`: the adapter that the block samples with, trains on or evaluates.
+    """
+    if os.environ.get(IN_LOOP):
+        yield
+        return
+    from commands.recording import record_by_hand  # late: --help needs no ledger
+
+    with record_by_hand(config, ids, number, adapter):
+        yield
 
 
 def positive_integer(text: str) -> int:

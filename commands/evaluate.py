@@ -9,8 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_config_arguments, add_phase_argument, add_round_argument, config_of, config_parser
-from commands.recording import recorded_stages
+from commands.arguments import (
+    add_config_arguments,
+    add_phase_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    recorded_stages,
+)
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.results import BASE, TRAINED, Results
 from questions.manifest import open_run

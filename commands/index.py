@@ -14,8 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.arguments import config_of, config_parser, part_of_work
-from commands.recording import recorded_stages
+from commands.arguments import config_of, config_parser, part_of_work, recorded_stages
 from commands.subcommands import Subcommand, run_subcommand
 from index_build.build import build_index, remove_documents
 from index_build.content import open_content_factory

@@ -16,9 +16,7 @@ from pathlib import Path
 from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from questions.evidence import Corpus, EvidenceSource
-from questions.leakage import check_leakage, split_configs
 from ratchet.errors import UserError
-from rewards.check import check_corpus, check_questions, describe_splits
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -60,6 +58,9 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
+    from questions.leakage import check_leakage, split_configs  # late: they import what opens an index
+    from rewards.check import check_corpus, check_questions, describe_splits
+
     for line in describe_splits(config):
         print(line)
     evaluated = [key for key in split_configs(config) if key not in ("questions.train", "questions.dev")]

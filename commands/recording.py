@@ -1,13 +1,12 @@
 """Recording stages in the ledger as they finish: for the loop (`selftrain.py`), and for a stage's own command.
 
-A command that a user or a job runs records its stage itself, through `recorded_stages`; under the loop, which records
-every stage that it runs, it does not.
+A command that a user or a job runs records its stage itself (`recorded_stages` in commands/arguments.py). Under the
+loop, which records every stage that it runs, it does not.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,22 +21,6 @@ from rounds.records import StageId
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from sampling.store import TrajectoryStore
-
-IN_LOOP = "RATCHET_IN_LOOP"
-"""The environment variable of a command that the self-training loop runs, which records the command's stage itself."""
-
-
-@contextlib.contextmanager
-def recorded_stages(config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None) -> Iterator[None]:
-    """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
-
-    `adapter`: the adapter that the block samples with, trains on or evaluates.
-    """
-    if os.environ.get(IN_LOOP):
-        yield
-        return
-    with record_by_hand(config, ids, number, adapter):
-        yield
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commands.arguments import config_of, config_parser, positive_integer
-from commands.recording import recorded_stages
+from commands.arguments import config_of, config_parser, positive_integer, recorded_stages
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.errors import UserError

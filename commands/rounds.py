@@ -12,8 +12,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from commands.arguments import add_phase_argument, add_round_argument, config_of, config_parser, positive_integer
-from commands.recording import recorded_stages
+from commands.arguments import (
+    add_phase_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    positive_integer,
+    recorded_stages,
+)
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.config import Config

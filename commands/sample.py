@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.core.system import RunContext
-from commands.arguments import add_round_argument, config_of, config_parser, part_of_work
-from commands.recording import recorded_stages
+from commands.arguments import add_round_argument, config_of, config_parser, part_of_work, recorded_stages
 from questions.leakage import check_leakage
 from questions.load import load_questions
 from questions.manifest import open_run

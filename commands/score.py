@@ -16,8 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from commands.arguments import add_round_argument, config_of, config_parser
-from commands.recording import recorded_stages
+from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
 from questions.manifest import open_run

@@ -27,8 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from commands.arguments import config_of, config_parser, positive_integer
-from commands.recording import IN_LOOP, record_when_done
+from commands.arguments import IN_LOOP, config_of, config_parser, positive_integer
+from commands.recording import record_when_done
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.round_arms import baseline_adapters
 from inference.serving.devices import visible_gpus

@@ -18,8 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_round_argument, config_of, config_parser
-from commands.recording import recorded_stages
+from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
 from training.recipe import stop_with_launcher, train
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from commands.arguments import IN_LOOP, recorded_stages
 from commands.evaluate import main as evaluate
 from commands.index import main as build
-from commands.recording import IN_LOOP, recorded_stages
 from commands.report import main as report
 from commands.sample import main as sample
 from commands.score import main as score
