@@ -59,12 +59,19 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
     from questions.leakage import check_leakage, split_configs  # late: they import what opens an index
+    from questions.load import load_split
     from rewards.check import check_corpus, check_questions, describe_splits
 
-    for line in describe_splits(config):
+    splits = {key: load_split(split, config.seed) for key, split in split_configs(config).items()}
+    for line in describe_splits(splits):
         print(line)
-    evaluated = [key for key in split_configs(config) if key not in ("questions.train", "questions.dev")]
-    for warning in [*check_questions(config), *check_leakage(config), *check_corpus(config, evaluated)]:
+    mode = config.questions.leakage.corpus
+    index = config.index if mode == "off" else None
+    evaluated = {
+        key: split.questions for key, split in splits.items() if key not in ("questions.train", "questions.dev")
+    }
+    warnings = check_questions(splits, config.rewards.weights, config.evaluation.scores, index)
+    for warning in [*warnings, *check_leakage(config), *check_corpus(evaluated, config.index, mode)]:
         print(warning)
 
 

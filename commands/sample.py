@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from agents.core.system import RunContext
 from commands.arguments import add_round_argument, config_of, config_parser, part_of_work, recorded_stages
 from questions.leakage import check_leakage
-from questions.load import load_questions
+from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import read_record
 from ratchet.records import Question, content_key
 from ratchet.runfolder import RoundFolder
-from rewards.check import check_questions
+from rewards.check import TRAIN, check_questions
 from sampling.allocation import Allocation, Counts
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
@@ -62,9 +62,11 @@ def sample_round(
 ) -> SampledRound:
     """Sample the training questions of a round. `part`: (K, N), only every N-th question from the K-th on. `first`:
     only so many of them now."""
-    for warning in [*check_leakage(config), *check_questions(config, ["questions.train"])]:
+    train = load_split(config.questions.train, config.seed)
+    questions = train.questions
+    index = config.index if config.questions.leakage.corpus == "off" else None
+    for warning in [*check_leakage(config), *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
         print(warning, file=sys.stderr)
-    questions = load_questions(config.questions.train, config.seed)
     round_folder = open_run(config).round(number)
     folder = round_folder.trajectories
     context = RunContext(

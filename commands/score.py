@@ -27,7 +27,7 @@ from ratchet.files import read_json_file, read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.reward import load_reward
-from rewards.scoring import check_question_ids, score_trajectories, unfinished
+from rewards.scoring import Scorer, check_question_ids, unfinished
 from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
 from rewards.store import stored_scores
 from rewards.summary import (
@@ -80,7 +80,9 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, config, arguments)
 
     with recorded_stages(config, "score.pilot" if is_pilot else "score", number=arguments.round):
-        scores = score_trajectories(config, questions, trajectories, names, round_folder.scores)
+        nuggets = RunFolder(config.folder).nuggets
+        with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
+            scores = scorer.score(questions, trajectories, names, round_folder.scores)
         left = unfinished(scores)
         if left and not arguments.accept_unfinished:
             raise UserError(

@@ -27,6 +27,7 @@ from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Score, Trajectory, content_key
+from ratchet.runfolder import RunFolder
 from rewards.store import stored_scores
 from sampling.pool import Pass, sample
 from sampling.store import Manifest, TrajectoryStore
@@ -148,11 +149,12 @@ def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
 @contextlib.contextmanager
 def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Trajectory]], Scores]]:
     """A function that scores one arm: it reuses stored scores, and opens the judge at most once for all arms."""
-    from rewards.scoring import LazyJudge, score_trajectories  # late: rebuilding a table needs no judge
+    from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
     names = config.evaluation.scores
-    with contextlib.closing(LazyJudge(config)) as judge:
-        yield lambda arm, found: score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
+    nuggets = RunFolder(config.folder).nuggets
+    with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
+        yield lambda arm, trajectories: scorer.score(arm.asked.questions, trajectories, names, arm.scores)
 
 
 def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:

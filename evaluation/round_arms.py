@@ -148,7 +148,10 @@ def run_arms(
     if not sampled:
         check_leaks(config, arms)
         keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
-        for warning in check_corpus(config, [keys.get(one, f"evaluation.benchmarks.{one}") for one in splits]):
+        asked = {
+            keys.get(arm.asked.name, f"evaluation.benchmarks.{arm.asked.name}"): arm.asked.questions for arm in arms
+        }
+        for warning in check_corpus(asked, config.index, config.questions.leakage.corpus):
             print(warning, file=sys.stderr)
     elif unplanned := [arm for arm in arms if not is_planned(config, arm, arm.store.manifest())]:
         arm = unplanned[0]
@@ -215,7 +218,8 @@ def evaluate(
 
     `sampled`: `run_arms` sampled all arms before, and no agent's model is opened: the judge may need the memory.
     """
-    judge_of(config, config.evaluation.scores)  # a judge that is missing is found out before anything is sampled
+    # A judge that is missing is found out before anything is sampled.
+    judge_of(config.rewards, config.models, config.evaluation.scores)
     arms = run_arms(config, folder, splits, adapter, parent, sampled)
     results = []
     with open_scoring(config) as score:

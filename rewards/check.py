@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
-from questions.leakage import split_configs
-from questions.load import load_split
-from ratchet.config import Config, is_missing
+from questions.load import LoadedSplit
+from ratchet.config import IndexConfig, is_missing
 from ratchet.errors import UserError
 from ratchet.records import Question
 from retrieval.index import Store
 from rewards.reward import load_reward
 
+TRAIN = "questions.train"
+"""The key of the questions that are trained on."""
 MAX_SHOWN = 5
 """Questions that a message names."""
 
 
-def check_questions(config: Config, splits: Sequence[str] | None = None) -> list[str]:
-    """Check questions against the config's rewards, and return what is worth a warning.
+def check_questions(
+    splits: Mapping[str, LoadedSplit], trained: Iterable[str], measured: Iterable[str], index: IndexConfig | None
+) -> list[str]:
+    """Check questions against the scores that they get, and return what is worth a warning.
 
-    `splits`: keys such as "questions.train"; default: every split of the config. Raises UserError where no training
-    question can be scored by a reward of the config, since all of them would be sampled for nothing.
+    `splits`: by key, such as "questions.train"; `trained`: names of the scores of training questions; `measured`: of
+    the others; `index`: where the documents are that a question names as holding its answer, if that is to be looked
+    at. Raises UserError where no training question can be scored, since all of them would be sampled for nothing.
     """
-    configs = split_configs(config)
-    open_store = cache(lambda: _store(config))
+    named = any(question.gold_ids for split in splits.values() for question in split.questions)
+    store = _store(index) if index is not None and named else None
     warnings: list[str] = []
-    for key in configs if splits is None else splits:
-        questions = load_split(configs[key], config.seed).questions
-        names = config.rewards.weights if key == "questions.train" else config.evaluation.scores
-        for name in names:
+    for key, split in splits.items():
+        is_trained, questions = key == TRAIN, split.questions
+        for name in trained if is_trained else measured:
             reward = load_reward(name)
             lacking = [question for question in questions if reward.why_unscorable(question)]
             if not lacking:
@@ -41,33 +44,36 @@ def check_questions(config: Config, splits: Sequence[str] | None = None) -> list
                 f"{key}: {len(lacking)} of {len(questions)} questions have no {fields}, which the score {name!r} "
                 f"compares with: {_ids(lacking)}"
             )
-            if key == "questions.train" and len(lacking) == len(questions):
+            if is_trained and len(lacking) == len(questions):
                 raise UserError(f"{message}\nAdd it to the questions, or set other rewards.weights")
-            result = "nothing is learnt from them" if key == "questions.train" else f"they get no {name}"
+            result = "nothing is learnt from them" if is_trained else f"they get no {name}"
             warnings.append(f"warning: {message}; {result}")
-        if config.questions.leakage.corpus == "off":
-            warnings += (f"warning: {key}: {text}" for text in _unknown_gold(config, open_store, questions))
+        if index is not None and store is not None and (unknown := _unknown_gold(store, questions)):
+            warnings.append(
+                f"warning: {key}: {len(unknown)} of {sum(bool(question.gold_ids) for question in questions)} questions "
+                f"name gold documents that {index.path} does not hold: {_ids(unknown)}; their retrieval measures are "
+                "too low"
+            )
     return warnings
 
 
-def check_corpus(config: Config, splits: Sequence[str]) -> list[str]:
-    """Check that the index holds no gold document of these splits (full keys), as `questions.leakage.corpus` asks.
+def check_corpus(
+    splits: Mapping[str, Sequence[Question]], index: IndexConfig, mode: Literal["warn", "stop", "off"]
+) -> list[str]:
+    """Check that the index holds no gold document of these questions, as `questions.leakage.corpus` (`mode`) asks.
 
-    A gold id counts as it is, and without what names its benchmark: `pubmedqa:123` is `123` in a PubMed corpus of
-    one's own. Raises UserError for `stop`; returns warnings.
+    `splits`: by key, such as "questions.test". A gold id counts as it is, and without what names its benchmark:
+    `pubmedqa:123` is `123` in a PubMed corpus of one's own. Raises UserError for `stop`; returns warnings.
     """
-    mode = config.questions.leakage.corpus
-    if mode == "off" or (store := _store(config)) is None:
+    if mode == "off" or (store := _store(index)) is None:
         return []
-    configs = split_configs(config)
     warnings = []
-    for key in splits:
-        questions = load_split(configs[key], config.seed).questions
-        gold = {one: question.id for question in questions for one in question.gold_ids}
-        held = [one for one in gold if any(len(store.chunks_of(name)) for name in (one, one.rpartition(":")[2]))]
+    for key, questions in splits.items():
+        askers = {gold: question.id for question in questions for gold in question.gold_ids}
+        held = [gold for gold in askers if any(len(store.chunks_of(name)) for name in (gold, gold.rpartition(":")[2]))]
         if held:
             message = (
-                f"{key}: {config.index.path} holds gold documents of {len({gold[one] for one in held})} of "
+                f"{key}: {index.path} holds gold documents of {len({askers[gold] for gold in held})} of "
                 f"{len(questions)} questions: {', '.join(held[:MAX_SHOWN])}; build the index without them "
                 "(`python -m questions evidence ... --without NAME/SPLIT`, or remove these ids from your corpus)"
             )
@@ -77,42 +83,31 @@ def check_corpus(config: Config, splits: Sequence[str]) -> list[str]:
     return warnings
 
 
-def describe_splits(config: Config) -> Iterator[str]:
+def describe_splits(splits: Mapping[str, LoadedSplit]) -> Iterator[str]:
     """A line for each split: how many questions there are, and what they are scored by."""
-    for key, split in split_configs(config).items():
-        loaded = load_split(split, config.seed)
+    for key, split in splits.items():
         fields = Counter(
             field
-            for question in loaded.questions
+            for question in split.questions
             for field in ("answers", "reference", "label", "nuggets", "gold_ids")
             if getattr(question, field)
         )
-        told = ", ".join(f"{count} with {field}" for field, count in fields.items()) or "none with an answer"
-        yield f"{key}: {len(loaded.questions)} questions of {loaded.source}: {told}"
+        parts = ", ".join(f"{count} with {field}" for field, count in fields.items()) or "none with an answer"
+        yield f"{key}: {len(split.questions)} questions of {split.source}: {parts}"
 
 
-def _store(config: Config) -> Store | None:
-    """The chunks of the config's index; None where the index is not built, or is a server."""
-    if is_missing(config.index) or not config.index.path or not (Path(config.index.path) / "manifest.json").exists():
+def _store(index: IndexConfig) -> Store | None:
+    """The chunks of an index; None where it is not built, or is a server."""
+    if is_missing(index) or not index.path or not (Path(index.path) / "manifest.json").exists():
         return None
     from retrieval.loader import open_index
 
-    return getattr(open_index(config.index), "store", None)
+    return getattr(open_index(index), "store", None)
 
 
-def _unknown_gold(
-    config: Config, open_store: Callable[[], Store | None], questions: Sequence[Question]
-) -> Iterator[str]:
-    """Gold ids that the index does not hold."""
-    named = [question for question in questions if question.gold_ids]
-    if not named or (store := open_store()) is None:
-        return
-    unknown = [question for question in named if not all(len(store.chunks_of(one)) for one in question.gold_ids)]
-    if unknown:
-        yield (
-            f"{len(unknown)} of {len(named)} questions name gold documents that {config.index.path} does not hold: "
-            f"{_ids(unknown)}; their retrieval measures are too low"
-        )
+def _unknown_gold(store: Store, questions: Sequence[Question]) -> list[Question]:
+    """The questions with a gold document that the index does not hold."""
+    return [question for question in questions if not all(len(store.chunks_of(gold)) for gold in question.gold_ids)]
 
 
 def _ids(questions: Sequence[Question]) -> str:

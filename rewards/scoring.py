@@ -10,19 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
 from inference.session import session
-from ratchet.config import Config, RewardsConfig
+from ratchet.config import EmbedderConfig, ModelConfig, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
-from ratchet.runfolder import RunFolder
 from ratchet.tasks import gather_or_cancel, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.dense import Embed
@@ -31,7 +31,7 @@ from retrieval.errors import SourceError
 from rewards.correctness import NuggetStore
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, ScoreJudge, cut_off
 from rewards.prompts import LEFT_OUT_INCORRECT_VERSION, judge_prompts, replaced_digest
-from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judged, load_reward, rule_score
+from rewards.reward import ENDINGS_VERSION, Reward, fixed_score, judge_of, judged, load_reward, rule_score
 from rewards.store import (
     Settings,
     call_log_file,
@@ -51,55 +51,64 @@ MAX_IN_FLIGHT = 8
 Scores = dict[tuple[str, str], Score]
 
 
-def score_trajectories(
-    config: Config,
-    questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
-    names: Iterable[str],
-    folder: Path,
-    judge: LazyJudge | None = None,
-) -> Scores:
-    """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
+class Scorer:
+    """Scores trajectories under one config's settings, and opens the judge's model for the first score that is missing.
 
-    Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). The
-    judge's model is opened only where a judged score is missing; one that is given as `judge` stays open. A score whose
-    judge calls were not all served comes back null in the state 'unfinished', is not stored, and is tried again by the
-    next call; how many there are is printed on stderr. Raises UserError.
+    `nuggets`: the folder of the nuggets that a judge draws, shared by every stage and round of a run.
     """
-    names = list(dict.fromkeys(names))
-    by_id = {question.id: question for question in questions}
-    work = {trajectory.key: trajectory for trajectory in trajectories}
-    check_question_ids(by_id, work.values())
-    found: Scores = {}
-    by_judge = judged(names)
-    with Lease(folder / ".lease", f"the scores in {folder}"):
-        for name in names:
-            if name not in by_judge:
-                found |= _by_rule(config, load_reward(name), by_id, work, folder)
-        if by_judge:
-            with contextlib.ExitStack() as stack:
-                judge = judge or stack.enter_context(contextlib.closing(LazyJudge(config)))
-                found |= _by_judge(config, judge, by_judge, by_id, work, folder)
-    return found
 
-
-class LazyJudge:
-    """The judge's model: opened by the first score that is missing, and open for further folders until `close`."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(
+        self,
+        rewards: RewardsConfig,
+        models: Mapping[str, ModelConfig],
+        embedder: EmbedderConfig,
+        seed: int,
+        nuggets: Path,
+    ) -> None:
+        self.rewards, self.models, self.embedder, self.seed, self.nuggets = rewards, models, embedder, seed, nuggets
         self._runner = asyncio.Runner()
         self._engine: Engine | None = None
 
+    def score(
+        self,
+        questions: Sequence[Question],
+        trajectories: Sequence[Trajectory],
+        names: Iterable[str],
+        folder: Path,
+    ) -> Scores:
+        """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
+
+        Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). A
+        score whose judge calls were not all served comes back null in the state 'unfinished', is not stored, and is
+        tried again by the next call; how many there are is printed on stderr. Raises UserError.
+        """
+        names = list(dict.fromkeys(names))
+        by_id = {question.id: question for question in questions}
+        work = {trajectory.key: trajectory for trajectory in trajectories}
+        check_question_ids(by_id, work.values())
+        scores: Scores = {}
+        by_judge = judged(names)
+        with Lease(folder / ".lease", f"the scores in {folder}"):
+            for name in names:
+                if name not in by_judge:
+                    scores |= _by_rule(self, load_reward(name), by_id, work, folder)
+            if by_judge:
+                scores |= _by_judge(self, by_judge, by_id, work, folder)
+        return scores
+
     def run(self, judging: Callable[[Engine], Coroutine[Any, Any, Scores]]) -> Scores:
-        name = self._config.rewards.judge
-        self._engine = self._engine or open_engines(self._config.models, {name})[name]
+        """What `judging` returns, given the judge's engine."""
+        name = self.rewards.judge
+        self._engine = self._engine or open_engines(self.models, {name})[name]
         return run_or_cancel(self._runner, judging(self._engine))
 
-    def close(self) -> None:
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         with contextlib.closing(self._runner):
             if self._engine is not None:
-                self._runner.run(close_engines({self._config.rewards.judge: self._engine}))
+                self._runner.run(close_engines({self.rewards.judge: self._engine}))
 
 
 def check_question_ids(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
@@ -118,14 +127,14 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
 
 
 def _by_rule(
-    config: Config, reward: Reward, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path
+    scorer: Scorer, reward: Reward, by_id: Mapping[str, Question], work: Mapping[str, Trajectory], folder: Path
 ) -> Scores:
-    name, settings = reward.name, _rule_settings(config, reward)
+    name, settings = reward.name, _rule_settings(scorer, reward)
     stored = read_scores(folder, name, settings, work)
     missing = [t for t in work.values() if t.key not in stored]
-    inputs: dict[str, Any] = {"normalise": NORMALISATIONS[config.rewards.normalisation]}
+    inputs: dict[str, Any] = {"normalise": NORMALISATIONS[scorer.rewards.normalisation]}
     if reward.needs_embedder and missing:
-        inputs["embed"] = open_embedder(config.embedder)
+        inputs["embed"] = open_embedder(scorer.embedder)
     fresh: list[Score] = []
     try:
         if reward.is_async and missing:
@@ -167,60 +176,54 @@ async def _await_score(reward: Reward, question: Question, trajectory: Trajector
     return reward.make_score(trajectory, result)
 
 
-def _rule_settings(config: Config, reward: Reward) -> Settings:
+def _rule_settings(scorer: Scorer, reward: Reward) -> Settings:
     """What a score without a judge depends on."""
     settings: Settings = {"rule": short_name(reward.name), "version": reward.version}
     if reward.is_outside:
         settings["endings"] = ENDINGS_VERSION
-    if "normalise" in reward.asks_for and config.rewards.normalisation != "unicode":
-        settings["normalisation"] = config.rewards.normalisation
-    return settings | _embedder_settings(config, reward)
+    if "normalise" in reward.asks_for and scorer.rewards.normalisation != "unicode":
+        settings["normalisation"] = scorer.rewards.normalisation
+    return settings | _embedder_settings(scorer, reward)
 
 
-def _embedder_settings(config: Config, reward: Reward) -> Settings:
+def _embedder_settings(scorer: Scorer, reward: Reward) -> Settings:
     if not reward.needs_embedder:
         return {}
-    return {"embedder": config.embedder.identity}
+    return {"embedder": scorer.embedder.identity}
 
 
 def _by_judge(
-    config: Config,
-    judge: LazyJudge,
+    scorer: Scorer,
     names: list[str],
     by_id: Mapping[str, Question],
     work: Mapping[str, Trajectory],
     folder: Path,
 ) -> Scores:
-    model = config.models.get(config.rewards.judge)
-    if model is None:
-        raise UserError(
-            f"{' and '.join(names)} need a judge, and rewards.judge names {config.rewards.judge!r}, which is not under "
-            f"models (known: {', '.join(sorted(config.models))})"
-        )
+    judge_of(scorer.rewards, scorer.models, names)
     # A stage that was finished can be run again where the judge's server is down: nothing is asked, nothing is new.
     noted = current_settings(folder)
     found: Scores = {}
     for name in names:
-        expected = judge_settings(config, name, noted.get(name, {}).get("fingerprint", ""))
+        expected = judge_settings(scorer, name, noted.get(name, {}).get("fingerprint", ""))
         if noted.get(name) == expected:
             found |= {(key, name): score for key, score in read_scores(folder, name, expected, work).items()}
     if len(found) == len(work) * len(names):
         return found
     writer = content_key(str(folder.resolve()))[:8]
-    return judge.run(lambda engine: _judge_all(config, engine, names, by_id, work, folder, writer))
+    return scorer.run(lambda engine: _judge_all(scorer, engine, names, by_id, work, folder, writer))
 
 
-def judge_settings(config: Config, name: str, fingerprint: str) -> Settings:
+def judge_settings(scorer: Scorer, name: str, fingerprint: str) -> Settings:
     """What a judged score depends on. The judge's url and machine settings are not among it, nor the embedder's."""
-    rewards, model, reward = config.rewards, config.models[config.rewards.judge], load_reward(name)
+    rewards, model, reward = scorer.rewards, scorer.models[scorer.rewards.judge], load_reward(name)
     return {
-        **_embedder_settings(config, reward),
+        **_embedder_settings(scorer, reward),
         "fingerprint": fingerprint,
         "model": model.model_dump(mode="json", include=MODEL_IDENTITY) | model.reduced_formats,
         "prompts": reward.version,
         **_replaced_prompts(rewards, reward),
         "endings": ENDINGS_VERSION,
-        "seed": config.seed,
+        "seed": scorer.seed,
         **rewards.model_dump(mode="json", include=JUDGING),
         **_own_judge_settings(rewards, name),
     }
@@ -268,7 +271,7 @@ class _ScoreCounts:
 
 
 async def _judge_all(
-    config: Config,
+    scorer: Scorer,
     engine: Engine,
     names: list[str],
     by_id: Mapping[str, Question],
@@ -276,19 +279,19 @@ async def _judge_all(
     folder: Path,
     writer: str,
 ) -> Scores:
-    concurrency = max_requests(config.rewards.judge, config.models[config.rewards.judge])
-    judge = Judge(engine, config.rewards, config.seed, concurrency)
-    embed = open_embedder(config.embedder)
+    concurrency = max_requests(scorer.rewards.judge, scorer.models[scorer.rewards.judge])
+    judge = Judge(engine, scorer.rewards, scorer.seed, concurrency)
+    embed = open_embedder(scorer.embedder)
     tally = _ScoreCounts()
     rewards = {name: load_reward(name) for name in names}
     if any(reward.needs_embedder for reward in rewards.values()):
         # A model that is not available is found out before the judge has worked.
         await asyncio.to_thread(embed, ())
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(NuggetStore(RunFolder(config.folder).nuggets, judge, writer))
+        store = stack.enter_context(NuggetStore(scorer.nuggets, judge, writer))
         files: dict[str, _Files] = {}
         for name in names:
-            settings = judge_settings(config, name, engine.fingerprint)
+            settings = judge_settings(scorer, name, engine.fingerprint)
             scores = stack.enter_context(Segment(score_file(folder, name, settings)))
             stored = read_scores(folder, name, settings, work)
             log = stack.enter_context(CallLog(call_log_file(folder, name, settings), set(stored)))

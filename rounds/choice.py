@@ -8,7 +8,6 @@ have a reward from every candidate.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,7 +68,7 @@ def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -
 
     `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
     """
-    from rewards.scoring import LazyJudge, score_trajectories, unfinished  # late: sampling needs no judge
+    from rewards.scoring import Scorer, unfinished  # late: sampling needs no judge
 
     folder = run.round(number)
     if not sampled:
@@ -78,10 +77,10 @@ def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -
     names = [name for name, weight in weights.items() if weight]
     arms = candidate_arms(config, folder)
     rewards: dict[int, dict[str, float]] = {}
-    with contextlib.closing(LazyJudge(config)) as judge:
+    with Scorer(config.rewards, config.models, config.embedder, config.seed, run.nuggets) as scorer:
         for step, arm in arms.items():
             found = arm_trajectories(arm.store)
-            scores = score_trajectories(config, arm.asked.questions, found, names, arm.scores, judge)
+            scores = scorer.score(arm.asked.questions, found, names, arm.scores)
             if left := unfinished(scores):
                 raise UserError(
                     f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "

@@ -102,7 +102,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     sample = (*MODULE, module_name("sampling"), *at, *(("--adapter", str(adapter)) if adapter else ()))
     asked = {**questions, **index, **sampled_by, **by_round, **_outside_code(config, [config.system])}
-    agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
+    agents, judge = models_of([config.system]), judge_of(config.rewards, config.models, config.rewards.weights)
     stages, samples = [], dict[str, Artefact]()
     if config.sampling.pilot is not None:  # the same commands, which find no samples.json yet
         samples = {"samples": File(folder.samples)}
@@ -293,8 +293,9 @@ def _one_or_two_stages(
 ) -> list[Stage]:
     """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together. `scores`: those
     that it needs, by default the config's."""
-    judge = judge_of(experiment.config, experiment.config.evaluation.scores if scores is None else scores)
-    if not judge_runs_apart(experiment.config, agents, judge):
+    config = experiment.config
+    judge = judge_of(config.rewards, config.models, config.evaluation.scores if scores is None else scores)
+    if not judge_runs_apart(config, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     folder = experiment.run.round(number)
     answers: dict[str, Artefact] = {

@@ -142,7 +142,10 @@ def _sample_job(request: JobRequest) -> Job:
 
 
 def _rewards_job(request: JobRequest) -> Job:
-    stage, judge = _stages(request)["score"], judge_of(request.config, request.config.rewards.weights)
+    stage, judge = (
+        _stages(request)["score"],
+        judge_of(request.config.rewards, request.config.models, request.config.rewards.weights),
+    )
     return Job("rewards", "rewards", stage.command, gpus_of(request.config, judge))
 
 
@@ -160,7 +163,7 @@ def _evaluation_jobs(request: JobRequest, stages: Iterable[Stage], after: str = 
     """An evaluation: one job, or a second one for the judge."""
     config, jobs = request.config, []
     models = models_of([config.system, *config.evaluation.baselines.values()])
-    models |= judge_of(config, config.evaluation.scores)
+    models |= judge_of(config.rewards, config.models, config.evaluation.scores)
     for stage in stages:
         asked = set(stage.models) or models
         jobs.append(Job(stage.id.replace(".", "-"), "evaluate", stage.command, gpus_of(config, asked), after=after))
@@ -197,7 +200,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     models: set[str] = set()
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
-        models |= judge_of(member, {*member.rewards.weights, *member.evaluation.scores})
+        models |= judge_of(member.rewards, member.models, {*member.rewards.weights, *member.evaluation.scores})
     command = [sys.executable, *script_arguments("selftrain"), *request.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []
@@ -210,7 +213,7 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
     sweep = (*MODULE, module_name("evaluation"), "sweep", *request.arguments)
     cells = len(found.cells())
     tasks = min(request.tasks("sweep", cells), cells)
-    agents, judge = models_of(found.systems.values()), judge_of(config, config.evaluation.scores)
+    agents, judge = models_of(found.systems.values()), judge_of(config.rewards, config.models, config.evaluation.scores)
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
         _, command = request.experiment.beside_servers(models, (*sweep, *words))

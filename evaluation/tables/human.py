@@ -17,11 +17,11 @@ from evaluation.results import format_interval
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory
-from ratchet.runfolder import file_digest
+from ratchet.runfolder import RunFolder, file_digest
 from ratchet.tables import print_table
 from rewards.reward import judge_of, judged, known_rewards, load_reward
 from rewards.rules import references, token_precision, token_recall
-from rewards.scoring import LazyJudge, score_trajectories, unfinished
+from rewards.scoring import Scorer, unfinished
 from rewards.selection import parse_weights, reward
 
 PLAIN: Mapping[str, Callable[[Question, Trajectory], float]] = {
@@ -65,7 +65,7 @@ def print_human_agreement(config: Config | None, file: Path, asked: Sequence[str
         if config is None:
             run = stack.enter_context(tempfile.TemporaryDirectory())
             config = Config(run=run)
-        judge_of(config, names)
+        judge_of(config.rewards, config.models, names)
         scores, left_out = _score(config, pairs, names, config.folder / "human" / file_digest(file)[:12], bool(asked))
     scored = [_scored(text, weights, pairs, scores, left_out) for text, weights in named.items()]
     scored += [_plain(name, rule, pairs) for name, rule in PLAIN.items()]
@@ -108,10 +108,11 @@ def _score(
     scores: dict[tuple[str, str], Score] = {}
     left_out: dict[str, str] = {}
     by_judge = judged(names)
-    with contextlib.closing(LazyJudge(config)) as judge:
+    nuggets = RunFolder(config.folder).nuggets
+    with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
         for group in filter(None, [*([name] for name in names if name not in by_judge), by_judge]):
             try:
-                scores |= score_trajectories(config, questions, trajectories, group, folder, judge)
+                scores |= scorer.score(questions, trajectories, group, folder)
             except UserError as error:
                 # An embedder that is not installed should not hide the other rewards.
                 if required or not all(load_reward(name).needs_embedder for name in group):

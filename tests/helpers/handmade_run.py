@@ -32,8 +32,8 @@ from ratchet.records import (
     content_key,
 )
 from ratchet.runfolder import RoundFolder
-from rewards.scoring import score_trajectories
 from rewards.selection import select
+from tests.helpers.reward_cases import score_with
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
 from training.rows import build_rows, rows_table, write_rows
@@ -224,7 +224,7 @@ def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: f
 
 def add_selection(config: Config, folder: RoundFolder, made: list[Trajectory]) -> None:
     questions = questions_of("train", len({t.question_id for t in made}))
-    scores = score_trajectories(config, questions, made, SCORES, folder.scores)
+    scores = score_with(config, questions, made, SCORES, folder.scores)
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     selection = select(questions, made, scores, weights, config.rewards.select)
     write_json(folder.selection, selection.model_dump(mode="json"))
@@ -259,7 +259,7 @@ def add_evaluation(config: Config, folder: RoundFolder, split: str = "test", arm
         system = config.evaluation.baselines.get(arm, config.system)
         plan = ArmPlan(arm, system, asked, None, policy, arm_store(config, split, system, policy))
         store(plan.store.folder, made, asked.questions, system)
-        score_trajectories(config, asked.questions, made, SCORES, plan.scores)
+        score_with(config, asked.questions, made, SCORES, plan.scores)
         plans.append(plan)
     record_arms(config, folder, split, plans)
     return build_results(config, folder, 1, [split])[0]

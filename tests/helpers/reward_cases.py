@@ -11,7 +11,10 @@ from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, parse
 from ratchet.files import write_jsonl
-from ratchet.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
+from ratchet.records import Conversation, Passage, Question, Score, Span, Status, Trajectory, content_key
+from ratchet.runfolder import RunFolder
+from rewards.scoring import Scorer, judge_settings
+from rewards.store import Settings
 from tests.helpers.tiny import tiny_format
 
 Material = dict[str, Any]
@@ -58,6 +61,28 @@ def make_config(folder: Path, questions: Sequence[Question], **sections: Any) ->
         **sections,
     }
     return parse(Config, data, "the test's config")
+
+
+def scorer_of(config: Config) -> Scorer:
+    """What scores under a config."""
+    return Scorer(config.rewards, config.models, config.embedder, config.seed, RunFolder(config.folder).nuggets)
+
+
+def score_with(
+    config: Config,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    names: Sequence[str],
+    folder: Path,
+) -> dict[tuple[str, str], Score]:
+    """The scores under a config, stored in a folder."""
+    with scorer_of(config) as scorer:
+        return scorer.score(questions, trajectories, names, folder)
+
+
+def settings_of(config: Config, name: str, fingerprint: str) -> Settings:
+    """What a judged score depends on under a config."""
+    return judge_settings(scorer_of(config), name, fingerprint)
 
 
 def material(messages: Sequence[Message]) -> Material:

@@ -18,11 +18,10 @@ from ratchet.config import SelectConfig
 from ratchet.records import Label, Question, Score, Trajectory
 from rewards import scoring
 from rewards.reward import known_rewards, rule_score
-from rewards.scoring import score_trajectories
 from rewards.selection import select
 from rewards.summary import summarise
 from rounds.choice import dev_rewards
-from tests.helpers.reward_cases import facts, judge_reply, make_config, material, scripted_judge, trajectory
+from tests.helpers.reward_cases import facts, judge_reply, make_config, material, score_with, scripted_judge, trajectory
 from tests.helpers.tiny import tiny_format
 
 NAMES: tuple[str, ...] = tuple(known_rewards())
@@ -130,7 +129,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Scores:
         patch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
         patch.setattr(scoring, "open_embedder", lambda _: apart)
         made = [*ARM, *(one for i in range(len(QUESTIONS)) for one in failures(i).values())]
-        return score_trajectories(make_config(folder, QUESTIONS), QUESTIONS, made, NAMES, folder / "scores")
+        return score_with(make_config(folder, QUESTIONS), QUESTIONS, made, NAMES, folder / "scores")
 
 
 def arm_of(made: Sequence[Trajectory], scores: Scores, weights: dict[str, float] | None = None) -> Arm:
@@ -266,7 +265,7 @@ def test_scores_of_before_are_not_taken_for_these(tmp_path: Path, monkeypatch: p
     config = make_config(tmp_path, QUESTIONS)
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "ENDINGS_VERSION", 1)
-        score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
+        score_with(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
     asked = len(engine.calls)
-    score_trajectories(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
+    score_with(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
     assert asked and len(engine.calls) == 2 * asked

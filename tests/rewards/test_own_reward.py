@@ -13,15 +13,16 @@ from commands.config import open_config
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results, make_arm
 from inference.scripted import ScriptedEngine
+from questions.load import LoadedSplit
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
 from rewards.check import check_questions
 from rewards.reward import known_rewards, load_reward, rule_score
-from rewards.scoring import score_trajectories, unfinished
+from rewards.scoring import unfinished
 from rewards.store import stored_scores
-from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
+from tests.helpers.reward_cases import make_config, score_with, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built it?", answers=("Ada",))
 SHORT, LONG = trajectory(0, "Ada"), trajectory(1, "It was Ada, of whom much is told")
@@ -59,7 +60,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def scores_of(folder: Path, *names: str, config: Config | None = None) -> Scores:
     config = config or make_config(folder, [QUESTION])
-    return score_trajectories(config, [QUESTION], [SHORT, LONG], names, folder / "scores")
+    return score_with(config, [QUESTION], [SHORT, LONG], names, folder / "scores")
 
 
 def test_its_values_and_reasons_are_stored_and_a_changed_file_is_another_version(mine: Path) -> None:
@@ -165,9 +166,9 @@ def test_a_config_names_it_and_a_wrong_name_is_refused_when_the_config_is_read(m
 
 
 def test_questions_without_what_it_needs_are_found_before_sampling(mine: Path) -> None:
-    config = make_config(mine, [Question(id="bare", text="?")], rewards={"weights": {"./brief.py": 1.0}})
+    train = LoadedSplit([Question(id="bare", text="?")], "bare.jsonl", None)
     with pytest.raises(UserError, match=r"1 of 1 questions have no answers, which the score '\./brief\.py'"):
-        check_questions(config, ["questions.train"])
+        check_questions({"questions.train": train}, ["./brief.py"], (), None)
 
 
 def test_tables_show_it_by_its_title(mine: Path) -> None:

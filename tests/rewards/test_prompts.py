@@ -31,9 +31,8 @@ from rewards.prompts import (
     support_prompt,
 )
 from rewards.reward import known_rewards, load_reward
-from rewards.scoring import judge_settings, score_trajectories
 from tests.helpers.pinned import check_pinned
-from tests.helpers.reward_cases import make_config, trajectory
+from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 
 QUESTION = Question(id="q1", text="Where does Velm lie?", reference="Velm lies by the sea.")
@@ -96,7 +95,7 @@ def prompts_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
     def score(config: Config, name: str) -> list[str]:
         engine = judge()
         monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
-        found = score_trajectories(config, [QUESTION], [ANSWER], [name], tmp_path / "scores")
+        found = score_with(config, [QUESTION], [ANSWER], [name], tmp_path / "scores")
         assert found[ANSWER.key, name].value is not None, name
         return [str(call.messages[-1]["content"]) for call in engine.calls]
 
@@ -124,7 +123,7 @@ def test_a_replaced_prompt_is_in_the_keys_of_the_scores_that_ask_it(slot: str, t
     own = make_config(tmp_path, [QUESTION])
     folder = folder_of(tmp_path / "p", **{slot: f"Please. {PROMPTS[slot].text}"})
     config = make_config(tmp_path, [QUESTION], rewards={"runs": 2, "prompts": folder})
-    changed = {name for name in JUDGED if judge_settings(config, name, "") != judge_settings(own, name, "")}
+    changed = {name for name in JUDGED if settings_of(config, name, "") != settings_of(own, name, "")}
     assert changed == {name for name in JUDGED if slot in load_reward(name).prompts} != set()
 
 
@@ -132,7 +131,7 @@ def test_prompts_that_are_written_and_read_back_change_nothing(tmp_path: Path) -
     own = make_config(tmp_path, [QUESTION])
     same = make_config(tmp_path, [QUESTION], rewards={"runs": 2, "prompts": folder_of(tmp_path / "same")})
     for name in JUDGED:
-        assert judge_settings(same, name, "") == judge_settings(own, name, ""), name
+        assert settings_of(same, name, "") == settings_of(own, name, ""), name
 
 
 def test_each_variable_is_a_json_value(tmp_path: Path) -> None:

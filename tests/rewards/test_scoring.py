@@ -17,10 +17,20 @@ from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Question, Score, Trajectory
 from rewards import scoring
-from rewards.scoring import judge_settings, score_trajectories, unfinished
+from rewards.scoring import unfinished
 from rewards.store import stored_scores
 from rewards.summary import scores_table
-from tests.helpers.reward_cases import Material, asked, judge_reply, make_config, material, scripted_judge, trajectory
+from tests.helpers.reward_cases import (
+    Material,
+    asked,
+    judge_reply,
+    make_config,
+    material,
+    score_with,
+    scripted_judge,
+    settings_of,
+    trajectory,
+)
 
 QUESTIONS = [
     Question(id=f"q{i}", text=f"What is fact {i}?", answers=(f"Fact {i}",), reference=f"Fact {i}. It is so.")
@@ -60,7 +70,7 @@ class Judged:
             return {"judge": engine}
 
         self._patch.setattr(scoring, "open_engines", open_engines)
-        return score_trajectories(config or self.config, QUESTIONS, trajectories, names, self.folder)
+        return score_with(config or self.config, QUESTIONS, trajectories, names, self.folder)
 
 
 @pytest.fixture
@@ -220,10 +230,10 @@ def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_pat
 )
 def test_scores_of_other_settings_are_not_reused(config: Config, name: str, settings: dict[str, Any]) -> None:
     other = config.model_copy(update={"rewards": RewardsConfig(runs=2, **settings)})
-    assert judge_settings(config, name, "judge-a") != judge_settings(other, name, "judge-a")
+    assert settings_of(config, name, "judge-a") != settings_of(other, name, "judge-a")
     unrelated = {"correctness": "faithfulness", "faithfulness": "relevance", "precision": "correctness"}[name]
     if not settings.keys() & {"constrained", "parsing"}:
-        assert judge_settings(config, unrelated, "judge-a") == judge_settings(other, unrelated, "judge-a")
+        assert settings_of(config, unrelated, "judge-a") == settings_of(other, unrelated, "judge-a")
 
 
 def test_new_trajectories_alone_are_scored(judged: Judged) -> None:
