@@ -99,7 +99,7 @@ def measure(config: Config, questions: Sequence[Question], way: str, folder: Pat
         engines = open_engines(config.models, system.models)
         stack.callback(lambda: runner.run(close_engines(engines)))
         retriever = open_index(config.index)
-        resources = open_resources(config, retriever)
+        resources = open_resources(config.environment, retriever)
         stack.callback(lambda: runner.run(resources.close()))
         models = {role: engines[system.config.role(role).model].fingerprint for role in system.roles}
         jobs = plan_jobs(

@@ -77,7 +77,7 @@ def sample_round(
         policy=policy_name(None if adapter is None else Path(adapter)),
         scope=f"train/round-{number}",
     )
-    seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
+    environment = replace(config.environment, seed=seed_of(config.seed, number))
     at, parts = part or (0, 1)
     segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
     counts = counts_of(config, round_folder, questions)
@@ -96,7 +96,7 @@ def sample_round(
     )
     stage: StageId = "sample.pilot" if is_pilot else "sample"
     with recorded_stages(config, stage, number=number, adapter=None if adapter is None else Path(adapter)):
-        [keys] = sample(seeded, [replace(made, first=first)], "sampling")
+        [keys] = sample(environment, [replace(made, first=first)], "sampling", config.sampling.concurrency)
     return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
 
 

@@ -129,7 +129,7 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
         )
         for folder, arm in by_folder.items()
     ]
-    sample(config, passes, title)
+    sample(config.environment, passes, title, config.sampling.concurrency)
 
 
 def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import platform
 import subprocess
@@ -94,16 +95,24 @@ def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
     }
     embedder = {key: value for key, value in (resolved.get("embedder") or {}).items() if key not in (*MACHINE, "tries")}
     questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
-    sampling = {**resolved.get("sampling", {}), "concurrency": None, "max_failures": None}
+    sampling = {**resolved.get("sampling", {}), "concurrency": None}
     return kept | {"models": models, "embedder": embedder, "questions": questions, "sampling": sampling}
 
 
 def _completed(old: dict[str, Any]) -> dict[str, Any]:
-    """A run's config with the defaults of keys that Ratchet has got since; as it is where it no longer parses."""
+    """A run's config with the keys of today: later ones have their defaults, and those that were removed are left out;
+    as it is where it no longer parses."""
     try:
         return Config.model_validate(old).model_dump(mode="json")
-    except ValidationError:
-        return old
+    except ValidationError as error:
+        removed = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
+    kept = copy.deepcopy(old)
+    for *parents, key in removed:
+        section: Any = kept
+        for name in parents:  # pydantic names validators and the kinds of a union as well
+            section = section[name] if isinstance(name, int) else section.get(name, section)
+        section.pop(key)
+    return _completed(kept) if removed else old
 
 
 def _manifest_of(config: Config, run: RunFolder) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agents.core.system import RunContext, System, load_system, run_episode
 from inference.adapters import checked_digest
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
-from ratchet.config import Config, SystemConfig
+from ratchet.config import Environment, SystemConfig
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError
 from ratchet.files import Segment
@@ -41,6 +41,8 @@ SLOW_ADVICE = (
     "try a lower sampling.concurrency."
 )
 """What somebody can change who has just started to sample."""
+MAX_FAILURES = 20
+"""Trajectories in a row that failed, or had a tool that did, after which sampling stops with an error."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ async def run_pool(
     progress: Progress,
     resources: Resources | None = None,
     sequential: bool = False,
-    max_failures: int = 20,
+    max_failures: int = MAX_FAILURES,
 ) -> Counter[str]:
     """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
 
@@ -196,8 +198,7 @@ async def run_pool(
         if failed_in_row >= max_failures:
             raise UserError(
                 f"the last {failed_in_row} trajectories failed, or a tool of theirs did, the last one with: "
-                f"{problem}\nFinished ones are kept; fix this and run the same command again "
-                "(sampling.max_failures says how many are accepted)."
+                f"{problem}\nFinished ones are kept; fix this and run the same command again."
             )
         progress.advance(note=_note(counts))
         return trajectory
@@ -227,8 +228,12 @@ def _note(counts: Counter[str]) -> str:
     return f"{counts['tokens']} tokens  {states}"
 
 
-def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]]:
+def sample(
+    environment: Environment, passes: Sequence[Pass], title: str, concurrency: int | None = None
+) -> list[list[str]]:
     """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
+
+    `concurrency`: the most trajectories in flight; default: the requests that the model with the most takes at once.
 
     Group by group, and question by question over all passes of one: what two systems ask about one question begins
     alike, and is prefilled once.
@@ -239,19 +244,19 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
-        retriever = open_index(config.index)
-        resources = open_resources(config, retriever)
+        retriever = open_index(environment.index)
+        resources = open_resources(environment, retriever)
         stack.callback(lambda: runner.run(resources.close()))
-        engines = open_engines(config.models, used)
+        engines = open_engines(environment.models, used)
         stack.callback(lambda: runner.run(close_engines(engines)))
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
-        sequential = config.memory is not None and config.memory.sequential
+        sequential = environment.memory is not None and environment.memory.sequential
         planned: list[list[Job]] = []
         missing: list[tuple[tuple[int, int], Task]] = []
         for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
             asked = questions_digest(one_pass.questions)
-            seed = config.seed + one_pass.seed_offset
+            seed = environment.seed + one_pass.seed_offset
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             planned_by = (seed, system.identity, context, models, sources_digest)
             hints = _hints(one_pass, retriever)
@@ -292,13 +297,12 @@ def sample(config: Config, passes: Sequence[Pass], title: str) -> list[list[str]
         if missing:
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
-            concurrency = config.sampling.concurrency or max(
-                (max_requests(name, config.models[name]) for name in used), default=DEFAULT_CONCURRENCY
+            concurrency = concurrency or max(
+                (max_requests(name, environment.models[name]) for name in used), default=DEFAULT_CONCURRENCY
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            max_failures = config.sampling.max_failures
-            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, max_failures)
+            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential)
             run_or_cancel(runner, work)
     return [[job.key for job in jobs] for jobs in planned]
 

@@ -70,7 +70,7 @@ class SystemRunner:
                 for name, system in config.evaluation.baselines.items()
             }
         self._index = open_index(config.index)
-        self._resources = open_resources(config, self._index)
+        self._resources = open_resources(config.environment, self._index)
         self._engines = open_engines(config.models, set().union(*(system.models for system in self.systems.values())))
 
     async def __aenter__(self) -> SystemRunner:

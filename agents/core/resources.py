@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import Config, MemoryConfig, Thresholds
+from ratchet.config import Environment, MemoryConfig, Thresholds
 from ratchet.records import content_key
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
@@ -48,20 +48,21 @@ class Resources:
                 stack.callback(self.memory.close)
 
 
-def open_resources(config: Config, retriever: Retriever) -> Resources:
-    """The sources, memory and embedder of a config. The embedder's model is loaded by the first text. UserError."""
+def open_resources(environment: Environment, retriever: Retriever) -> Resources:
+    """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
     from retrieval.sources.registry import open_sources
 
-    sources = open_sources(config.sources, retriever, config.embedder)
-    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
+    embedder = environment.embedder
+    sources = open_sources(environment.sources, retriever, embedder)
+    memory = Memory(environment.memory or MemoryConfig(), environment.run / "memory")
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
-    max_tokens = {name: cut for name, source in config.sources.items() if (cut := source.max_tokens)}
+    max_tokens = {name: cut for name, source in environment.sources.items() if (cut := source.max_tokens)}
     if max_tokens:
         facts["max_tokens"] = max_tokens
-    if config.memory is not None:
+    if environment.memory is not None:
         facts["memory"] = memory.digest
     # Earlier runs have no embedder in their keys: a run folder keeps to one, so only what is newer has to be in them.
-    if {"engine", "thresholds"} & config.embedder.model_fields_set:
-        facts["embedder"] = [config.embedder.identity, config.embedder.thresholds.model_dump()]
+    if {"engine", "thresholds"} & embedder.model_fields_set:
+        facts["embedder"] = [embedder.identity, embedder.thresholds.model_dump()]
     digest = content_key("reach", facts) if facts else ""
-    return Resources(sources, memory, open_embedder(config.embedder), config.embedder.thresholds, max_tokens, digest)
+    return Resources(sources, memory, open_embedder(embedder), embedder.thresholds, max_tokens, digest)

@@ -7,6 +7,7 @@ settings are declared beside the system (`agents/<name>.py`, class Settings).
 """
 
 from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EmbedderConfig, EncoderConfig, Thresholds
+from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
@@ -37,6 +38,7 @@ __all__ = [
     "DenseConfig",
     "EmbedderConfig",
     "EncoderConfig",
+    "Environment",
     "EvaluationConfig",
     "FaithfulnessConfig",
     "GenerationConfig",

@@ -19,6 +19,7 @@ from pydantic import SerializerFunctionWrapHandler as Serialize
 from pydantic import ValidatorFunctionWrapHandler as Validate
 
 from ratchet.config.encoders import DEFAULT_EMBEDDER, EmbedderConfig
+from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig
 from ratchet.config.generation import GenerationConfig
 from ratchet.config.index import IndexConfig
@@ -249,6 +250,13 @@ class Config(Section):
     @property
     def folder(self) -> Path:
         return Path(self.run)
+
+    @property
+    def environment(self) -> Environment:
+        """What the systems of this config run in."""
+        return Environment(
+            self.models, self.index, self.sources, self.memory, self.embedder, run=self.folder, seed=self.seed
+        )
 
     @property
     def swept_systems(self) -> dict[str, SystemConfig]:

@@ -32,9 +32,6 @@ class SamplingConfig(Section):
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once (`models.*.concurrency` of all its servers, or `models.*.batch`)."""
-    max_failures: int = Field(20, gt=0)
-    """Number of trajectories in a row that failed, or had a tool that could not be reached, after which sampling stops
-    with an error. It holds for evaluation as well."""
 
     @model_validator(mode="after")
     def _check_pilot(self) -> SamplingConfig:

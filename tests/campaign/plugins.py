@@ -150,7 +150,7 @@ class Laboratory:
             "run": str(here / "run"),
             "sources": {"mine": {"service": "plugin", "name": str(here / "source.py")}},
             "system": {"name": str(here / "system.py"), "roles": {"default": {"max_tokens": 64}}},
-            "sampling": {"samples": 2, "concurrency": 2, "max_failures": 2},
+            "sampling": {"samples": 2, "concurrency": 2},
             "rewards": {"weights": {str(here / "reward.py"): 1.0}},
         }
         train = config["questions"]["train"] | {"benchmark": str(here / "benchmark.py")}

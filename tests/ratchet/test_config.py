@@ -151,11 +151,13 @@ def test_what_no_trajectory_depends_on_may_change_on_a_run(tmp_path: Path) -> No
         open_run(config)
 
 
-def test_a_run_of_before_a_key_was_there_goes_on_with_the_keys_default(tmp_path: Path) -> None:
+def test_a_run_of_before_a_key_was_there_or_removed_resumes(tmp_path: Path) -> None:
     config = run_config(tmp_path)
     run = open_run(config)
     old = yaml.safe_load(run.config.read_text())
     del old["sources"], old["questions"]["train"]["order"]
+    old["sampling"]["max_failures"] = 20
+    old["questions"]["train"]["once"] = True
     sample_something(run)
     run.config.write_text(yaml.safe_dump(old))
     open_run(config)
