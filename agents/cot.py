@@ -19,12 +19,10 @@ from agents.core.few_shot import task_with_options, worked_examples
 from agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
 from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
-
-ROLES = ("thinker",)
-GIVES_VERDICT = True
 
 THINK = "Think step by step, in short sentences."
 LATER = "Give no answer yet; it will be one of these labels:"
@@ -83,3 +81,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     verdict = await ask_verdict(tools, dialogue, message, labels)
     reasons = f"{thoughts.strip()}\n{verdict.reasons}".strip()
     return require_label(tools, Answer(verdict.label, tuple(passages), explanation=reasons), "thinker")
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("thinker",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action)

@@ -16,12 +16,11 @@ from agents.core.label_forms import find_label
 from agents.core.labels import labels_of, read_verdict, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("answerer",)
-GIVES_VERDICT = True
 PROMPTS = {
     "answerer.system": Prompt("Which of these labels is right? Write the label alone.\n{{labels}}"),
     "answerer.user": Prompt("{{task}}"),
@@ -56,3 +55,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     task = tools.prompt("answerer.user", task=task_with_options(question, settings.examples))
     label = await tools.read(dialogue, task, read, lambda text: find_label(text, labels))
     return require_label(tools, Answer(label), "answerer")
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action)

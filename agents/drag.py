@@ -39,12 +39,11 @@ from agents.core.prompts.documents import (
     speakers_text,
 )
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
 from ratchet.config import Section
 from ratchet.records import Passage, Question
-
-ROLES = ("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator", "reader")
 
 QUERY_PROPONENT = (
     "You debate whether a search has found enough. Argue that the documents are enough to answer the question and that "
@@ -234,3 +233,11 @@ def read_winner_leniently(text: str) -> Side:
     """Whoever a judge who names both, or neither, names first; the Opponent where there is no name."""
     named = SIDE.search(text.lower())
     return "proponent" if named and named.group() == "proponent" else "opponent"
+
+
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator", "reader"),
+    prompts=PROMPTS,
+)

@@ -53,13 +53,11 @@ from agents.core.claims import (
 from agents.core.labels import label_of_stance
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 from retrieval.errors import SourceError
-
-ROLES = ("extractor", "filter", "searcher", "stance")
-GIVES_VERDICT = True
 
 WORTH = """\
 Say of each text whether it is worth checking: true for a statement of fact, false for an opinion, a question or a \
@@ -198,3 +196,8 @@ def reason(stances: Sequence[str], missing: str = "") -> str:
     counts = Counter(stances)
     told = [f"{counts[stance]} {stance}" for stance in (*STANCES, UNREAD) if counts[stance]]
     return f"stances of the evidence: {', '.join(told) or 'none found'} {missing}".rstrip()
+
+
+SYSTEM = SystemSpec(
+    Settings, solve, roles=("extractor", "filter", "searcher", "stance"), prompts=PROMPTS, gives_verdict=True
+)

@@ -41,12 +41,10 @@ from agents.core.claims import (
 from agents.core.output import JsonObject, at_most
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Passage, Question
-
-ROLES = ("extractor", "searcher", "verifier")
-GIVES_VERDICT = True
 
 QUERIES = """\
 Write two different search queries that help to find out whether the claim is true. Write one JSON object:
@@ -127,3 +125,6 @@ async def verify(
         tools.note("verifier", f"left unverified: {claim}")
         return CheckedClaim(claim, queries, evidence, None, f"unparsed: {problem.error}")
     return CheckedClaim(claim, queries, evidence, said.factuality, said.reasoning.strip())
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("extractor", "searcher", "verifier"), prompts=PROMPTS, gives_verdict=True)

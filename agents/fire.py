@@ -31,13 +31,11 @@ from agents.core.claims import evidence_text, missing_text, object_schema, one_l
 from agents.core.labels import labels_of
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 from retrieval.sources.source import ToolResult
-
-ROLES = ("verifier",)
-GIVES_VERDICT = True
 
 DECIDE = """\
 Find the right label for the {{form}} with the help of the evidence. If you are sure, write one JSON object:
@@ -173,3 +171,6 @@ async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, setti
         return min(ratios) > settings.similarity
     vectors = await tools.embed([text, *texts])
     return bool((vectors[1:] @ vectors[0]).min() > settings.similarity)
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("verifier",), prompts=PROMPTS, gives_verdict=True)

@@ -34,11 +34,11 @@ from agents.core.lookahead import Draft
 from agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
 from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
-ROLES = ("answerer",)
 PROMPTS = {"answerer.system": Prompt(THINK), "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
@@ -114,3 +114,6 @@ def sure_words(draft: Draft, beta: float) -> str:
     # Decoded run by run: what stood apart must not grow together. A letter that lost some of its bytes goes too.
     kept = " ".join(draft.decode([i for i, _ in run]) for sure, run in runs if sure).replace("\ufffd", " ")
     return " ".join(kept.split()) if any(letter.isalnum() for letter in kept) else ""
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS)

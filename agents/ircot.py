@@ -38,11 +38,11 @@ from agents.core.prompts.documents import (
     final_answer,
 )
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
-ROLES = ("reasoner", "reader")
 PROMPTS = {
     "reasoner.system": Prompt(THINK),
     "reasoner.user": Prompt(DOCUMENTS_AND_QUESTION),
@@ -109,3 +109,6 @@ async def _gather(query: str, pool: dict[str, Passage], tools: Tools, settings: 
     for passage in await tools.search("reasoner", query, settings.documents):
         if len(pool) < settings.pool:
             pool.setdefault(passage.id, passage)
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("reasoner", "reader"), prompts=PROMPTS)

@@ -25,11 +25,11 @@ from agents.core.prompts.documents import (
     final_answer,
 )
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("answerer",)
 PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
@@ -52,3 +52,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS)

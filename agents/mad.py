@@ -20,13 +20,12 @@ from pydantic import Field
 
 from agents.core.prompts.documents import QUESTION, final_answer
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from agents.mad_drag import FORM, debate, open_debaters
 from ratchet.config import Section
 from ratchet.records import Question
 from ratchet.text import normalise_answer
-
-ROLES = ("debater",)
 
 PROMPTS = {
     "debater.system": Prompt(f"Answer the question. Explain your answer briefly. {FORM}"),
@@ -64,3 +63,6 @@ def majority(answers: Sequence[str]) -> str:
     votes = [answer for answer in answers if normalise_answer(answer)] or list(answers)
     counts = Counter(map(normalise_answer, votes))
     return max(votes, key=lambda answer: counts[normalise_answer(answer)])
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("debater",), prompts=PROMPTS)

@@ -23,12 +23,11 @@ from pydantic import Field
 from agents.core.output import Malformed
 from agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question
-
-ROLES = ("debater", "moderator")
 
 FORM = f'End with "{MARK}" and then the answer, in as few words as possible.'
 MODERATOR = (
@@ -129,3 +128,6 @@ def read_response(text: str) -> str:
     if MARK not in text or not final_answer(text):
         raise Malformed(f'"{MARK}" is missing, or nothing follows it')
     return text
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("debater", "moderator"), prompts=PROMPTS)

@@ -39,6 +39,7 @@ from agents.core.labels import (
 )
 from agents.core.prompts.documents import quoted, speakers_text
 from agents.core.prompts.template import FillIn, Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
@@ -46,7 +47,6 @@ from ratchet.records import Label, Question, Turn
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
 ROLES = (*SIDES, "moderator", "judge")
-GIVES_VERDICT = True
 
 LEVELS = (
     "Look for agreement: in the end both sides accept every single point.",
@@ -165,3 +165,6 @@ def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str,
         turns["judge"].append((prompt("judge.user", **shown), f"{other.label} and {right.label}"))
         turns["judge"].append((prompt("judge_decision.user"), right.verdict))
     return turns
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=ROLES, prompts=PROMPTS, gives_verdict=True)

@@ -20,7 +20,8 @@ Deviations and named values
 - A choice that is not in its form is malformed; the pieces that it names last are taken, as in the code, or none. A
   judge's word that cannot be read is no agreement. A summary that comes to no label is unparsed.
 
-The words of the prompts are ours.
+A selector is a debater that chooses; the role is one of its own so that a config can give it its own examples. The
+words of the prompts are ours.
 """
 
 from __future__ import annotations
@@ -47,13 +48,10 @@ from agents.core.labels import (
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
 from agents.core.prompts.template import FillIn, Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
-
-ROLES = ("selector", "debater", "judge", "summariser")
-GIVES_VERDICT = True
-"""A selector is a debater that chooses; the role is one of its own so that a config can give it its own examples."""
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
 OWN_ANSWER = "Your last answer:\n{{own_answer?}}"
@@ -303,3 +301,8 @@ def read_choice_leniently(text: str, size: int) -> tuple[int, ...]:
     numbers = [int(word) for word in named if re.fullmatch(r"[0-9]{1,4}", word)]
     known = [number for number in reversed(numbers) if 1 <= number <= size]
     return tuple(reversed(dict.fromkeys(known)))
+
+
+SYSTEM = SystemSpec(
+    Settings, solve, roles=("selector", "debater", "judge", "summariser"), prompts=PROMPTS, gives_verdict=True
+)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, AnswerForm, final_answer, in_form
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("answerer",)
 PROMPTS = {"answerer.system": KNOW_IN_FORM, "answerer.user": Prompt(QUESTION)}
 
 
@@ -33,3 +33,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Answer from what the model knows."""
     dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
     return Answer(final_answer(await tools.ask(dialogue, tools.prompt("answerer.user"))))
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)

@@ -19,11 +19,11 @@ from agents.core.prompts.documents import (
     in_form,
 )
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("answerer",)
 PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
@@ -47,3 +47,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
     said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
     return Answer(final_answer(said), tuple(passages))
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)

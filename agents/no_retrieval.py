@@ -13,12 +13,11 @@ from typing import Literal
 
 from agents.core.prompts.documents import QUESTION
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
-
-ROLES = ("answerer",)
 
 PROMPTS = {
     "answerer.system": Prompt(
@@ -50,3 +49,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     dialogue = tools.dialogue("answerer", tools.prompt(slot, length=LENGTHS[settings.length]))
     text = await tools.ask(dialogue, tools.prompt("answerer.user"))
     return Answer(text.strip())
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)

@@ -36,15 +36,13 @@ from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.template import FillIn, Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 from retrieval.sources.source import ToolResult
 
-ROLES = ("actor",)
-GIVES_VERDICT = True
-
-SYSTEM = """\
+INSTRUCTIONS = """\
 Find out step by step which label is right. In each turn write one thought and one action, then wait for what it shows:
 Thought: what you know, and what you need next
 Action: search[a short query]
@@ -58,7 +56,7 @@ The labels:
 {{labels}}"""
 OBSERVATION = DOCUMENTS + "\n\n{{result?}}\n\n{{problem?}}"
 PROMPTS = {
-    "actor.system": Prompt(SYSTEM),
+    "actor.system": Prompt(INSTRUCTIONS),
     "actor.user": Prompt("{{task}}"),
     "observation.user": Prompt(OBSERVATION),
     "verdict.user": Prompt(f"{OBSERVATION}\n\nNo more actions. Say in a sentence or two what you found out. {VERDICT}"),
@@ -232,3 +230,6 @@ def sentences(text: str) -> list[str]:
         found.append(" ".join(text[:end].split()))
         text = text[end:]
     return found
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("actor",), prompts=PROMPTS, gives_verdict=True)

@@ -28,13 +28,12 @@ from pydantic import Field
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, DOCUMENTS_AND_QUESTION, documents_text
 from agents.core.prompts.template import FillIn, Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("asker",)
-
-SYSTEM = """\
+INSTRUCTIONS = """\
 Answer the question step by step. If you must know something else first, ask for it in one line:
 Follow up: a short question
 You then get documents. Write what they say about it, in one line:
@@ -43,7 +42,7 @@ After that, ask the next follow up or end. Always end with this line:
 So the final answer is: the answer in as few words as possible"""
 NEEDED = "Are follow up questions needed here?"
 PROMPTS = {
-    "asker.system": Prompt(SYSTEM),
+    "asker.system": Prompt(INSTRUCTIONS),
     "asker.user": Prompt(f"{DOCUMENTS_AND_QUESTION}\n{NEEDED}"),
     "documents.user": Prompt(f"Documents {DATA}:\n" + "{{documents}}"),
     "end.user": Prompt(
@@ -170,3 +169,6 @@ def _first_marked(text: str, mark: re.Pattern[str]) -> Step | None:
 def last_line(text: str) -> str:
     """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("asker",), prompts=PROMPTS)

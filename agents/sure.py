@@ -30,11 +30,10 @@ from pydantic import Field
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer, one_line
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Question
-
-ROLES = ("proposer", "summarizer", "validator", "ranker")
 
 PROPOSE = (
     "Read the documents and give two different possible answers to the question, the likelier one first, each in at "
@@ -137,3 +136,6 @@ def _read_score(text: str, words: tuple[str, str]) -> float:
     if len(said) != 1:
         raise Malformed(f"Write {words[0]} or {words[1]}.")
     return float(said[0] == words[0])
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("proposer", "summarizer", "validator", "ranker"), prompts=PROMPTS)

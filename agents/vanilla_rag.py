@@ -15,6 +15,7 @@ from pydantic import Field
 from agents.core.output import JsonObject, json_text
 from agents.core.prompts.documents import DATA, QUESTION, one_line
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from agents.mrag.prompt_style import passage_text
@@ -23,9 +24,7 @@ from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section
 from ratchet.records import Question
 
-ROLES = ("answerer",)
-
-SYSTEM = """\
+INSTRUCTIONS = """\
 You are an assistant who answers questions with the help of documents. Answer to the point, and state nothing that the \
 documents do not support.
 
@@ -37,7 +36,7 @@ and write one JSON object with
 
 Write that one JSON object and nothing else."""
 PROMPTS = {
-    "answerer.system": Prompt(SYSTEM + "\n\n{{length?}}", ("length",), "figure 14"),
+    "answerer.system": Prompt(INSTRUCTIONS + "\n\n{{length?}}", ("length",), "figure 14"),
     "answerer.user": Prompt(QUESTION + f"\nSupporting documents {DATA}:\n" + "{{documents}}", note="figure 14"),
     "brief_answerer.system": BRIEF_PROMPTS["brief_answerer.system"],
     "brief_answerer.user": Prompt("{{documents?}}\n" + QUESTION, note="`style: brief`"),
@@ -78,3 +77,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", length=LENGTHS[settings.length]))
     read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
     return Answer(read.response.strip(), tuple(passages))
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)

@@ -127,7 +127,7 @@ def baseline_adapters(config: Config) -> dict[str, Path]:
 def with_enforced_form(system: SystemConfig) -> SystemConfig:
     """The system with decoding constrained to the form of its actions and, where it gives one, of its label."""
     changes = {"malformed": "constrain"}
-    if load_system(system).gives_verdict:
+    if load_system(system).spec.gives_verdict:
         changes["labels"] = "constrain"
     return system.model_copy(update=changes)
 

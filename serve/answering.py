@@ -103,7 +103,7 @@ def served_models(runner: SystemRunner, adapter: str | None) -> list[ServedModel
     for name, system in runner.systems.items():
         title = short_name(system.config.name) if name == SYSTEM else name
         label = re.sub(r"[^\w.-]+", "-", title).strip("-") or "system"
-        form: Form = "claim" if system.gives_verdict else "question"
+        form: Form = "claim" if system.spec.gives_verdict else "question"
         roles = [system.config.role(role) for role in system.roles]
         if adapter is not None and any(role.trainable and role.model == trained for role in roles):
             models.append(ServedModel(f"{label}:adapter", name, adapter, form))

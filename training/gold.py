@@ -75,12 +75,12 @@ def write_gold(config: Config, folder: RoundFolder) -> None:
 def _gold_action(config: Config) -> tuple[str, GoldAction]:
     """(the role whose action is the answer, what gives that action for a question)."""
     system = load_system(config.system)
-    if system.gold_action is None:
+    if system.spec.gold_action is None:
         raise UserError(
             f"--control gold is not possible here: the system {system.name} does not say which action gives the right "
-            "answer (a function `gold_action` in its module)"
+            "answer (`gold_action` of its `SYSTEM`)"
         )
-    make = system.gold_action
+    make = system.spec.gold_action
     role = make(Question(id="", text=""), system.settings)[0]
     if not system.config.role(role).trainable:
         raise UserError(

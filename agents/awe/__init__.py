@@ -50,13 +50,13 @@ from agents.core.prompts.documents import (
     unanimous,
 )
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 ADVOCATES = ("knowledge_advocate", "retrieval_advocate")
-ROLES = ("knowledge", "knowledge_reader", "retrieval_drafter", "retrieval_reader", *ADVOCATES, "judge")
 
 ADVOCATE = {
     "none": (
@@ -237,3 +237,12 @@ def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
 
 def _same_answer(one: str, other: str) -> bool:
     return one.strip().casefold() == other.strip().casefold()
+
+
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("knowledge", "knowledge_reader", "retrieval_drafter", "retrieval_reader", *ADVOCATES, "judge"),
+    prompts=PROMPTS,
+    gold_action=gold_action,
+)

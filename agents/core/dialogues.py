@@ -388,8 +388,8 @@ class Dialogues:
         except KeyError:
             name, known = self.config.name, ", ".join(self._engines) or "none"
             raise UserError(
-                f"{name}: solve asks a role that the model {model!r} plays, and open are the models of its ROLES "
-                f"({known}); name the role in ROLES"
+                f"{name}: solve asks a role that the model {model!r} plays, and open are the models of its roles "
+                f"({known}); name the role in the `roles` of its SYSTEM"
             ) from None
 
     def _start(self) -> tuple[int, float]:

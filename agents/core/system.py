@@ -1,29 +1,17 @@
-"""A system: loading it by its name, and running it on one question.
-
-A system is a module `agents/<name>.py`, a folder of that name, or code outside of agents/ (`ratchet.plugins`), with
-
-    class Settings(Section)                    its own part of the config, checked strictly
-    ROLES: tuple[str, ...]                     the roles it plays
-    PROMPTS: Mapping[str, Prompt]              its prompts, which a config can replace; may be left out
-    GIVES_VERDICT = True                       its answer is one of the question's labels; left out elsewhere
-    def roles_of(settings) -> tuple[str, ...]  its roles, where they depend on its settings; may be left out
-    def digest_of(settings) -> str             of files that its settings name, for content keys; may be left out
-    async def solve(question, tools, settings) -> Answer
-    def gold_action(question, settings)        its last action, were it right: (role, text); may be left out
-
-so adding one is one file and one config. A system that has an answer before its last action sets `tools.so_far` to it.
-"""
+"""A system: loading it by its name (`agents.core.spec` says what it declares), and running it on one question."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agents.core.labels import CONSTRAINED, with_constrained_label
 from agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
 from agents.core.resources import Resources
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
 from inference.engine import Engine, EngineError
 from inference.session import session
@@ -45,17 +33,12 @@ class System:
     """What trajectories and tables call it."""
     config: SystemConfig
     settings: Section
+    spec: SystemSpec[Any]
     roles: tuple[str, ...]
-    run: Callable[[Question, Tools, Section], Awaitable[Answer]]
-    digest: str = ""
-    """Of its source, where that lies outside agents/, and of files that its settings name."""
     prompts: Prompts = field(default_factory=lambda: SHARED)
     """By slot; the config's in place of the system's own."""
-    gold_action: Callable[[Question, Section], tuple[str, str]] | None = None
-    """The role whose action is the answer, and the action that gives `Question.gold_answer`. Raises ValueError where
-    the answer does not fit the action's form."""
-    gives_verdict: bool = False
-    """Whether its answer is a label: it needs a question with labels, such as a claim."""
+    digest: str = ""
+    """Of its source, where that lies outside agents/, and of files that its settings name."""
     plugin: Plugin | None = None
     """Where its code is from."""
 
@@ -78,7 +61,7 @@ class System:
     async def solve(self, question: Question, tools: Tools) -> Answer:
         """Raises UserError where code from outside does what no system may."""
         with self.errors(question):
-            solving = self.run(question, tools, self.settings)
+            solving = self.spec.solve(question, tools, self.settings)
             if question.labels and self.config.labels == "constrain":
                 solving = with_constrained_label(question, tools, solving)
             answer = await solving
@@ -109,38 +92,41 @@ def known_systems() -> list[str]:
 
 def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
-    plugin = load_plugin("systems", config.name, ("Settings", "ROLES", "solve"), f"{key}.name")
-    with plugin.errors("is not a system as agents/core/system.py describes it"):
-        return _make(plugin, config, key)
+    plugin = load_plugin("systems", config.name, (), f"{key}.name")
+    spec = _spec_of(plugin, f"{key}.name")
+    with plugin.errors("is not a system as agents/core/spec.py describes it"):
+        return _make(plugin, spec, config, key)
 
 
-def _make(plugin: Plugin, config: SystemConfig, key: str) -> System:
-    module = plugin.module
-    settings = parse(module.Settings, config.settings, "", f"{key}.settings")
-    roles = tuple(module.roles_of(settings) if hasattr(module, "roles_of") else module.ROLES)
-    if not all(isinstance(role, str) for role in roles) or isinstance(module.ROLES, str):
-        raise UserError(f"{key}.name: {config.name}: ROLES holds the names of roles, such as ('answerer',)")
+def _spec_of(plugin: Plugin, key: str) -> SystemSpec[Any]:
+    """What a module declares. Raises UserError where it declares no system, or as earlier versions read it."""
+    module, file = plugin.module, plugin.module.__file__ or plugin.name
+    spec = getattr(module, "SYSTEM", None)
+    if isinstance(spec, SystemSpec):
+        return spec
+    earlier = {"ROLES": "roles", "PROMPTS": "prompts", "GIVES_VERDICT": "gives_verdict", "gold_action": "gold_action"}
+    given = [f"{argument}={name}" for name, argument in earlier.items() if hasattr(module, name)]
+    arguments = ", ".join(["Settings", "solve", *given] if given else ["Settings", "solve", "roles=('answerer',)"])
+    raise UserError(
+        f"{key}: {file} declares no system: write at its end SYSTEM = SystemSpec({arguments}), with SystemSpec from "
+        "agents.core.spec (docs/guides/own-system.md)"
+    )
+
+
+def _make(plugin: Plugin, spec: SystemSpec[Any], config: SystemConfig, key: str) -> System:
+    settings = parse(spec.settings, config.settings, "", f"{key}.settings")
+    roles = spec.roles(settings) if callable(spec.roles) else spec.roles
+    if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
+        raise UserError(f"{key}.name: {config.name}: SYSTEM has no names of roles, such as roles=('answerer',)")
     for role in config.roles:
         if role not in (*roles, "default"):
             raise UserError(
                 f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*roles, 'default'))}"
             )
-    own: Prompts = {**getattr(module, "PROMPTS", {}), **SHARED}
-    if config.labels == "constrain":
-        own = {**own, **CONSTRAINED}
+    own: Prompts = {**spec.prompts, **SHARED, **(CONSTRAINED if config.labels == "constrain" else {})}
     prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
-    return System(
-        plugin.label,
-        config,
-        settings,
-        roles,
-        module.solve,
-        plugin.digest + (module.digest_of(settings) if hasattr(module, "digest_of") else ""),
-        prompts,
-        getattr(module, "gold_action", None),
-        bool(getattr(module, "GIVES_VERDICT", False)),
-        plugin,
-    )
+    digest = plugin.digest + (spec.digest(settings) if spec.digest else "")
+    return System(plugin.label, config, settings, spec, tuple(roles), prompts, digest, plugin)
 
 
 async def run_episode(

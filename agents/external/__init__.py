@@ -27,21 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.label_forms import find_label
 from agents.core.labels import require_label
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
-from agents.external.settings import ROLES as ROLES
-from agents.external.settings import Settings as Settings
+from agents.external.settings import Settings
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, content_key
 from ratchet.runfolder import file_digest
 
 if TYPE_CHECKING:
     from agents.external.recording import Recording
-
-
-def roles_of(settings: Settings) -> tuple[str, ...]:
-    """The roles that a config may describe."""
-    return settings.roles
 
 
 def digest_of(settings: Settings) -> str:
@@ -111,3 +106,6 @@ def _documents(recording: Recording, given: ProgramAnswer) -> tuple[Passage, ...
     if given.documents is None:
         return tuple(recording.found.values())
     return tuple(recording.found[id] for id in given.documents if id in recording.found)
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of)

@@ -6,8 +6,6 @@ from pydantic import Field, model_validator
 
 from ratchet.config import Section
 
-ROLES = ("agent",)
-
 
 class Settings(Section):
     """The program, and what it may use. Without `command` and `url`, programs come to the gateway by themselves."""
@@ -23,7 +21,7 @@ class Settings(Section):
     """Environment variables of the program, besides those of the command that runs it."""
     files: tuple[str, ...] = ()
     """Files that the program consists of besides those of `command`. A change of any of them samples again."""
-    roles: tuple[str, ...] = Field(ROLES, min_length=1)
+    roles: tuple[str, ...] = Field(("agent",), min_length=1)
     """Roles that the program's model calls may play: a request plays the one that it names as its `model`, or else the
     first."""
     source: str = "index"

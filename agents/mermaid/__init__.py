@@ -41,6 +41,7 @@ from agents.core.claims import document_text, one_line
 from agents.core.labels import label_of_stance, labels_of, labels_text
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, tools_text
 from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
@@ -48,9 +49,6 @@ from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
 from retrieval.memory.names import names_in
 from retrieval.sources.source import ToolResult
-
-ROLES = ("decomposer", "executor")
-GIVES_VERDICT = True
 
 EXECUTE = """\
 Find the right label for the {{form}}, step by step. Each step is one JSON object. To look something up:
@@ -212,3 +210,8 @@ def documents_of(found: ToolResult, call: str, tool: str) -> tuple[Passage, ...]
 def signature(tool: str, arguments: dict[str, Any]) -> str:
     """Equal for calls that differ in letter case and blanks alone."""
     return "".join(f"{tool} {json.dumps(arguments, sort_keys=True)}".casefold().split())
+
+
+SYSTEM = SystemSpec(
+    Settings, solve, roles=("decomposer", "executor"), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action
+)

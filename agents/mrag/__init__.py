@@ -27,10 +27,15 @@ Guard rails of ours (the published code has none)
   out_of_budget or unparsed.
 """
 
-from agents.mrag.coordinator import BRIEF_PROMPTS, ROLES, gold_action, solve
+from agents.core.spec import SystemSpec
+from agents.mrag.coordinator import BRIEF_PROMPTS, gold_action, solve
 from agents.mrag.paper import PAPER_PROMPTS
-from agents.mrag.settings import Settings
+from agents.mrag.settings import AGENTS, Settings
 
-PROMPTS = {**PAPER_PROMPTS, **BRIEF_PROMPTS}
-
-__all__ = ["PROMPTS", "ROLES", "Settings", "gold_action", "solve"]
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("coordinator", *(agent for agent in AGENTS if agent != "finisher")),
+    prompts={**PAPER_PROMPTS, **BRIEF_PROMPTS},
+    gold_action=gold_action,
+)

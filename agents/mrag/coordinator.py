@@ -36,12 +36,10 @@ from agents.mrag.schemas import (
     brief_action,
     brief_review,
 )
-from agents.mrag.settings import AGENTS, LENGTHS, Settings
+from agents.mrag.settings import LENGTHS, Settings
 from agents.mrag.state import Page, State
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question
-
-ROLES = ("coordinator", *(agent for agent in AGENTS if agent != "finisher"))
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

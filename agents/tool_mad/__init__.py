@@ -55,6 +55,7 @@ from pydantic import Field
 
 from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from agents.core.ragas import F, Reply, answer_relevance, check_support, extract_statements
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import (
     Agent,
@@ -84,9 +85,6 @@ from agents.tool_mad.prompts import (
 from ratchet.config import Section, Thresholds
 from ratchet.records import Label, Question, Turn
 from retrieval.errors import SourceError
-
-ROLES = ("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer")
-GIVES_VERDICT = True
 
 
 class Sources(Section):
@@ -294,3 +292,12 @@ def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[R
         ),
         stopped=stopped,
     )
+
+
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer"),
+    prompts=PROMPTS,
+    gives_verdict=True,
+)

@@ -77,13 +77,15 @@ async def test_what_cannot_be_learnt_is_not_a_finished_trajectory(reply: Any, er
 async def test_actions_that_do_not_fit_the_prompts_without_the_hint_are_unparsed() -> None:
     """Of a system that asks once more where the question has no hint."""
     agent, system = engine(["Ada"]), load_system(SystemConfig(name="naive_gen"))
+    once = system.spec.solve
 
     async def solve(question: Question, tools: Tools, settings: Section) -> Answer:
-        answer = await system.run(question, tools, settings)
-        return answer if holds_hint(question.text) else await system.run(question, tools, settings)
+        answer = await once(question, tools, settings)
+        return answer if holds_hint(question.text) else await once(question, tools, settings)
 
+    system = replace(system, spec=replace(system.spec, solve=solve))
     made = await run_hinted_episode(
-        QUESTION, replace(system, run=solve), {"agent": agent}, Shelf({}), SETTING, hint=HINT, key="k", sample=0, seed=1
+        QUESTION, system, {"agent": agent}, Shelf({}), SETTING, hint=HINT, key="k", sample=0, seed=1
     )
     assert made.status == "unparsed" and "do not fit their prompts" in made.error and len(agent.calls) == 1
 

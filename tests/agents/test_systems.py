@@ -30,7 +30,7 @@ def load(**config: Any) -> Any:
 def test_every_system_in_the_folder_loads_with_its_defaults(name: str) -> None:
     system = load(name=name)
     assert system.name == name and system.roles and system.models == {"agent"}
-    assert system.gives_verdict is (name not in ON_QUESTIONS)
+    assert system.spec.gives_verdict is (name not in ON_QUESTIONS)
 
 
 def test_the_papers_settings_are_the_default() -> None:

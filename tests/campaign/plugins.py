@@ -54,10 +54,10 @@ SCORES = (*VALUES, f"(None, '{ESCAPE}')", "(0.5, 7)", "(0.5, '\\ud800')", "(7, '
 PASSAGES = (*VALUES, "[Passage]", f"[Passage(id='a', document_id='b', text='{ESCAPE}')]", "[Passage(id=1)]")
 
 SYSTEM = """\
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer
 from ratchet.config import Section
 {top}
-ROLES = {roles}
 class Settings(Section):
     tries: int = {tries}
 async def solve(question, tools, settings):
@@ -66,6 +66,7 @@ async def solve(question, tools, settings):
     said = await tools.ask(tools.dialogue("answerer", "Answer the question."), question.text)
     {after}
     return {value}
+SYSTEM = SystemSpec(Settings, solve, roles={roles})
 """
 REWARD = """\
 {top}

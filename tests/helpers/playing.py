@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from agents.core.resources import Resources
+from agents.core.spec import SystemSpec
 from agents.core.system import RunContext, System, load_system, run_episode
 from agents.core.tools import Answer, Tools
 from inference.completion import Completion, Message, SamplingParams
@@ -157,6 +158,16 @@ def reach_over(shelf: Shelf) -> Iterator[Resources]:
 Solve = Callable[[Tools], Awaitable[Answer]]
 
 
+def system_of(
+    solve: Callable[[Question, Tools, Section], Awaitable[Answer]],
+    *roles: str,
+    name: str = "test",
+    config: SystemConfig | None = None,
+) -> System:
+    """A system made for one test: `solve` and these roles."""
+    return System(name, config or SystemConfig(), Section(), SystemSpec(Section, solve, roles), roles)
+
+
 async def run(
     solve: Solve,
     agent: ScriptedEngine | dict[str, ScriptedEngine],
@@ -165,16 +176,27 @@ async def run(
     setting: RunContext = SETTING,
     seed: int = 7,
     watch: Callable[[Event], None] | None = None,
+    resources: Resources | None = None,
+    question: Question = QUESTION,
 ) -> Trajectory:
     """An episode of a system made for one test: `solve` alone, with the roles "one" and "two"."""
 
     async def run_solve(question: Question, tools: Tools, settings: Section) -> Answer:
         return await solve(tools)
 
-    system = System("test", config or SystemConfig(), Section(), ("one", "two"), run_solve)
+    system = system_of(run_solve, "one", "two", config=config)
     engines = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
     return await run_episode(
-        QUESTION, system, engines, shelf or Shelf({}), setting, key="k", sample=0, seed=seed, watch=watch
+        question,
+        system,
+        engines,
+        shelf or Shelf({}),
+        setting,
+        key="k",
+        sample=0,
+        seed=seed,
+        watch=watch,
+        resources=resources,
     )
 
 

@@ -25,7 +25,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from agents.core.system import RunContext, System, run_episode
+from agents.core.system import RunContext, run_episode
 from agents.core.tools import Answer, Tools
 from inference.adapters import WEIGHTS, adapter_digest, load_request
 from inference.chat import Dialogue
@@ -39,6 +39,7 @@ from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory
 from tests.helpers.experiment import command
+from tests.helpers.playing import system_of
 from tests.helpers.vllm_real import KEY, serving
 from tests.helpers.vllm_sampling import QUESTIONS as SAMPLED
 from tests.helpers.vllm_sampling import SAMPLES, make_config, sample_and_kill
@@ -312,7 +313,7 @@ async def solve(question: Question, tools: Tools, settings: Section) -> Answer:
 
 async def sampled(engine: Engine, adapter: str) -> list[Trajectory]:
     roles = {"default": RoleConfig(max_tokens=32)}
-    system = System("form", SystemConfig(roles=roles), Section(), ("one",), solve)
+    system = system_of(solve, "one", name="form", config=SystemConfig(roles=roles))
     setting = RunContext(temperature=0.7, frozen_temperature=0.0, top_p=0.95, adapter=adapter, policy="p")
     question = Question(id="q", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
     return list(

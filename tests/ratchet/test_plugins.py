@@ -22,7 +22,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_built_in_plugin_has_no_digest() -> None:
-    plugin = load_plugin("systems", "naive_rag", ("ROLES", "solve"), "system.name")
+    plugin = load_plugin("systems", "naive_rag", ("SYSTEM", "solve"), "system.name")
     assert (plugin.module.__name__, plugin.digest) == ("agents.naive_rag", "")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agents.core.system import System
 from agents.core.tools import Answer, Tools
 from benchmarks.sampling import RunMeasurement, measure, table
 from benchmarks.sampling_barriers import WAYS, Gauge, run
@@ -21,6 +20,7 @@ from ratchet.files import Segment, read_segments, write_jsonl
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
 from sampling.pool import Task
+from tests.helpers.playing import system_of
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 from tests.sampling.test_pool import QUESTIONS, SETTING, SYSTEM, NoIndex, plan
 
@@ -60,7 +60,7 @@ class Logged(ScriptedEngine):
 
 
 def run_way(way: str, folder: Path) -> tuple[Logged, Gauge, list[Trajectory]]:
-    engine, gauge, system = Logged(), Gauge(), System("think", SYSTEM, Section(), ("answerer",), think)
+    engine, gauge, system = Logged(), Gauge(), system_of(think, "answerer", name="think", config=SYSTEM)
     with Segment(folder / "part-0.jsonl") as segment, Progress(way, 18) as progress:
         tasks = [Task(job, system, SETTING, segment) for job in plan()]
         asyncio.run(run(way, tasks, {"agent": engine}, NoIndex(), PLACES, progress, gauge))

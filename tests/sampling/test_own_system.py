@@ -20,10 +20,9 @@ from tests.helpers.reward_cases import make_config
 
 QUESTION = Question(id="q", text="Where is Inari?", answers=("Finland",))
 SOURCE = """\
+from agents.core.spec import SystemSpec
 from agents.core.tools import Answer
 from ratchet.config import Section
-
-ROLES = ("answerer",)
 
 
 class Settings(Section):
@@ -32,6 +31,9 @@ class Settings(Section):
 
 async def solve(question, tools, settings):
     return Answer(settings.answer)
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("answerer",))
 """
 CONTEXT = RunContext(temperature=0.1, frozen_temperature=0.1, top_p=0.9, adapter=None, policy="base", scope="s")
 
@@ -63,7 +65,7 @@ def test_the_words_of_a_built_in_system_are_in_its_key(monkeypatch: pytest.Monke
     first = key_of("naive_rag")
     prompt = naive_rag.PROMPTS["answerer.system"]
     changed = naive_rag.PROMPTS | {"answerer.system": replace(prompt, text=f"Please. {prompt.text}")}
-    monkeypatch.setattr(naive_rag, "PROMPTS", changed)
+    monkeypatch.setattr(naive_rag, "SYSTEM", replace(naive_rag.SYSTEM, prompts=changed))
     assert key_of("naive_rag") != first
 
 
@@ -94,8 +96,8 @@ def test_an_error_names_the_config_s_key(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return {}['x']", r"solve failed on the question 'q1' \(KeyError: 'x'; mine\.py, line 12\)"),
-        ("raise SystemExit(0)", r"\(SystemExit: 0; mine\.py, line 12\)"),
+        ("return {}['x']", r"solve failed on the question 'q1' \(KeyError: 'x'; mine\.py, line 11\)"),
+        ("raise SystemExit(0)", r"\(SystemExit: 0; mine\.py, line 11\)"),
         ("return None", r"\(TypeError: solve returned NoneType and not an Answer\)"),
         ("return Answer(7)", r"solve failed on the question 'q1' \(ValidationError: .*answer.*valid string"),
     ],
@@ -120,12 +122,18 @@ def test_the_ends_of_an_episode_are_not_mistakes_of_it(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("ROLES = ('answerer',)", "ROLES = 7"), "is not a system as .*int.* is not iterable"),
-        (("ROLES = ('answerer',)", "ROLES = 'answerer'"), "ROLES holds the names of roles"),
+        (('("answerer",)', "7"), "is not a system as .*int.* is not iterable"),
+        (('("answerer",)', "'answerer'"), "has no names of roles, such as"),
         (("class Settings(Section)", "class Settings"), "is not a system as"),
+        (("SYSTEM = ", "OTHER = "), r"SYSTEM = SystemSpec\(Settings, solve, roles=\('answerer',\)\), with"),
+        (("SYSTEM = SystemSpec(Settings, solve, ", "SYSTEM = dict("), "mine.py declares no system"),
+        (
+            ("SYSTEM = SystemSpec(Settings, solve, roles=", "PROMPTS, GIVES_VERDICT = {}, True\nROLES = ("),
+            r"SystemSpec\(Settings, solve, roles=ROLES, prompts=PROMPTS, gives_verdict=GIVES_VERDICT\)",
+        ),
     ],
 )
 def test_a_module_that_is_no_system_is_refused(mine: Path, change: tuple[str, str], message: str) -> None:
-    mine.write_text(SOURCE.replace('("answerer",)', "('answerer',)").replace(*change))
+    mine.write_text(SOURCE.replace(*change))
     with pytest.raises(UserError, match=message):
         load_system(SystemConfig(name="parts/mine.py", settings={"answer": "a"}))

@@ -35,7 +35,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("awe", {"paths": "retrieval", "answer_form": "marked"}),
     ("naive_rag", {"answer_form": "marked"}),
 ]
-GOLD = [(name, own) for name, own in SETTINGS if load_system(SystemConfig(name=name, settings=own)).gold_action]
+GOLD = [(name, own) for name, own in SETTINGS if load_system(SystemConfig(name=name, settings=own)).spec.gold_action]
 
 
 def learnt(row: TokenRow) -> list[str]:
@@ -55,8 +55,8 @@ def test_systems_of_one_call_have_the_control() -> None:
 async def test_the_gold_action_is_read_as_the_gold_answer_and_is_what_is_learnt(name: str, own: dict[str, Any]) -> None:
     question = task_of(name)
     system = load_system(SystemConfig(name=name, settings=own))
-    assert system.gold_action is not None
-    role, action = system.gold_action(question, system.settings)
+    assert system.spec.gold_action is not None
+    role, action = system.spec.gold_action(question, system.settings)
     sampled, agent = await play_any(name, own)
     made = with_last_action(sampled, question, role, action, tiny_format())
     rows, _ = build_rows([made], [made.key], 100_000)

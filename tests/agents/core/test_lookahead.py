@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agents.core.lookahead import Draft
 from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
-from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
 from inference.completion import Completion
 from inference.scripted import ScriptedEngine, ScriptedReply
-from ratchet.config import Section, SystemConfig
-from ratchet.records import ModelCall, Question, Trajectory
-from tests.helpers.playing import QUESTION, SETTING, Shelf, engine
+from ratchet.records import ModelCall, Trajectory
+from tests.helpers.playing import engine, run
 from tests.helpers.tiny import tiny_format
 from training.rows import SkippedConversation, build_rows, check_rows
 
 CHAT = tiny_format()
-
-
-async def run(solve: Callable[[Tools], Awaitable[Answer]], agent: ScriptedEngine) -> Trajectory:
-    async def run_solve(question: Question, tools: Tools, settings: Section) -> Answer:
-        return await solve(tools)
-
-    system = System("test", SystemConfig(), Section(), ("one",), run_solve)
-    return await run_episode(QUESTION, system, {"agent": agent}, Shelf({}), SETTING, key="k", sample=0, seed=7)
 
 
 async def chain(tools: Tools, keep: Callable[[Draft], int] = sentence_tokens, max_tokens: int = 64) -> Answer:

@@ -11,16 +11,15 @@ import pytest
 
 from agents.core.context import RunContext
 from agents.core.resources import Resources, open_resources
-from agents.core.system import System, run_episode
 from agents.core.tools import Answer, Tools
 from inference.scripted import ScriptedEngine
 from inference.text_format import TextFormat
-from ratchet.config import Config, RoleConfig, Section, SystemConfig, parse
+from ratchet.config import Config, RoleConfig, SystemConfig, parse
 from ratchet.errors import UserError
 from ratchet.records import Note, Passage, Question, Search, ToolCall, Trajectory
 from retrieval.errors import SourceError
 from retrieval.sources.source import ToolResult
-from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play
+from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play, run
 from tests.helpers.remembering import opened
 from tests.helpers.tiny import tiny_format
 
@@ -40,12 +39,7 @@ async def solved(
     agent: ScriptedEngine | None = None,
     shelf: Shelf = SHELF,
 ) -> Trajectory:
-    async def run(question: Question, tools: Tools, settings: Section) -> Answer:
-        return await solve(tools)
-
-    system = System("test", SystemConfig(), Section(), ("one",), run)
-    engines = {"agent": agent or engine([])}
-    return await run_episode(question, system, engines, shelf, setting, key="k", sample=0, seed=1, resources=resources)
+    return await run(solve, agent or engine([]), None, shelf, setting, 1, resources=resources, question=question)
 
 
 async def test_a_source_is_searched_by_its_name_and_recorded() -> None:

@@ -54,9 +54,9 @@ async def test_a_conversation_grows_and_every_call_sees_the_last_one_as_its_pref
 
 
 async def test_a_role_whose_model_is_not_open_is_told_with_the_system_that_asks_it() -> None:
-    """The models of a system are those of its ROLES."""
+    """The models of a system are those of its roles."""
     config = SystemConfig(name="mine", roles={"one": RoleConfig(model="judge")})
-    with pytest.raises(UserError, match=r"mine: .*'judge' plays.* its ROLES \(agent\)"):
+    with pytest.raises(UserError, match=r"mine: .*'judge' plays.* its roles \(agent\)"):
         await run(ask_city, engine([]), config=config)
 
 
