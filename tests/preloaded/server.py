@@ -111,8 +111,8 @@ def accept(listener: socket.socket) -> None:
     line = connection.makefile().readline()
     request = json.loads(line) if line.endswith("\n") else None  # otherwise it was killed while it asked
     process = 0
-    if request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT):
-        load()
+    alike = request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT)
+    if alike and load():
         process = os.fork()
         if not process:
             selector.close()
@@ -159,23 +159,27 @@ def stop() -> None:
 
 
 @cache
-def load() -> None:
+def load() -> bool:
     """Import the libraries and the project's modules, and let Numba set up what the first kernel of a process needs; or
-    import the tests, with all that they import."""
+    import the tests, with all that they import. False where a test cannot be imported."""
     sys.path.insert(0, str(ROOT))  # each command gets its own
     if tests := sys.argv[2:]:
         import pytest
 
-        # A file that cannot be imported is not kept, and each process finds the same error in it. Modules that keep
-        # standard error when they are imported shall find the real one.
+        # Modules that keep standard error when they are imported shall find the real one.
         with redirect_stdout(io.StringIO()):
-            pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests])
+            code = pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests])
+        if code != pytest.ExitCode.OK:
+            # pytest keeps what it imported of a broken file, and a process forked from here would find neither tests
+            # nor an error in it. One that imports the tests by itself says what is wrong.
+            return False
         gc.collect()
     else:
         for name in (*LIBRARIES, *MODULES):
             importlib.import_module(name)
         sys.modules["numba"].njit(lambda number: number + 1)(1)
     gc.freeze()  # a collection in a forked process would copy every page
+    return True
 
 
 def forget_modules() -> None:
