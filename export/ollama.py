@@ -1,8 +1,9 @@
 """A Modelfile for Ollama: the GGUF file, and the model's chat template as the Go template that Ollama reads.
 
 Ollama cannot read a model's Jinja template. Every template that Ratchet runs is a chain of fixed texts around the
-messages (`inference.chat.ChatFormat`), so the Go template is that chain: an optional system message first, then user
-and assistant by turns. Tools and thinking are not in it; a template that is no such chain is refused when it is read.
+messages (`inference.wrappers.WrapperFormat`), so the Go template is that chain: an optional system message first, then
+user and assistant by turns. Tools and thinking are not in it; a template that is no such chain is refused when it is
+read.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 
 
 def modelfile(model: Path, gguf: str, context: int) -> str:
     """The Modelfile for a GGUF file beside it. `model`: the folder that it was made of; `context`: in tokens."""
     tokenizer = load_tokenizer(str(model))
-    chat = ChatFormat.from_tokenizer(tokenizer, str(model))
+    chat = WrapperFormat.from_tokenizer(tokenizer, str(model))
     bos = str(tokenizer.bos_token or "")
     adds_bos = bos and tokenizer("a").input_ids[:1] == [tokenizer.bos_token_id]
     template = go_template(chat, bos if adds_bos else "")
@@ -28,7 +29,7 @@ def modelfile(model: Path, gguf: str, context: int) -> str:
     )
 
 
-def go_template(chat: ChatFormat, bos: str = "") -> str:
+def go_template(chat: WrapperFormat, bos: str = "") -> str:
     """A chat format as a Go template over `.Messages`. `bos`: a text that the server itself puts before the prompt."""
     system = _literal(chat.decode(chat.before_system).removeprefix(bos))
     before = _literal(chat.decode(chat.before_user).removeprefix(bos))

@@ -17,8 +17,11 @@ class Engine(Protocol):
     """What runs a language model. Engines take token ids and return the sampled ones, exactly; those over text say
     otherwise in the completion, or by their `format` (`inference.text_format`)."""
 
-    format: ChatFormat
-    """The model's tokenizer and chat template."""
+    @property
+    def format(self) -> ChatFormat:
+        """The model's tokenizer and chat template."""
+        ...
+
     max_context: int
     """The limit of prompt and new tokens together."""
     fingerprint: str

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from inference.chat import SENTINEL, ChatFormat
+from inference.chat import ChatFormat, Part
 from inference.completion import Message
-from inference.rendering import render_messages
+from inference.rendering import SENTINEL, render_messages
 from inference.text_format import LINE_BREAK
 from ratchet.errors import UserError
 from ratchet.records import Author
@@ -23,8 +23,6 @@ from ratchet.text import read_json, storable_value
 CALL_ID = "call{:05d}"
 """Nine letters and digits: some templates take no other ids."""
 AUTHORS: dict[str, Author] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
-Part = tuple[Author, tuple[int, ...]]
-"""Token ids in a row that one author wrote."""
 
 
 @dataclass(frozen=True)

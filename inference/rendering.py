@@ -13,6 +13,8 @@ from ratchet.errors import UserError, first_line
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
 FIXED_DATE = "26 Jul 2024"
 FIXED_CLOCK = "{% macro strftime_now(format) %}" + FIXED_DATE + "{% endmacro %}{{ '' }}"
+SENTINEL = "\ue000{}\ue001"
+"""Stands for a message while a template is taken apart."""
 SECONDS = 10
 """The longest that a template may take. Jinja's sandbox bounds one loop, but not loops within loops."""
 

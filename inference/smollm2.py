@@ -16,8 +16,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from ratchet.files import disk_error, write_atomic
 
@@ -117,7 +117,7 @@ def _convert(gguf: Path, out: Path) -> None:
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
     write_atomic(out / "README.md", CARD.format(wheel=WHEEL))
-    chat = ChatFormat.from_tokenizer(load_tokenizer(str(out)), str(out))
+    chat = WrapperFormat.from_tokenizer(load_tokenizer(str(out)), str(out))
     if chat.end_of_turn != config.eos_token_id:
         raise UserError(f"{gguf}: the chat template ends a turn with {chat.end_of_turn}, not {config.eos_token_id}")
 

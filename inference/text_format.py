@@ -8,12 +8,14 @@ template's.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from inference.chat import ChatFormat
+from inference.chat import Part
 from inference.tokenizer import load_tokenizer
-from ratchet.records import content_key
+from ratchet.records import Author, content_key
 from ratchet.text import replace_surrogates
 
 LINE_BREAK = ord("\n")
@@ -21,28 +23,32 @@ BYTES_PER_TOKEN = 3
 """For the estimate where no tokenizer is named: English takes 4 to 5 bytes a token, so the estimate is rather high."""
 
 
-class TextFormat(ChatFormat):
+@dataclass(frozen=True)
+class TextFormat:
     """See `inference.chat.ChatFormat`. `tokenizer` counts tokens, and is used for nothing else."""
 
+    tokenizer: Any
     is_text: ClassVar[bool] = True
+    end_of_turn: ClassVar[int] = LINE_BREAK
+    control_ids: ClassVar[frozenset[int]] = frozenset()
+    turn_ids: ClassVar[frozenset[int]] = frozenset()
+    control_pattern: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+    vocabulary: ClassVar[int] = sys.maxunicode + 1
 
     @classmethod
     def counting_with(cls, path: str | None) -> TextFormat:
         """The format that counts with the tokenizer of a folder or hub name; without one it estimates. UserError."""
-        return cls(
-            tokenizer=None if path is None else load_tokenizer(path),
-            before_system=(),
-            system_to_user=(LINE_BREAK,),
-            before_user=(),
-            user_to_assistant=(LINE_BREAK,),
-            end_of_turn=LINE_BREAK,
-            assistant_to_user=(),
-            system_tail="",
-            user_tail="",
-            control_ids=frozenset(),
-            turn_ids=frozenset(),
-            control_pattern=re.compile(r"(?!)"),
-        )
+        return cls(None if path is None else load_tokenizer(path))
+
+    def system(self, text: str) -> list[Part]:
+        return [("system", self.encode(text))]
+
+    def user(self, text: str, after: Author | None) -> list[Part]:
+        before: list[Part] = [("template", (LINE_BREAK,))] if after == "system" else []
+        return [*before, ("user", self.encode(text)), ("template", (LINE_BREAK,))]
+
+    def escape_control_tokens(self, text: str) -> str:
+        return text
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, replace_surrogates(text)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Conversation
@@ -58,7 +59,7 @@ class MessageDecoder:
             if name not in self._models:
                 raise UserError(f"the config has no model {name!r}")
             model = self._models[name]
-            return ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+            return WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
         except UserError as error:
             self.problems.append(f"The messages of model {name} cannot be shown: {error}")
             return None

@@ -14,9 +14,9 @@ from jinja2 import Environment, StrictUndefined
 
 from agents.core.context import RunContext
 from agents.core.system import load_system, run_episode
-from inference.chat import ChatFormat
 from inference.scripted import ScriptedEngine
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from questions.load import load_questions
@@ -90,7 +90,7 @@ def example_prompt(config: Config) -> dict[str, str]:
 
 
 async def _first_prompt(config: Config, model: ModelConfig) -> dict[str, str]:
-    chat = ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
     roles = {name: role.model_copy(update={"examples": ()}) for name, role in config.system.roles.items()}
     system = load_system(config.system.model_copy(update={"roles": roles}))
     engines = {name: ScriptedEngine(chat, lambda prompt, params, messages: "") for name in system.models}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from agents.core.system import load_system
 from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
@@ -37,7 +38,7 @@ def write_gold(config: Config, folder: RoundFolder) -> None:
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
     model = config.models[config.training.model]
-    chat = ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
     made: dict[str, Trajectory] = {}
     reasons: dict[str, str] = {}
     for name, question in questions.items():

@@ -23,6 +23,7 @@ from agents.core.dialogues import Dialogues
 from agents.core.labels import label_of_stance, labels_text, task_text
 from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
 from agents.core.resources import INDEX, Resources
+from inference.chat import first_tokens
 from inference.engine import Engine
 from ratchet.config import RoleConfig, SystemConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
@@ -125,7 +126,7 @@ class Tools(Dialogues):
         most = self._resources.max_tokens.get(source) or max(1, fitting)
 
         def fit(text: str, max_tokens: int) -> str:
-            return shortened(text, max(1, len(engine.format.first_tokens(text, max_tokens))))
+            return shortened(text, max(1, len(first_tokens(engine.format, text, max_tokens))))
 
         passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in found.passages)
         fitted = replace(found, passages=passages, text=found.text if passages else fit(found.text, most))

@@ -24,6 +24,7 @@ from inference.local.engine import LocalEngine
 from inference.serving.server import Server, reserve_port
 from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig
 from ratchet.config.models import ServeConfig
 
@@ -220,7 +221,7 @@ async def two_turns(
 def answer_questions(name: str, setting: Setting) -> None:
     """The process of one contender: a line when it is ready, then for each line `requests salt` one with the turns."""
     logging.disable_progress_bar()
-    chat = ChatFormat.from_tokenizer(load_tokenizer(setting.model, None), setting.model)
+    chat = WrapperFormat.from_tokenizer(load_tokenizer(setting.model, None), setting.model)
     with asyncio.Runner() as runner:
         contender = runner.run(start(name, setting))
         try:

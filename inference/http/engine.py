@@ -28,6 +28,7 @@ from inference.http.protocol import (
 )
 from inference.schemas import SchemaRejected
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.retry import TRANSIENT, Backoff
@@ -69,7 +70,7 @@ class HttpEngine:
         self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False, chat: ChatFormat | None = None
     ) -> None:
         self.connection = Connection(model, backoff, served)
-        self.format = chat or ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+        self.format = chat or WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
         self.max_context = model.max_context
         """Lowered to the server's own limit at the first request, where the server tells it."""
         self.stats = Stats()

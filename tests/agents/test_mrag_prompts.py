@@ -12,8 +12,8 @@ from agents.core.output import json_schema
 from agents.mrag.coordinator import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
-from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.records import Note, content_key
 from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
 
@@ -110,7 +110,7 @@ def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
 
 @pytest.mark.model
 def test_brief_prompts_are_short_in_smollm2s_tokens(smollm2: Path) -> None:
-    chat = ChatFormat.from_tokenizer(load_tokenizer(str(smollm2)))
+    chat = WrapperFormat.from_tokenizer(load_tokenizer(str(smollm2)))
     for explanations in (True, False):
         style = Brief(Settings(style="brief", explanations=explanations))
         for agent in SYSTEMS:

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from commands.export import main
 from export import weights
-from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from training.card import RESULTS_BEGIN, RESULTS_END
 
@@ -55,7 +55,7 @@ def test_merged_weights_give_the_logits_of_base_and_adapter(
     found = logits(AutoModelForCausalLM.from_pretrained(merged), ids)
     assert not torch.allclose(before, wanted, atol=1e-2)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-    formats = [ChatFormat.from_tokenizer(load_tokenizer(str(folder))) for folder in (base, merged)]
+    formats = [WrapperFormat.from_tokenizer(load_tokenizer(str(folder))) for folder in (base, merged)]
     assert formats[0].digest == formats[1].digest, "the same ids for the same texts"
     card = (merged / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["library_name"] == "transformers" and "PeftModel" not in card

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from inference.chat import ChatFormat, Dialogue
 from inference.completion import Completion, FinishReason
+from inference.wrappers import WrapperFormat
 from tests.helpers.tiny import STYLES, tiny_format
 
 # Templates of our own with the quirks of well-known ones.
@@ -69,7 +70,7 @@ QUIRKY = {
     "falcon3": quirky_tokenizer(FALCON3, ROLES, eos_token="<|endoftext|>"),
 }
 FORMATS = {f"tiny {style}": tiny_format(style) for style in STYLES}
-FORMATS |= {name: ChatFormat.from_tokenizer(tokenizer, name) for name, tokenizer in QUIRKY.items()}
+FORMATS |= {name: WrapperFormat.from_tokenizer(tokenizer, name) for name, tokenizer in QUIRKY.items()}
 each_format = pytest.mark.parametrize("chat", FORMATS.values(), ids=FORMATS.keys())
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat
+from inference.wrappers import WrapperFormat
 
 Style = Literal["chatml", "llama3", "falcon3"]
 STYLES: tuple[Style, ...] = ("chatml", "llama3", "falcon3")
@@ -79,9 +79,9 @@ def tiny_tokenizer(style: Style = "chatml", chat_template: bool = True) -> PreTr
 
 
 @cache
-def tiny_format(style: Style = "chatml") -> ChatFormat:
+def tiny_format(style: Style = "chatml") -> WrapperFormat:
     """The chat format of the tiny tokenizer (shared: nothing in it changes)."""
-    return ChatFormat.from_tokenizer(tiny_tokenizer(style), f"the tiny {style} tokenizer")
+    return WrapperFormat.from_tokenizer(tiny_tokenizer(style), f"the tiny {style} tokenizer")
 
 
 def save_tiny_tokenizer(folder: Path, style: Style = "chatml") -> Path:

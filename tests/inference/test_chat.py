@@ -18,6 +18,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from inference.chat import ChatFormat
 from inference.rendering import render
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tests.helpers.tiny import tiny_tokenizer
@@ -158,17 +159,17 @@ def test_begin_of_text_appears_once() -> None:
 def test_decoding_keeps_blanks_before_punctuation() -> None:
     tokenizer = tiny_tokenizer("chatml")
     tokenizer.clean_up_tokenization_spaces = True
-    chat = ChatFormat.from_tokenizer(tokenizer)
+    chat = WrapperFormat.from_tokenizer(tokenizer)
     assert chat.decode(chat.encode("so , it 's here .")) == "so , it 's here ."
 
 
 def test_digest_changes_with_the_template_and_only_then() -> None:
-    one, two = (ChatFormat.from_tokenizer(tiny_tokenizer("chatml")) for _ in range(2))
+    one, two = (WrapperFormat.from_tokenizer(tiny_tokenizer("chatml")) for _ in range(2))
     one.encode("<|im_start|>")
     assert one.digest == two.digest
     other = copy.deepcopy(two.tokenizer)
     other.chat_template = str(other.chat_template).replace("<|im_end|>\n", "<|im_end|>\n\n")
-    assert ChatFormat.from_tokenizer(other).digest != one.digest
+    assert WrapperFormat.from_tokenizer(other).digest != one.digest
 
 
 # Templates and folders that cannot be used
@@ -207,7 +208,7 @@ TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end
 )
 def test_templates_that_cannot_be_taken_apart_are_refused(template: str | None, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
-        ChatFormat.from_tokenizer(with_template(template), "models/x")
+        WrapperFormat.from_tokenizer(with_template(template), "models/x")
     assert "models/x" in str(error.value)
 
 
@@ -217,7 +218,7 @@ def test_role_marks_of_ordinary_text_are_pointed_out(caplog: pytest.LogCaptureFi
         "{% if add_generation_prompt %}assistant:\n{% endif %}"
     )
     with caplog.at_level(logging.WARNING):
-        ChatFormat.from_tokenizer(with_template(template), "models/x")
+        WrapperFormat.from_tokenizer(with_template(template), "models/x")
     assert "could imitate a turn" in caplog.text
 
 
@@ -227,7 +228,7 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot load its tokenizer"):
         load_tokenizer(str(tmp_path))
     tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
-    assert ChatFormat.from_tokenizer(load_tokenizer(str(tmp_path))).digest == FORMATS["tiny chatml"].digest
+    assert WrapperFormat.from_tokenizer(load_tokenizer(str(tmp_path))).digest == FORMATS["tiny chatml"].digest
     (tmp_path / "tokenizer.json").write_text('{"model": 1')
     with pytest.raises(UserError, match="cannot load its tokenizer"):
         load_tokenizer(str(tmp_path))
@@ -269,7 +270,7 @@ def test_the_real_tokenizer_is_the_one_that_transformers_chooses(smollm2: Path) 
 
 @pytest.fixture(scope="module")
 def real(smollm2: Path) -> ChatFormat:
-    return ChatFormat.from_tokenizer(load_tokenizer(str(smollm2)), str(smollm2))
+    return WrapperFormat.from_tokenizer(load_tokenizer(str(smollm2)), str(smollm2))
 
 
 @pytest.mark.model
@@ -300,5 +301,5 @@ def test_a_template_that_loops_for_hours_is_refused_in_time(monkeypatch: pytest.
     loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer.chat_template = loops + tokenizer.chat_template
     with pytest.raises(UserError, match=r"the model: its chat template took longer than 0\.2 s"):
-        ChatFormat.from_tokenizer(tokenizer)
+        WrapperFormat.from_tokenizer(tokenizer)
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

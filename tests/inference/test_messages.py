@@ -7,6 +7,7 @@ import pytest
 from inference.chat import ChatFormat, Dialogue
 from inference.completion import Completion
 from inference.messages import CallForm, ChatTurn, FunctionCall, Part, format_turns
+from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
 
@@ -40,7 +41,7 @@ LLAMA = """\
 def with_template(template: str) -> ChatFormat:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = template
-    return ChatFormat.from_tokenizer(tokenizer)
+    return WrapperFormat.from_tokenizer(tokenizer)
 
 
 def ids_of(parts: list[Part]) -> list[int]:

@@ -21,10 +21,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from commands import selftrain
-from inference.chat import ChatFormat
 from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from inference.tokenizer import load_tokenizer
+from inference.wrappers import WrapperFormat
 from questions.labels import FEVER
 from ratchet.config import ModelConfig
 from tests.helpers import claims
@@ -172,7 +172,7 @@ def test_the_recipe_runs_to_its_end(name: str, tmp_path: Path, monkeypatch: pyte
     (tmp_path / name).write_text(yaml.safe_dump(config, sort_keys=False))
 
     def played(cls: type[ScriptedEngine], model: ModelConfig) -> ScriptedEngine:
-        chat = ChatFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+        chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
         return cls(chat, Player().reply, 32_000)
 
     monkeypatch.chdir(tmp_path)

@@ -45,7 +45,7 @@ async def test_the_next_call_goes_on_from_the_very_tokens_that_were_used() -> No
     first, second = agent.calls
     prefix = CHAT.encode("Ada built it.")
     assert second.prompt[-len(prefix) :] == prefix
-    assert second.prompt[: -len(prefix)] == (*CHAT.before_user, *CHAT.encode("Prompt 1."), *CHAT.user_to_assistant)
+    assert second.prompt[: -len(prefix)] == tuple(i for _, ids in CHAT.user("Prompt 1.", None) for i in ids)
     assert second.messages[-1] == {"role": "assistant", "content": "Ada built it."}
     assert first.params.seed != second.params.seed
     # not as an encoder would write the text, but as it was sampled

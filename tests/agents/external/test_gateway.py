@@ -16,6 +16,7 @@ from inference.completion import Message, SamplingParams
 from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected
 from inference.scripted import Replies, ScriptedEngine
+from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
 from tests.helpers.playing import QUESTION, Shelf, passage, play
@@ -39,7 +40,7 @@ async def record(program: Program, replies: Replies, tools: bool = False, **sett
     if tools:
         tokenizer = tiny_tokenizer()
         tokenizer.chat_template = HERMES
-        chat = type(chat).from_tokenizer(tokenizer)
+        chat = WrapperFormat.from_tokenizer(tokenizer)
     agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
     shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
     config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
