@@ -1,8 +1,7 @@
-"""Compare our retrieval engine with bm25s, tantivy, Lucene, Lion's kernel and plain ones, on the same data in one run.
+"""Compare our retrieval engine with bm25s, tantivy, Lucene and Lion's kernel, on the same data in one run.
 
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
-    python -m benchmarks.retrieval --quality ../shared/data --only ours,bm25s,lucene       ranking quality, real data
     python -m benchmarks.retrieval --parts BC --only ours --other FOLDER     beside the search of another checkout
     python -m benchmarks.retrieval --quick                            small corpora, for CI
 
@@ -30,10 +29,9 @@ from commands.arguments import run_command
 from ratchet.errors import UserError
 
 try:
-    from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy, empty_folder
+    from benchmarks.retrieval.baselines import Bm25s, Engine, Lion, Tantivy, empty_folder
     from benchmarks.retrieval.checkout import Checkout
     from benchmarks.retrieval.engines import Lucene, Ours
-    from benchmarks.retrieval.quality import quality
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
 from benchmarks.retrieval.corpus import (
@@ -58,8 +56,6 @@ ENGINES: dict[str, type[Engine]] = {
     "tantivy": Tantivy,
     "lucene": Lucene,
     "lion": Lion,
-    "block": BlockMax,
-    "numpy": Naive,
 }
 VOCABULARY = 128_000
 THREADS = (1, 2)
@@ -76,8 +72,6 @@ def main() -> None:
     parser.add_argument("--other", type=Path, metavar="FOLDER", help="a checkout, whose engine runs too, in turns")
     parser.add_argument("--parts", metavar="LETTERS", help="only these parts, such as BC")
     parser.add_argument("--large", action="store_true", help="part C over 29 million documents: needs 8 GB of memory")
-    parser.add_argument("--quality", type=Path, metavar="FOLDER", help="only this: has datamorgana/ and openqa/")
-    parser.add_argument("--tokenizer", default="models/smollm2-135m-instruct", help="for --quality: measures chunks")
     parser.add_argument("--quick", action="store_true", help="20,000 documents, few queries, 1M documents in part C")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write everything as JSON too")
@@ -94,12 +88,7 @@ def main() -> None:
     result: dict[str, Any] = {"machine": machine()}
     for key, value in result["machine"].items():
         print(f"{key}: {value}")
-    if options.quality:
-        engines = [engine for engine in engines if not isinstance(engine, Tantivy)]  # its k1 and b are fixed
-        result["quality"] = quality(options.quality, options.tokenizer, engines)
-        _show_quality(result["quality"])
-    else:
-        _speed(options, engines, result)
+    _speed(options, engines, result)
     if options.out:
         options.out.write_text(json.dumps(result, indent=1))
 
@@ -138,7 +127,6 @@ def _speed(options: argparse.Namespace, engines: list[Engine], result: dict[str,
         queries = queries_of_all_terms(columns, 3, options.seed)
         options.rounds = min(options.rounds, 5)
         result["C"] = _part("C: the 30 lists of a learned query", rows, columns, queries, engines, options, memory)
-    _summary(result)
 
 
 def _part(
@@ -253,9 +241,15 @@ COLUMNS = (
     ("x floor", "times_floor", ".1f"),
     ("exact", "exact", ""),
 )
-# Figure, and whether more of it is better.
-SEARCH_RATIOS = (("p50_ms", False), ("p99_ms", False), ("q_per_s_1", True), ("q_per_s_2", True))
-RATIOS = (*SEARCH_RATIOS, ("build_s", False), ("build_cpu_s", False))
+RATIOS = (
+    ("p50_ms", False),
+    ("p99_ms", False),
+    ("q_per_s_1", True),
+    ("q_per_s_2", True),
+    ("build_s", False),
+    ("build_cpu_s", False),
+)
+"""Figures, and whether more of it is better."""
 SPLIT = ("p50_ms_2_threads", False)
 
 
@@ -287,49 +281,6 @@ def _table(lines: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
     return "\n".join("  ".join(line) for line in padded)
-
-
-def _summary(result: dict[str, Any]) -> None:
-    """Print the targets of the engine beside what this run measured."""
-    lines = [["target", "measured", "met"]]
-
-    def line(text: str, value: float, met: bool) -> None:
-        lines.append([text, f"{value:.2f}", "yes" if met else "no"])
-
-    for label in "ABC":
-        one = result.get(label)
-        if not one or not one["ours"]:
-            continue
-        figures, ours = one["engines"], one["engines"][one["ours"]]
-        for name, row in figures.items():
-            if name.startswith("bm25s") and label != "C":
-                for key, more in SEARCH_RATIOS:
-                    value = _ratio(ours, row, key, more)
-                    line(f"{label}: ahead of bm25s, {key.replace('_', ' ')}", value, value > 1)
-            if name == Lion.name and label == "C":
-                for key, threads in (("p50_ms", "one thread"), ("p50_ms_2_threads", "two threads each")):
-                    value = _ratio(ours, row, key, False)
-                    line(f"C: 15 times Lion's kernel, {threads}", value, value >= 15)
-            if label == "A" and name.startswith(("bm25s", "tantivy", Lucene.name)):
-                value = _ratio(ours, row, "build_s", False)
-                line(f"A: builds faster than {name}", value, value > 1)
-        if label == "C":
-            line("C: within 4 times of reading our own bytes once", ours["times_floor"], ours["times_floor"] <= 4)
-            value = ours["p50_ms"] / (8 * one["postings"] / result["bandwidth"]["read 1"] / 1e6)
-            line("C: within 4 times of reading 8 bytes a posting once", value, value <= 4)
-        line(f"{label}: under 3.2 bytes a posting", ours["bytes_per_posting"], ours["bytes_per_posting"] < 3.2)
-        line(f"{label}: opens in under a second (s)", ours["open_ms"] / 1e3, ours["open_ms"] < 1e3)
-    print("\n" + _table(lines))
-
-
-def _show_quality(results: dict[str, Any]) -> None:
-    for name, one in results.items():
-        print(f"\n{name}: {one['chunks']:,} chunks, {one['questions']:,} questions")
-        for measure_name, row in one["measures"].items():
-            lines = [[measure_name, "mean", "ours is better by", "+-", f"top {100} exact"]]
-            for engine, (mean, gap, half) in row.items():
-                lines.append([engine, f"{mean:.4f}", f"{gap:+.4f}", f"{half:.4f}", one["exact"].get(engine, "")])
-            print(_table(lines))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The engines that ours is compared with: published ones and plain kernels; engines.py has our own."""
+"""The published engines that ours is compared with; engines.py has our own."""
 
 from __future__ import annotations
 
@@ -88,66 +88,7 @@ def in_threads(search: Callable[[Query], Ranking], queries: Sequence[Query], thr
     return results
 
 
-class Csc(Engine):
-    """Postings term by term, int32 document and float32 weight, as .npy files: what the plain engines search."""
-
-    def build(self, prepared: Rows, folder: Path) -> None:
-        columns = columns_of(prepared)
-        np.save(folder / "offsets.npy", columns.offsets)
-        np.save(folder / "chunks.npy", columns.chunks)
-        np.save(folder / "weights.npy", columns.weights())
-        np.save(folder / "documents.npy", np.array(columns.documents))
-
-    def open(self, folder: Path) -> None:
-        self._offsets = np.load(folder / "offsets.npy")
-        self._chunks = np.load(folder / "chunks.npy", mmap_mode="r").view(np.ndarray)
-        self._weights = np.load(folder / "weights.npy", mmap_mode="r").view(np.ndarray)
-        self._documents = int(np.load(folder / "documents.npy"))
-
-    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
-        return in_threads(lambda query: self._rank(query, k), queries, threads)
-
-    def _rank(self, query: Query, k: int) -> Ranking:
-        raise NotImplementedError
-
-    def hot_bytes(self, folder: Path, columns: Columns) -> int:
-        return 8 * columns.postings
-
-
-class Naive(Csc):
-    """NumPy alone: scatter-add list by list, then argpartition over all scores."""
-
-    name = "numpy CSC, argpartition"
-
-    def _rank(self, query: Query, k: int) -> Ranking:
-        scores = np.zeros(self._documents, np.float32)
-        for term, weight in zip(query.terms, query.weights, strict=True):
-            span = slice(self._offsets[term], self._offsets[term + 1])
-            scores[self._chunks[span]] += weight * self._weights[span]  # a list names each document once
-        best = np.argpartition(scores, -min(k, len(scores)))[-min(k, len(scores)) :]
-        best = best[scores[best] > 0]
-        return _ranked(scores[best], best)
-
-
-class BlockMax(Csc):
-    """Numba, one thread a query: scatter-add, then the maximum of 64 scores at a time against the k-th best so far."""
-
-    name = "numba CSC, block maxima"
-
-    def open(self, folder: Path) -> None:
-        super().open(folder)
-        self._own = threading.local()
-
-    def _rank(self, query: Query, k: int) -> Ranking:
-        if not hasattr(self._own, "scores"):
-            self._own.scores = np.zeros((self._documents + 63) // 64 * 64, np.float32)
-        scores, chunks = _block_max_top(
-            self._offsets, self._chunks, self._weights, query.terms, query.weights, self._own.scores, k
-        )
-        return Ranking(scores.astype(np.float64), chunks)
-
-
-class Lion(Csc):
+class Lion(Engine):
     """The algorithm of the kernel that Lion and SPLADE publish: parallel inside each list, a score for every document.
 
     Typed dictionaries of lists; every list is split over all threads (so the lists follow one another with a barrier
@@ -157,6 +98,13 @@ class Lion(Csc):
     """
 
     name = "Lion's kernel"
+
+    def build(self, prepared: Rows, folder: Path) -> None:
+        columns = columns_of(prepared)
+        np.save(folder / "offsets.npy", columns.offsets)
+        np.save(folder / "chunks.npy", columns.chunks)
+        np.save(folder / "weights.npy", columns.weights())
+        np.save(folder / "documents.npy", np.array(columns.documents))
 
     def open(self, folder: Path) -> None:
         offsets, chunks, weights = (np.load(folder / f"{name}.npy") for name in ("offsets", "chunks", "weights"))
@@ -182,6 +130,9 @@ class Lion(Csc):
             best = np.argpartition(-scores, k)[:k]
             found, scores = found[best], scores[best]
         return _ranked(scores, found)
+
+    def hot_bytes(self, folder: Path, columns: Columns) -> int:
+        return 8 * columns.postings
 
 
 class Bm25s(Engine):
@@ -311,36 +262,6 @@ def empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-@njit(nogil=True, cache=True)
-def _block_max_top(offsets: Any, chunks: Any, weights: Any, terms: Any, factors: Any, scores: Any, k: int) -> Any:
-    """`scores` is all 0 before and after. The best are kept in order: k is small, and few come in."""
-    for i in range(len(terms)):
-        for at in range(offsets[terms[i]], offsets[terms[i] + 1]):
-            scores[chunks[at]] += factors[i] * weights[at]
-    best_scores, best_chunks = np.zeros(k, np.float32), np.full(k, -1, np.int64)
-    for first in range(0, len(scores), 64):
-        block = scores[first : first + 64]
-        largest = np.float32(0)
-        for i in range(64):
-            largest = max(largest, block[i])
-        if largest > best_scores[k - 1]:
-            for i in range(64):
-                if block[i] > best_scores[k - 1]:
-                    place = k - 1
-                    while place > 0 and best_scores[place - 1] < block[i]:
-                        best_scores[place] = best_scores[place - 1]
-                        best_chunks[place] = best_chunks[place - 1]
-                        place -= 1
-                    best_scores[place] = block[i]
-                    best_chunks[place] = first + i
-        if largest > 0:
-            block[:] = 0
-    held = 0
-    while held < k and best_chunks[held] >= 0:
-        held += 1
-    return best_scores[:held], best_chunks[:held]
 
 
 @njit(nogil=True, parallel=True, cache=True)

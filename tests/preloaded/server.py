@@ -111,8 +111,7 @@ def accept(listener: socket.socket) -> None:
     line = connection.makefile().readline()
     request = json.loads(line) if line.endswith("\n") else None  # otherwise it was killed while it asked
     process = 0
-    alike = request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT)
-    if alike and load():
+    if request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT) and load():
         process = os.fork()
         if not process:
             selector.close()

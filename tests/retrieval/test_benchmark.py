@@ -13,7 +13,7 @@ pytest.importorskip("tantivy")
 
 import bm25s.numba.retrieve_utils
 
-from benchmarks.retrieval.baselines import BlockMax, Bm25s, Engine, Lion, Naive, Tantivy
+from benchmarks.retrieval.baselines import Bm25s, Engine, Lion, Tantivy
 from benchmarks.retrieval.checkout import Checkout
 from benchmarks.retrieval.corpus import (
     Columns,
@@ -77,7 +77,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setattr(module, name, value.py_func)
 
 
-ENGINES = [Ours(), Naive(), BlockMax(), Lion(), Bm25s(), Tantivy()]
+ENGINES = [Ours(), Lion(), Bm25s(), Tantivy()]
 
 
 @pytest.mark.slow
