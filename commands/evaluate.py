@@ -55,11 +55,11 @@ def _run(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
-    from evaluation.question_sets import splits_of
+    from evaluation.arms import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
 
-    splits = _splits(config, arguments)
+    splits, settings = _splits(config, arguments), arm_settings(config)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
@@ -67,15 +67,15 @@ def _run(words: Sequence[str], prog: str) -> None:
             "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
             "--base-only"
         )
-    with _recorded(config, arguments, splits == splits_of(config), adapter):
+    with _recorded(config, arguments, splits == config.evaluation.question_sets, adapter):
         if arguments.phase == "sample":
-            arms = run_arms(config, folder, splits, adapter)
+            arms = run_arms(settings, folder, splits, adapter)
             for split in splits:
                 counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
                 print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
             return
-        found = evaluate(config, folder, arguments.round, splits, adapter, sampled=arguments.phase == "score")
-    _show(found, config, folder)
+        suite = evaluate(settings, folder, splits, adapter, sampled=arguments.phase == "score")
+    _show(suite, config, folder)
 
 
 def _stored(action: str, words: Sequence[str], prog: str) -> None:
@@ -84,20 +84,20 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = _folder(config, arguments)
+    from evaluation.arms import arm_settings
     from evaluation.power import GAINS, power_table
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
-    splits = _splits(config, arguments)
-    found = build_results(config, folder, arguments.round, splits)
+    suite = build_results(arm_settings(config), folder, _splits(config, arguments))
     if action == "table":
-        return _show(found, config, folder)
+        return _show(suite, config, folder)
     if action == "verdicts":
-        return print_verdicts(found)
+        return print_verdicts(suite)
     if action == "savings":
-        return print_savings(config, found)
-    for results in found:
+        return print_savings(config, suite)
+    for results in suite:
         print(f"{results.title}:")
         gains = sorted({*GAINS, config.rounds.min_gain})
         print_table(power_table(results, gains=gains, alpha=config.rounds.level))
@@ -134,13 +134,12 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif config is None:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arms import stored_arm_scores
+        from evaluation.arms import arm_settings, stored_arm_scores
         from evaluation.measures.agreement import agreement_table
         from evaluation.round_arms import build_results, read_arms
 
         folder = _folder(config, arguments)
-        splits = _splits(config, arguments)
-        for results in build_results(config, folder, arguments.round, splits):
+        for results in build_results(arm_settings(config), folder, _splits(config, arguments)):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
             print_table(agreement_table(scores.values()))
@@ -181,7 +180,7 @@ def _costs(words: Sequence[str], prog: str) -> None:
     from evaluation.tables.costs import print_costs
 
     folder, split = _folder(config, arguments), arguments.split or config.evaluation.split
-    path = results_path(folder, config, split)
+    path = results_path(folder, config.evaluation, split)
     results = read_results(path)
     if results is None:
         raise UserError(f"{path}: there are no results yet; run `python -m evaluation` with --split {split} first")
@@ -240,9 +239,7 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _splits(config: Config, arguments: argparse.Namespace) -> list[str]:
-    from evaluation.question_sets import splits_of
-
-    return [arguments.split] if arguments.split else splits_of(config)
+    return [arguments.split] if arguments.split else config.evaluation.question_sets
 
 
 def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
@@ -291,26 +288,25 @@ def _recorded(
     return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
 
 
-def _show(found: list[Results], config: Config, folder: RoundFolder) -> None:
+def _show(suite: list[Results], config: Config, folder: RoundFolder) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     from evaluation.card import complete_card
-    from evaluation.question_sets import splits_of
     from evaluation.results import read_results
     from evaluation.round_arms import results_path
     from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
     from inference.adapters import is_adapter
 
-    for results in found:
-        if results.arm(TRAINED) or len(found) == 1:
+    for results in suite:
+        if results.arm(TRAINED) or len(suite) == 1:
             print_results(results)
-    if len(found) > 1 or any(arm.name not in (BASE, TRAINED) for arm in found[0].arms):
-        print_suite(found)
-    for results in found:
+    if len(suite) > 1 or any(arm.name not in (BASE, TRAINED) for arm in suite[0].arms):
+        print_suite(suite)
+    for results in suite:
         print_candidates(results)
         print_null_counts(results)
-    for results in found:
-        print(f"written to {results_path(folder, config, results.split)}")
-    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    for results in suite:
+        print(f"written to {results_path(folder, config.evaluation, results.split)}")
+    stored = [read_results(results_path(folder, config.evaluation, split)) for split in config.evaluation.question_sets]
     if is_adapter(folder.adapter):
         complete_card(folder.adapter, [results for results in stored if results is not None])

@@ -186,14 +186,14 @@ class Experiment:
         return [found[key] for key in sampled.keys]
 
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
-        from evaluation.question_sets import splits_of
+        from evaluation.arms import arm_settings
         from evaluation.round_arms import evaluate
         from inference.adapters import is_adapter
 
         folder = open_run(self.config).round(round)
         chosen = Path(adapter) if adapter is not None else folder.adapter
-        if not is_adapter(chosen):
-            if adapter is not None:
-                raise UserError(f"{adapter}: there is no adapter here")
-            return evaluate(self.config, folder, round, splits or splits_of(self.config), None)
-        return evaluate(self.config, folder, round, splits or splits_of(self.config), chosen)
+        has_adapter = is_adapter(chosen)
+        if adapter is not None and not has_adapter:
+            raise UserError(f"{adapter}: there is no adapter here")
+        splits = splits or self.config.evaluation.question_sets
+        return evaluate(arm_settings(self.config), folder, splits, chosen if has_adapter else None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from commands.arguments import config_of, config_parser, positive_integer, positive_number
-from evaluation.question_sets import split_of, splits_of
+from evaluation.question_sets import split_of
 from inference.footprint import footprint
 from inference.serving.memory import SPARE_FRACTION, estimate_memory
 from inference.serving.specs import ModelUse, ServerSpec
@@ -63,7 +63,11 @@ def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
     questions = NumQuestions(
         options.questions or _split_size(config, config.questions.train),
         held_out or _split_size(config, config.questions.dev),
-        held_out or sum(_split_size(config, split_of(config, name)) for name in splits_of(config)),
+        held_out
+        or sum(
+            _split_size(config, split_of(config.questions, config.evaluation.benchmarks, name))
+            for name in config.evaluation.question_sets
+        ),
     )
     experiment = ExperimentRun(config, ())
     use, uses = run_use(config), model_uses(config)

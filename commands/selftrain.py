@@ -106,7 +106,7 @@ def training_processes(experiment: ExperimentRun) -> int | None:
     asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
     """
     check_model_is_open(experiment.config)
-    baseline_adapters(experiment.config)
+    baseline_adapters(experiment.config.evaluation)
     training, file = experiment.config.training, experiment.accelerate
     launch = read_mapping(Path(file)) if file is not None else {}
     on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")

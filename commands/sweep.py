@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from commands.subcommands import Subcommand, run_subcommand
-from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arms import arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
 from evaluation.sweep.merge import choices_of, merge, tested_cells
@@ -37,7 +37,7 @@ def _run_all(words: Sequence[str], prog: str) -> None:
     parser = config_parser(prog, ABOUT)
     _add_again(parser)
     options = parser.parse_args(words)
-    plan = _open(options)
+    plan = _plan(options)
     run_cells(plan, plan.cells())
     if plan.test and not _blocked(plan):
         _finish(plan, quiet=True)  # the dev tables are written even where the test is refused
@@ -47,7 +47,7 @@ def _run_all(words: Sequence[str], prog: str) -> None:
 
 def _print_cells(words: Sequence[str], prog: str) -> None:
     parser = config_parser(prog, "List the dev cells, each with its state: done, part or missing.")
-    plan = _plan(parser.parse_args(words))
+    plan = _plan(parser.parse_args(words), opened=False)
     for cell in plan.cells():
         status = plan.status(cell)
         print(f"{cell.name}\t{status.state}" + (f"\t{status.note}" if status.note else ""))
@@ -58,7 +58,7 @@ def _run_part(words: Sequence[str], prog: str) -> None:
     parser.add_argument("part", type=part_of_work, metavar="K/N", help="every N-th cell from K on, counted from 0")
     add_phase_argument(parser)
     options = parser.parse_args(words)
-    plan = _open(options)
+    plan = _plan(options)
     part, parts = options.part
     run_cells(plan, plan.cells()[part::parts], options.phase)
 
@@ -67,7 +67,7 @@ def _merge(words: Sequence[str], prog: str) -> None:
     about = """Write sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model.
 
 The exit status is 1 where cells are missing, and the output names them."""
-    _finish(_open(config_parser(prog, about).parse_args(words)))
+    _finish(_plan(config_parser(prog, about).parse_args(words)))
 
 
 def _run_test(words: Sequence[str], prog: str) -> None:
@@ -76,7 +76,7 @@ def _run_test(words: Sequence[str], prog: str) -> None:
     add_phase_argument(parser)
     _add_again(parser)
     options = parser.parse_args(words)
-    plan = _open(options)
+    plan = _plan(options)
     if not plan.test:
         raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
     if blocked := _blocked(plan):
@@ -101,16 +101,14 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _plan(options: argparse.Namespace) -> Sweep:
+def _plan(options: argparse.Namespace, opened: bool = True) -> Sweep:
+    """The sweep of a config; `opened`: its run folder is made or checked."""
     config = config_of(options)
     if config.members:
         raise UserError("this config's tasks are its members'; sweep each of them")
-    return plan_sweep(config)
-
-
-def _open(options: argparse.Namespace) -> Sweep:
-    plan = _plan(options)
-    open_run(plan.config)
+    plan = plan_sweep(arm_settings(config), config.sweep)
+    if opened:
+        open_run(config)
     return plan
 
 
@@ -136,12 +134,12 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
         if missing := [arm.name for arm in unsampled if not statuses[arm.name].trajectories]:
             raise UserError(f"{', '.join(missing)}: not sampled yet; run the same command with --phase sample first")
         unsampled = []
-    check_leaks(sweep.config, unsampled)
+    check_leaks(sweep.arms.questions.leakage, unsampled)
     if unsampled:
-        sample_arms(sweep.config, unsampled, f"sweep, {len(unsampled)} cell(s)")
+        sample_arms(sweep.arms, unsampled, f"sweep, {len(unsampled)} cell(s)")
     if phase == "sample":
         return
-    with open_scoring(sweep.config) as score_arm:
+    with open_scoring(sweep.arms) as score_arm:
         for number, arm in enumerate(unfinished, 1):
             print(f"score {number}/{len(unfinished)}: {arm.name}", file=sys.stderr)
             score_arm(arm, arm_trajectories(arm.store))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from commands.arguments import add_round_argument, config_of, config_parser
 from evaluation.measures.adjudication import ERRORS, PARTS, UNCERTAIN, Judgement
-from evaluation.question_sets import splits_of
 from evaluation.results import read_results
 from evaluation.round_arms import evaluated_splits, results_path
 from evaluation.tables.ablations import ablated_settings, draw
@@ -98,7 +97,7 @@ def budgets(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = open_run(config).round(arguments.round)
-    for split in [arguments.split] if arguments.split else splits_of(config):
+    for split in [arguments.split] if arguments.split else config.evaluation.question_sets:
         print_budgets(config, folder, split, arguments.tokens)
 
 
@@ -111,7 +110,7 @@ def ablations(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder = open_run(config).round(arguments.round)
-    stored = [read_results(results_path(folder, config, split)) for split in splits_of(config)]
+    stored = [read_results(results_path(folder, config.evaluation, split)) for split in config.evaluation.question_sets]
     results = [one for one in stored if one is not None]
     settings = ablated_settings(config)
     if not settings:

@@ -21,13 +21,22 @@ from typing import Literal
 from agents.core.context import RunContext
 from agents.core.system import load_system
 from evaluation.measures.measures import Scores
-from evaluation.question_sets import QuestionSet
+from evaluation.question_sets import QuestionSet, question_set
 from questions.leakage import check_adapter_leakage
-from ratchet.config import Config, SystemConfig
+from ratchet.config import (
+    Config,
+    Environment,
+    EvaluationConfig,
+    LeakageConfig,
+    QuestionsConfig,
+    RewardsConfig,
+    SystemConfig,
+)
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
+from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.pool import Pass, sample
 from sampling.store import Manifest, TrajectoryStore
@@ -72,12 +81,51 @@ class ArmStatus:
     """Trajectories that failed by a fault: tables count them, and the next run of the arm samples them again."""
 
 
-def arm_store(config: Config, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
-    """Where the arm is kept, whoever asks for it. `seed_offset`: added to the config's seed."""
-    identity = load_system(system).identity
-    digest = content_key(identity, config.evaluation.temperature, config.evaluation.top_p)
+ScoreArm = Callable[[ArmPlan, Sequence[Trajectory]], Scores]
+"""Scores an arm's trajectories. What is stored is not scored again."""
+
+
+@dataclass(frozen=True)
+class ArmSettings:
+    """What the arms of a run are planned, sampled, scored and measured by."""
+
+    environment: Environment
+    system: SystemConfig
+    questions: QuestionsConfig
+    evaluation: EvaluationConfig
+    rewards: RewardsConfig
+    concurrency: int | None = None
+    """The most trajectories in flight; default: as many as the models take."""
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.environment.run
+
+    @property
+    def seed(self) -> int:
+        return self.environment.seed
+
+    def question_set(self, name: str, asked_by: str = "--split") -> QuestionSet:
+        return question_set(self.questions, self.evaluation.benchmarks, self.seed, name, asked_by)
+
+    def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
+        return arm_store(self.run, self.evaluation, split, system, policy, seed_offset)
+
+
+def arm_settings(config: Config) -> ArmSettings:
+    """The settings of a config's arms."""
+    environment, concurrency = config.environment, config.sampling.concurrency
+    return ArmSettings(environment, config.system, config.questions, config.evaluation, config.rewards, concurrency)
+
+
+def arm_store(
+    run: Path, evaluation: EvaluationConfig, split: str, system: SystemConfig, policy: str, seed_offset: int = 0
+) -> TrajectoryStore:
+    """Where the arm is kept below the run folder, whoever asks for it. `seed_offset`: added to the config's seed."""
+    digest = content_key(load_system(system).identity, evaluation.temperature, evaluation.top_p)
     name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
-    return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
+    return TrajectoryStore(run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def scores_path(store: TrajectoryStore) -> Path:
@@ -85,61 +133,60 @@ def scores_path(store: TrajectoryStore) -> Path:
     return store.folder / "scores"
 
 
-def is_planned(config: Config, arm: ArmPlan, manifest: Manifest | None) -> bool:
+def is_planned(evaluation: EvaluationConfig, arm: ArmPlan, manifest: Manifest | None) -> bool:
     """Whether the manifest plans the arm's questions, with as many samples as the config says."""
-    wanted = (arm.asked.digest, config.evaluation.samples_of(arm.name))
+    wanted = (arm.asked.digest, evaluation.samples_of(arm.name))
     return manifest is not None and (manifest.questions, manifest.samples) == wanted
 
 
-def arm_status(config: Config, arm: ArmPlan) -> ArmStatus:
+def arm_status(evaluation: EvaluationConfig, arm: ArmPlan) -> ArmStatus:
     """How much of an arm is on disk, without opening a model. It does not notice a model or index changed in place."""
     manifest = arm.store.manifest()
     keys = manifest.keys if manifest else arm.store.keys()  # raises where trajectories lie without a manifest
-    found = arm.store.load(keys) if is_planned(config, arm, manifest) else []
-    if not found or len(found) < len(keys):
+    stored = arm.store.load(keys) if is_planned(evaluation, arm, manifest) else []
+    if not stored or len(stored) < len(keys):
         started = any(path.stat().st_size for path in arm.store.segments)
         return ArmStatus("part", "not all sampled") if started else ArmStatus("missing")
-    names = config.evaluation.scores
+    names = evaluation.scores
     scores = stored_scores(arm.scores, set(keys))
     if lacking := sum((key, name) not in scores for key in keys for name in names):
-        return ArmStatus("part", f"{lacking} of {len(keys) * len(names)} scores are missing", found, scores)
-    failed = sum(trajectory.status == "failed" for trajectory in found)
-    return ArmStatus("done", f"{failed} failed" if failed else "", found, scores, failed)
+        return ArmStatus("part", f"{lacking} of {len(keys) * len(names)} scores are missing", stored, scores)
+    failed = sum(trajectory.status == "failed" for trajectory in stored)
+    return ArmStatus("done", f"{failed} failed" if failed else "", stored, scores, failed)
 
 
-def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
+def sample_arms(settings: ArmSettings, arms: Iterable[ArmPlan], title: str) -> None:
     """Sample the arms' missing trajectories, in one pool."""
     by_folder = {arm.store.folder: arm for arm in arms}  # two names may mean the same arm
     passes = [
         Pass(
             arm.system,
             RunContext(
-                temperature=config.evaluation.temperature,
-                frozen_temperature=config.evaluation.temperature,
-                top_p=config.evaluation.top_p,
+                temperature=settings.evaluation.temperature,
+                frozen_temperature=settings.evaluation.temperature,
+                top_p=settings.evaluation.top_p,
                 adapter=None if arm.adapter is None else str(arm.adapter),
                 policy=arm.policy,
-                scope=folder.relative_to(config.folder).as_posix(),  # What one arm remembers must not help another.
+                scope=folder.relative_to(settings.run).as_posix(),  # What one arm remembers must not help another.
             ),
             arm.asked.questions,
-            config.evaluation.samples_of(arm.name),
+            settings.evaluation.samples_of(arm.name),
             folder,
             group=arm.group,
             seed_offset=arm.seed_offset,
         )
         for folder, arm in by_folder.items()
     ]
-    sample(config.environment, passes, title, config.sampling.concurrency)
+    sample(settings.environment, passes, title, settings.concurrency)
 
 
-def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
+def check_leaks(modes: LeakageConfig, arms: Iterable[ArmPlan]) -> None:
     """Raises UserError where an adapter was trained on questions that it would be asked; prints warnings."""
     printed: set[str] = set()
     for arm in arms:
         if arm.trained_on is None:
             continue
         strict = arm.asked.name not in ("train", "dev")
-        modes = config.questions.leakage
         for warning in check_adapter_leakage(arm.trained_on, arm.asked.questions, modes, arm.asked.name, strict):
             if warning not in printed:
                 print(warning, file=sys.stderr)
@@ -147,30 +194,34 @@ def check_leaks(config: Config, arms: Iterable[ArmPlan]) -> None:
 
 
 @contextlib.contextmanager
-def open_scoring(config: Config) -> Iterator[Callable[[ArmPlan, Sequence[Trajectory]], Scores]]:
-    """A function that scores one arm: it reuses stored scores, and opens the judge at most once for all arms."""
+def open_scoring(settings: ArmSettings) -> Iterator[ScoreArm]:
+    """A function that scores one arm: it reuses stored scores, and opens the judge at most once for all arms.
+
+    Raises UserError where a score needs a judge that the config does not have.
+    """
     from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
-    names = config.evaluation.scores
-    nuggets = RunFolder(config.folder).nuggets
-    with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
-        yield lambda arm, trajectories: scorer.score(arm.asked.questions, trajectories, names, arm.scores)
+    environment, names = settings.environment, settings.evaluation.scores
+    judge_of(settings.rewards, environment.models, names)
+    nuggets = RunFolder(environment.run).nuggets
+    with Scorer(settings.rewards, environment.models, environment.embedder, environment.seed, nuggets) as scorer:
+        yield lambda arm, sampled: scorer.score(arm.asked.questions, sampled, names, arm.scores)
 
 
 def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:
     """The arm's trajectories in its order, without their conversations. Raises UserError where some are missing."""
     keys = store.keys()
-    found = store.load(keys)
-    if gone := len(keys) - len(found):
+    trajectories = store.load(keys)
+    if gone := len(keys) - len(trajectories):
         raise UserError(
             f"{store.folder}: {gone} trajectories are gone; run `python -m evaluation` to sample them again"
         )
-    return found
+    return trajectories
 
 
 def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:
     """Every stored score of the arms' trajectories."""
-    found: dict[tuple[str, str], Score] = {}
+    scores: dict[tuple[str, str], Score] = {}
     for store in stores:
-        found |= stored_scores(scores_path(store), set(store.keys()))
-    return found
+        scores |= stored_scores(scores_path(store), set(store.keys()))
+    return scores

@@ -13,7 +13,7 @@ from pathlib import Path
 from agents.core.system import load_system
 from evaluation.arms import (
     ArmPlan,
-    arm_store,
+    ArmSettings,
     arm_trajectories,
     check_leaks,
     is_planned,
@@ -25,7 +25,6 @@ from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
-from evaluation.question_sets import question_set
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
@@ -45,14 +44,13 @@ from evaluation.results import (
     selection_gain,
 )
 from inference.adapters import is_adapter
-from ratchet.config import Config, SystemConfig, TrainedControl
+from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.records import Record, Score
 from ratchet.runfolder import RoundFolder
 from ratchet.text import NORMALISATIONS
 from rewards.check import check_corpus
-from rewards.reward import judge_of
 from sampling.pool import policy_name
 from sampling.store import TrajectoryStore
 
@@ -64,13 +62,13 @@ class RoundArms(Record):
     """By arm name, its folder below the run folder, in the order of the table."""
 
 
-def results_path(folder: RoundFolder, config: Config, split: str) -> Path:
+def results_path(folder: RoundFolder, evaluation: EvaluationConfig, split: str) -> Path:
     """The file that holds a round's results on a split."""
-    return folder.evaluation / ("results.json" if split == config.evaluation.split else f"results-{split}.json")
+    return folder.evaluation / ("results.json" if split == evaluation.split else f"results-{split}.json")
 
 
 def plan(
-    config: Config,
+    settings: ArmSettings,
     splits: Sequence[str],
     adapter: Path | None,
     parent: Path | None = None,
@@ -81,47 +79,48 @@ def plan(
 
     `parent` is the adapter that `adapter` has to improve on; `controls` are adapters by arm.
     """
-    for name in config.evaluation.baselines:
+    evaluation, system = settings.evaluation, settings.system
+    for name in evaluation.baselines:
         if name in RESERVED or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
     adapters = {PARENT: parent, TRAINED: adapter, **(controls or {})}
-    runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, config.system, None)]
-    runs += [(name, config.system, folder) for name, folder in adapters.items() if folder is not None]
-    runs += [(BASE_AGAIN, config.system, None)] if "base-again" in config.evaluation.controls else []
-    if "form" in config.evaluation.controls and (enforced := with_enforced_form(config.system)) != config.system:
+    runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, system, None)]
+    runs += [(name, system, folder) for name, folder in adapters.items() if folder is not None]
+    runs += [(BASE_AGAIN, system, None)] if "base-again" in evaluation.controls else []
+    if "form" in evaluation.controls and (enforced := with_enforced_form(system)) != system:
         runs += [(BASE_IN_FORM, enforced, None)]
         runs += [(TRAINED_IN_FORM, enforced, adapter)] if adapter is not None else []
-    trained = baseline_adapters(config)
-    runs += [(name, system, trained.get(name)) for name, system in config.evaluation.baselines.items()]
+    trained = baseline_adapters(evaluation)
+    runs += [(name, baseline, trained.get(name)) for name, baseline in evaluation.baselines.items()]
     policies = {folder: policy_name(folder) for _, _, folder in runs}
     offsets = {BASE_AGAIN: 1}
     return [
         ArmPlan(
             name,
-            system,
+            arm_system,
             asked,
             folder,
             policies[folder],
-            arm_store(config, asked.name, system, policies[folder], offsets.get(name, 0)),
+            settings.store(asked.name, arm_system, policies[folder], offsets.get(name, 0)),
             trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD, *trained) else None,
             seed_offset=offsets.get(name, 0),
         )
-        for asked in [question_set(config, split) for split in splits]
-        for name, system, folder in runs
-        if asked.name not in config.evaluation.skip.get(name, ())
+        for asked in [settings.question_set(split) for split in splits]
+        for name, arm_system, folder in runs
+        if asked.name not in evaluation.skip.get(name, ())
     ]
 
 
-def baseline_adapters(config: Config) -> dict[str, Path]:
+def baseline_adapters(evaluation: EvaluationConfig) -> dict[str, Path]:
     """The adapter folders of the baselines that have one. Raises UserError where one is missing."""
-    found = {name: Path(folder) for name, folder in config.evaluation.adapters.items()}
-    for name, folder in found.items():
-        if name in config.evaluation.baselines and not is_adapter(folder):
+    adapters = {name: Path(folder) for name, folder in evaluation.adapters.items()}
+    for name, folder in adapters.items():
+        if name in evaluation.baselines and not is_adapter(folder):
             raise UserError(
                 f"evaluation.adapters.{name}: {folder}: there is no adapter here; train it first (python selftrain.py "
                 "with a config of this system), or remove the key"
             )
-    return found
+    return adapters
 
 
 def with_enforced_form(system: SystemConfig) -> SystemConfig:
@@ -133,7 +132,7 @@ def with_enforced_form(system: SystemConfig) -> SystemConfig:
 
 
 def run_arms(
-    config: Config,
+    settings: ArmSettings,
     folder: RoundFolder,
     splits: Sequence[str],
     adapter: Path | None,
@@ -144,48 +143,49 @@ def run_arms(
 
     `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
     """
-    arms = plan(config, splits, adapter, parent, _controls(config, folder, adapter))
+    arms = plan(settings, splits, adapter, parent, _controls(settings.evaluation, folder, adapter))
     if not sampled:
-        check_leaks(config, arms)
-        keys = {"train": "questions.train", "dev": "questions.dev", "test": "questions.test"}
+        check_leaks(settings.questions.leakage, arms)
         asked = {
-            keys.get(arm.asked.name, f"evaluation.benchmarks.{arm.asked.name}"): arm.asked.questions for arm in arms
+            f"{'questions' if name in SPLITS else 'evaluation.benchmarks'}.{name}": questions
+            for name, questions in {arm.asked.name: arm.asked.questions for arm in arms}.items()
         }
-        for warning in check_corpus(asked, config.index, config.questions.leakage.corpus):
+        for warning in check_corpus(asked, settings.environment.index, settings.questions.leakage.corpus):
             print(warning, file=sys.stderr)
-    elif unplanned := [arm for arm in arms if not is_planned(config, arm, arm.store.manifest())]:
+    elif unplanned := [arm for arm in arms if not is_planned(settings.evaluation, arm, arm.store.manifest())]:
         arm = unplanned[0]
         raise UserError(
             f"{arm.store.folder}: {arm.name}/{arm.asked.name}: this arm was not sampled yet; run the same command with "
             "--phase sample first"
         )
     for split in splits:
-        record_arms(config, folder, split, arms)
+        record_arms(folder, split, arms)
     if not sampled:
-        sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
+        sample_arms(settings, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
     return arms
 
 
-def _controls(config: Config, folder: RoundFolder, adapter: Path | None) -> dict[str, Path]:
+def _controls(evaluation: EvaluationConfig, folder: RoundFolder, adapter: Path | None) -> dict[str, Path]:
     """By arm, the adapters of the round's controls that the config asks for, where `adapter` is the round's own."""
     if adapter is None or adapter.resolve() != folder.adapter.resolve():
         return {}
     names: dict[TrainedControl, str] = {"random": RANDOM, "gold": GOLD}
-    found = {}
-    for name in config.evaluation.trained_controls:
-        found[names[name]] = control = folder.control(name).adapter
+    adapters = {}
+    for name in evaluation.trained_controls:
+        adapters[names[name]] = control = folder.control(name).adapter
         if not is_adapter(control):
             raise UserError(
                 f"{control}: there is no adapter here, and evaluation.controls asks for the control {name}; train it "
                 f"first (accelerate launch train.py --control {name}), or remove {name} from evaluation.controls"
             )
-    return found
+    return adapters
 
 
-def record_arms(config: Config, folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
+def record_arms(folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> None:
     """Record which arms the round's table of the split compares."""
     stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
-    places = {name: store.folder.relative_to(config.folder).as_posix() for name, store in stores.items()}
+    run = folder.path.parent
+    places = {name: store.folder.relative_to(run).as_posix() for name, store in stores.items()}
     write_record(_arms_file(folder, split), RoundArms(arms=places))
 
 
@@ -206,9 +206,8 @@ def evaluated_splits(folder: RoundFolder) -> list[str]:
 
 
 def evaluate(
-    config: Config,
+    settings: ArmSettings,
     folder: RoundFolder,
-    number: int,
     splits: Sequence[str],
     adapter: Path | None,
     parent: Path | None = None,
@@ -218,94 +217,94 @@ def evaluate(
 
     `sampled`: `run_arms` sampled all arms before, and no agent's model is opened: the judge may need the memory.
     """
-    # A judge that is missing is found out before anything is sampled.
-    judge_of(config.rewards, config.models, config.evaluation.scores)
-    arms = run_arms(config, folder, splits, adapter, parent, sampled)
     results = []
-    with open_scoring(config) as score:
+    with open_scoring(settings) as score:  # first, so that a missing judge is named before anything is sampled
+        arms = run_arms(settings, folder, splits, adapter, parent, sampled)
         for split in splits:
             scores: dict[tuple[str, str], Score] = {}
             for arm in arms:
                 if arm.asked.name == split:
                     scores.update(score(arm, arm_trajectories(arm.store)))
-            results += build_results(config, folder, number, [split], scores)
+            results += build_results(settings, folder, [split], scores)
     return results
 
 
 def build_results(
-    config: Config, folder: RoundFolder, number: int, splits: Sequence[str], fresh: Scores | None = None
+    settings: ArmSettings, folder: RoundFolder, splits: Sequence[str], fresh: Scores | None = None
 ) -> list[Results]:
     """Build and write the results from stored trajectories and scores, without opening a model.
 
     `fresh`: the scores of this run, with the unfinished ones, which are not stored.
     """
     results = []
-    named = {*RESERVED, *config.evaluation.baselines}
+    named = {*RESERVED, *settings.evaluation.baselines}
     for split in splits:
         stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
         if BASE not in stores:
             raise UserError(
                 f"{_arms_file(folder, split)}: the base arm was not run yet; run `python -m evaluation` with this split"
             )
-        results.append(_compared(config, number, split, stores, fresh or stored_arm_scores(stores.values())))
-        write_record(results_path(folder, config, split), results[-1])
+        scores = fresh or stored_arm_scores(stores.values())
+        results.append(_compared(settings, folder.number, split, stores, scores))
+        write_record(results_path(folder, settings.evaluation, split), results[-1])
     return results
 
 
 def _compared(
-    config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
+    settings: ArmSettings, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
 ) -> Results:
-    asked = question_set(config, split)
+    asked = settings.question_set(split)
     questions = asked.questions
-    found = {name: arm_trajectories(store) for name, store in stores.items()}
-    names, weights, resamples = config.evaluation.scores, config.rewards.weights, config.evaluation.resamples
-    keep = config.rewards.select.keep_status
+    trajectories = {name: arm_trajectories(store) for name, store in stores.items()}
+    evaluation, rewards, seed = settings.evaluation, settings.rewards, settings.seed
+    names, weights, resamples = evaluation.scores, rewards.weights, evaluation.resamples
+    keep = rewards.select.keep_status
     primary = primary_measure(questions, names, keep)
-    normalise = NORMALISATIONS[config.rewards.normalisation]
+    normalise = NORMALISATIONS[rewards.normalisation]
     arms = [
         make_arm(
             name,
             *store.system_and_policy(),
             questions,
-            found[name],
+            trajectories[name],
             scores,
             names,
             weights,
             resamples,
-            config.seed,
+            seed,
             keep,
             normalise,
         )
         for name, store in stores.items()
     ]
-    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, config.seed) for arm in arms[1:])
-    also_trained = config.evaluation.adapters
-    best = best_baseline(arms, primary, resamples, config.seed, without=also_trained)
-    rival = best_baseline(arms, primary, resamples, config.seed, only=also_trained)
+    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, seed) for arm in arms[1:])
+    also_trained = evaluation.adapters
+    best = best_baseline(arms, primary, resamples, seed, without=also_trained)
+    rival = best_baseline(arms, primary, resamples, seed, only=also_trained)
     floor = label_floor(questions)
-    selection = selection_gain(arms, primary, resamples, config.seed)
-    enforced = in_form(arms, primary, resamples, config.seed)
+    selection = selection_gain(arms, primary, resamples, seed)
+    enforced = in_form(arms, primary, resamples, seed)
     comparisons = tuple(
-        one.model_copy(update={"gain": one.gain.model_copy(update={"enforced": enforced})})
-        if one.arm == TRAINED
-        else one
-        for one in comparisons
+        comparison.model_copy(update={"gain": comparison.gain.model_copy(update={"enforced": enforced})})
+        if comparison.arm == TRAINED
+        else comparison
+        for comparison in comparisons
     )
     return Results(
         round=number,
         split=split,
         title=asked.title,
         questions=len(questions),
-        samples=config.evaluation.samples,
-        seed=config.seed,
+        samples=evaluation.samples,
+        seed=seed,
         resamples=resamples,
         primary=primary,
         arms=tuple(arms),
         comparisons=comparisons,
         complementarity={
             name: shares
-            for name, trajectories in found.items()
-            if (shares := complementarity(questions, trajectories, normalise)) is not None
+            for name, sampled in trajectories.items()
+            if (shares := complementarity(questions, sampled, normalise)) is not None
         },
         label_floor=floor,
         best_baseline=best,

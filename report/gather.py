@@ -163,7 +163,7 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
         benchmarks=tuple(
             found
             for name in config.evaluation.benchmarks
-            if (found := read_results(results_path(folder, config, name))) is not None
+            if (found := read_results(results_path(folder, config.evaluation, name))) is not None
         ),
         rounds=rounds,
         stopped=last_round(config, RunFolder(config.folder))[1],
@@ -174,11 +174,11 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
 def _results(config: Config, folder: RoundFolder) -> tuple[str, Results | None]:
     """The config's split and its results; without results, the split on which promotion was decided."""
     final = config.evaluation.split
-    results = read_results(results_path(folder, config, final))
+    results = read_results(results_path(folder, config.evaluation, final))
     promotion = read_promotion(folder) if results is None else None
     if promotion is None:
         return final, results
-    return promotion.split, read_results(results_path(folder, config, promotion.split))
+    return promotion.split, read_results(results_path(folder, config.evaluation, promotion.split))
 
 
 def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, dict[str, Question]]:
@@ -186,7 +186,10 @@ def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, d
     found: dict[str, dict[str, Question]] = {}
     for section, split in (("train", "train"), ("held out", held_out)):
         try:
-            found[section] = {q.id: q for q in load_questions(split_of(config, split), config.seed)}
+            found[section] = {
+                q.id: q
+                for q in load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
+            }
         except UserError as error:
             found[section] = {}
             missing.append(f"Question texts of the {split} split cannot be shown: {error}")

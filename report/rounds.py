@@ -71,7 +71,7 @@ def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
                 number=n,
                 selection=folder.read_selection(),
                 losses=mean_losses(read_training_logs(folder.training).values()),
-                results=read_results(results_path(folder, config, split)),
+                results=read_results(results_path(folder, config.evaluation, split)),
                 promotion=promotion,
                 tested=_tested(config, folder, split),
             )
@@ -81,7 +81,7 @@ def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
 
 def _tested(config: Config, folder: RoundFolder, judged_on: str) -> Results | None:
     split = config.evaluation.split
-    return read_results(results_path(folder, config, split)) if split != judged_on else None
+    return read_results(results_path(folder, config.evaluation, split)) if split != judged_on else None
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:

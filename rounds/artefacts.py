@@ -194,8 +194,10 @@ class CandidateArms:
     folder: RoundFolder
 
     def digest(self, digests: Digests) -> str | None:
-        adapters = EvaluatedAdapters(self.folder.training).all().values()
-        stores = [arm_store(self.config, "dev", self.config.system, adapter_digest(path)) for path in adapters]
+        config, adapters = self.config, EvaluatedAdapters(self.folder.training).all().values()
+        stores = [
+            arm_store(config.folder, config.evaluation, "dev", config.system, adapter_digest(path)) for path in adapters
+        ]
         if not stores or not all(store.segments for store in stores):
             return None
-        return content_key("arms", [store.folder.relative_to(self.config.folder).as_posix() for store in stores])
+        return content_key("arms", [store.folder.relative_to(config.folder).as_posix() for store in stores])

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from evaluation.arms import ArmPlan, arm_store, arm_trajectories, check_leaks
+from evaluation.arms import ArmPlan, ArmSettings, arm_settings, arm_trajectories, check_leaks
 from evaluation.arms import sample_arms as sample_missing
-from evaluation.question_sets import QuestionSet, question_set
+from evaluation.question_sets import QuestionSet
 from questions.leakage import training_question_digests
 from ratchet.config import Config
 from ratchet.errors import UserError
@@ -35,7 +35,7 @@ def read_choice(folder: RoundFolder) -> AdapterChoice | None:
     return read_record(folder.choice, AdapterChoice, "delete it and run `python -m rounds choose` again")
 
 
-def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
+def candidate_arms(settings: ArmSettings, folder: RoundFolder) -> dict[int, ArmPlan]:
     """The arm on dev of every evaluated adapter, by step. Raises UserError where nothing was trained for a choice."""
     adapters = EvaluatedAdapters(folder.training).all()
     if read_facts(folder.candidate) is None or not adapters:
@@ -43,24 +43,23 @@ def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
             f"{folder.candidate}: there is nothing to choose from; train with training.choose_by=reward first "
             "(accelerate launch train.py)"
         )
-    asked = question_set(config, SPLIT)
-    return {step: _arm(config, folder, asked, step, path) for step, path in adapters.items()}
+    asked = settings.question_set(SPLIT)
+    return {step: _arm(settings, folder, asked, step, path) for step, path in adapters.items()}
 
 
-def _arm(config: Config, folder: RoundFolder, asked: QuestionSet, step: int, adapter: Path) -> ArmPlan:
-    policy = policy_name(adapter)
-    store = arm_store(config, asked.name, config.system, policy)
+def _arm(settings: ArmSettings, folder: RoundFolder, asked: QuestionSet, step: int, adapter: Path) -> ArmPlan:
+    policy, system = policy_name(adapter), settings.system
+    store = settings.store(asked.name, system, policy)
     # One adapter after the other, as a server holds only a few.
-    return ArmPlan(
-        f"step {step}", config.system, asked, adapter, policy, store, trained_on=folder.candidate, group=step
-    )
+    return ArmPlan(f"step {step}", system, asked, adapter, policy, store, trained_on=folder.candidate, group=step)
 
 
 def sample_arms(config: Config, run: RunFolder, number: int) -> None:
     """Run every candidate on dev, and score nothing: before the judge's server takes the agents' place."""
-    arms = candidate_arms(config, run.round(number)).values()
-    check_leaks(config, arms)
-    sample_missing(config, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
+    settings = arm_settings(config)
+    arms = candidate_arms(settings, run.round(number)).values()
+    check_leaks(settings.questions.leakage, arms)
+    sample_missing(settings, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
 
 
 def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -> AdapterChoice:
@@ -75,7 +74,7 @@ def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -
         sample_arms(config, run, number)
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     names = [name for name, weight in weights.items() if weight]
-    arms = candidate_arms(config, folder)
+    arms = candidate_arms(arm_settings(config), folder)
     rewards: dict[int, dict[str, float]] = {}
     with Scorer(config.rewards, config.models, config.embedder, config.seed, run.nuggets) as scorer:
         for step, arm in arms.items():

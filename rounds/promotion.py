@@ -7,10 +7,12 @@ next rounds are built on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import stdev
 
 from pydantic import ValidationError
 
+from evaluation.arms import ArmSettings, arm_settings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import QuestionChanges
 from evaluation.measures.measures import BY_NAME
@@ -130,10 +132,10 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
         )
         return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
-    found, path = read_promotion(folder), results_path(folder, config, SPLIT)
+    found, path = read_promotion(folder), results_path(folder, config.evaluation, SPLIT)
     if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
         return found
-    [results] = evaluate(_without_baselines(config), folder, number, [SPLIT], folder.adapter, parent, sampled)
+    [results] = evaluate(_without_baselines(config), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
     comparison = _against_parent(config, results, before, after)
@@ -164,12 +166,12 @@ def sample_arms(config: Config, run: RunFolder, number: int) -> None:
     run_arms(_without_baselines(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
 
 
-def _without_baselines(config: Config) -> Config:
-    """The config without baselines and trained controls, which take no part in choosing. The base model sampled
+def _without_baselines(config: Config) -> ArmSettings:
+    """The settings without baselines and trained controls, which take no part in choosing. The base model sampled
     again stays: it shows how many questions change by chance, and all rounds share it."""
     controls = tuple(name for name in config.evaluation.controls if name == "base-again")
     evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
-    return config.model_copy(update={"evaluation": evaluation})
+    return replace(arm_settings(config), evaluation=evaluation)
 
 
 def _against_parent(config: Config, results: Results, parent: Arm, candidate: Arm) -> Comparison:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
-from evaluation.question_sets import split_of, splits_of
+from evaluation.question_sets import split_of
 from evaluation.round_arms import results_path
 from inference.engines import needs_server
 from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
@@ -232,7 +232,7 @@ def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None,
     }
     if origin:
         reads |= {"parent": Adapter(experiment.run.round(origin).adapter)}
-    writes = {"evaluation": File(results_path(folder, config, SPLIT)), **decision}
+    writes = {"evaluation": File(results_path(folder, config.evaluation, SPLIT)), **decision}
     # No settings are read: what was decided stays decided, for the next rounds are built on it.
     agents = models_of([config.system])
     return _one_or_two_stages(experiment, number, "promote", command, (SPLIT,), agents, reads, writes)
@@ -243,9 +243,9 @@ def evaluation_stages(
 ) -> list[Stage]:
     """Base against the round's adapter on what the config evaluates; without one, the base alone."""
     config, folder = experiment.config, experiment.run.round(number)
-    splits = tuple(splits_of(config))
+    splits, benchmarks = tuple(config.evaluation.question_sets), config.evaluation.benchmarks
     reads: dict[str, Artefact] = {
-        "questions": Questions(tuple(split_of(config, split) for split in splits), config.seed),
+        "questions": Questions(tuple(split_of(config.questions, benchmarks, split) for split in splits), config.seed),
         "index": Index(config.index),
         "config": _settings(config, "rewards", "evaluation"),
     }
@@ -261,7 +261,7 @@ def evaluation_stages(
     command = (*MODULE, module_name("evaluation"), *experiment.arguments, "--round", str(number), *which)
     writes: dict[str, Artefact] = {
         "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
-            results_path(folder, config, split)
+            results_path(folder, config.evaluation, split)
         )
         for split in splits
     }

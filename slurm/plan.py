@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from agents.core.system import models_of
+from evaluation.arms import arm_settings
 from evaluation.sweep.cells import plan_sweep
 from inference.adapters import is_adapter
 from inference.engines import needs_server
@@ -209,7 +210,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
     """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
-    config, found = request.config, plan_sweep(request.config)
+    config, found = request.config, plan_sweep(arm_settings(request.config), request.config.sweep)
     sweep = (*MODULE, module_name("evaluation"), "sweep", *request.arguments)
     cells = len(found.cells())
     tasks = min(request.tasks("sweep", cells), cells)

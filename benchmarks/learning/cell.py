@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
-from evaluation.arms import ArmPlan, arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arms import ArmPlan, ScoreArm, arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.measures.gain import LabelFloor, label_floor
-from evaluation.measures.measures import Scores
 from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, make_arm, primary_measure
 from evaluation.round_arms import plan
 from questions.load import load_questions
@@ -23,7 +21,7 @@ from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_record
-from ratchet.records import Record, Trajectory, questions_digest
+from ratchet.records import Record, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.selection import select
 from rewards.store import stored_scores
@@ -80,11 +78,12 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     trained = time.monotonic()
     name = TRAINED if adapter else BASE
     wanted = (name, TRAINED_IN_FORM if adapter else BASE_IN_FORM)
-    arms = [one for one in plan(config, [setting.split], adapter) if one.name in wanted]
-    check_leaks(config, arms)
-    sample_arms(config, arms, f"evaluate {cell}")
+    settings = arm_settings(config)
+    arms = [arm for arm in plan(settings, [setting.split], adapter) if arm.name in wanted]
+    check_leaks(config.questions.leakage, arms)
+    sample_arms(settings, arms, f"evaluate {cell}")
     questions, names = arms[0].asked.questions, config.evaluation.scores
-    with open_scoring(config) as score:
+    with open_scoring(settings) as score:
         measured, *enforced = [_measured(config, arm, score) for arm in arms]
     primary = primary_measure(questions, names)
     manifest = json.loads(run.manifest.read_bytes())
@@ -112,7 +111,7 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
         shutil.rmtree(adapter.parent / "training", ignore_errors=True)
 
 
-def _measured(config: Config, arm: ArmPlan, score: Callable[[ArmPlan, Sequence[Trajectory]], Scores]) -> Arm:
+def _measured(config: Config, arm: ArmPlan, score: ScoreArm) -> Arm:
     """The arm's values by question; its intervals are not used."""
     found, questions, names = arm_trajectories(arm.store), arm.asked.questions, config.evaluation.scores
     weights, (system, policy) = config.rewards.weights, arm.store.system_and_policy()

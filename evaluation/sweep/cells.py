@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arms import ArmPlan, ArmStatus, arm_status, arm_store
-from evaluation.question_sets import QuestionSet, question_set, splits_of
+from evaluation.arms import ArmPlan, ArmSettings, ArmStatus, arm_status
+from evaluation.question_sets import QuestionSet
 from evaluation.results import primary_measure
 from evaluation.sweep.checkpoints import Checkpoint, check_name, find_checkpoints
 from questions.leakage import normalise_words
-from ratchet.config import Config, SweepConfig, SystemConfig
+from ratchet.config import LeakageConfig, SweepConfig, SystemConfig
 from ratchet.errors import UserError
+from ratchet.plugins import short_name
 
 Stage = Literal["dev", "test"]
 
@@ -50,7 +51,7 @@ class Cell:
 class Sweep:
     """The plan of a sweep: its checkpoints, systems and question sets."""
 
-    config: Config
+    arms: ArmSettings
     settings: SweepConfig
     checkpoints: Sequence[Checkpoint]
     systems: dict[str, SystemConfig]
@@ -59,7 +60,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        return self.config.folder / "sweep"
+        return self.arms.run / "sweep"
 
     def cells(self) -> list[Cell]:
         """The cells on dev. Those of one checkpoint are next to each other: a server loads few adapters at a time."""
@@ -74,18 +75,19 @@ class Sweep:
         return [asked for asked in sets if asked.name not in self.settings.skip.get(system, ())]
 
     def cell(self, checkpoint: str, system: str, asked: SweepQuestionSet) -> Cell:
-        group, found = next((n, one) for n, one in enumerate(self.checkpoints) if one.name == checkpoint)
+        group = [known.name for known in self.checkpoints].index(checkpoint)
+        asking = self.checkpoints[group]
         arm = ArmPlan(
             f"{checkpoint}/{system}/{asked.name}",
             self.systems[system],
             asked,
-            found.adapter,
-            found.policy,
-            arm_store(self.config, asked.name, self.systems[system], found.policy),
-            found.leak_checked,
+            asking.adapter,
+            asking.policy,
+            self.arms.store(asked.name, self.systems[system], asking.policy),
+            asking.leak_checked,
             group,
         )
-        return Cell(found, system, asked, arm)
+        return Cell(asking, system, asked, arm)
 
     def base_of(self, cell: Cell) -> Cell:
         """The cell that this one is compared with; for that one itself."""
@@ -94,15 +96,15 @@ class Sweep:
 
     def status(self, cell: Cell) -> ArmStatus:
         """How much of a cell is on disk, without opening a model."""
-        return arm_status(self.config, cell.arm)
+        return arm_status(self.arms.evaluation, cell.arm)
 
 
-def plan_sweep(config: Config) -> Sweep:
+def plan_sweep(arms: ArmSettings, settings: SweepConfig) -> Sweep:
     """The sweep of a config. Raises UserError that names the key."""
-    settings, systems = config.sweep, config.swept_systems
+    systems = settings.systems or {short_name(arms.system.name): arms.system}
     test = settings.test
     if test is None:
-        test = tuple(name for name in splits_of(config) if name not in settings.dev)
+        test = tuple(name for name in arms.evaluation.question_sets if name not in settings.dev)
     for name, left_out in settings.skip.items():
         if unknown := [one for one in left_out if one not in (*settings.dev, *test)]:
             raise UserError(f"sweep.skip.{name}: {', '.join(unknown)} is under neither dev nor test")
@@ -110,25 +112,25 @@ def plan_sweep(config: Config) -> Sweep:
             raise UserError(f"sweep.skip.{name}: leaves no dev set to choose a checkpoint on")
     if (base := settings.base.system) and settings.skip.get(base):
         raise UserError(f"sweep.skip.{base}: differences are against this system, so it has to run on every set")
-    checkpoints = find_checkpoints(config, settings, len(systems))
-    dev_sets = [_question_set(config, settings, name, "dev") for name in settings.dev]
-    test_sets = [_question_set(config, settings, name, "test") for name in test]
+    checkpoints = find_checkpoints(arms.run, settings, len(systems))
+    dev_sets = [_question_set(arms, settings, name, "dev") for name in settings.dev]
+    test_sets = [_question_set(arms, settings, name, "test") for name in test]
     for asked in test_sets:
-        _check_apart(config, dev_sets, asked)
-    return Sweep(config, settings, checkpoints, systems, dev_sets, test_sets)
+        _check_apart(arms.questions.leakage, dev_sets, asked)
+    return Sweep(arms, settings, checkpoints, systems, dev_sets, test_sets)
 
 
-def _question_set(config: Config, settings: SweepConfig, name: str, stage: Stage) -> SweepQuestionSet:
+def _question_set(arms: ArmSettings, settings: SweepConfig, name: str, stage: Stage) -> SweepQuestionSet:
     check_name(f"sweep.{stage}", name)
-    asked = question_set(config, name, f"sweep.{stage}:")
-    keep = config.rewards.select.keep_status
-    measure = settings.measure or primary_measure(asked.questions, config.evaluation.scores, keep)
+    asked = arms.question_set(name, f"sweep.{stage}:")
+    keep = arms.rewards.select.keep_status
+    measure = settings.measure or primary_measure(asked.questions, arms.evaluation.scores, keep)
     return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
 
 
-def _check_apart(config: Config, dev: Sequence[SweepQuestionSet], test: SweepQuestionSet) -> None:
+def _check_apart(modes: LeakageConfig, dev: Sequence[SweepQuestionSet], test: SweepQuestionSet) -> None:
     """Warn or raise UserError where test has questions of dev, whose numbers are optimistically biased."""
-    mode = config.questions.leakage.questions
+    mode = modes.questions
     known = {normalise_words(question.text) for asked in dev for question in asked.questions}
     both = sum(normalise_words(question.text) in known for question in test.questions)
     if not both or mode == "off":

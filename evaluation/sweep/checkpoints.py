@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference.adapters import WEIGHTS, is_adapter
-from ratchet.config import Config, SweepConfig
+from ratchet.config import SweepConfig
 from ratchet.config.sweep import BASE, valid_name
 from ratchet.errors import UserError, did_you_mean
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -42,10 +42,13 @@ class Checkpoint:
         return RoundFolder(self.adapter.parent.parent).adapter
 
 
-def find_checkpoints(config: Config, settings: SweepConfig, systems: int) -> list[Checkpoint]:
-    """All checkpoints, base first; an adapter that several runs have is taken once. Raises UserError."""
+def find_checkpoints(own_run: Path, settings: SweepConfig, systems: int) -> list[Checkpoint]:
+    """All checkpoints, base first; an adapter that several runs have is taken once. Raises UserError.
+
+    `own_run`: the run folder that is searched by default; `systems`: the number of systems of the sweep.
+    """
     found = [Checkpoint(BASE)]
-    runs = settings.runs if settings.runs is not None else () if settings.checkpoints else (config.run,)
+    runs = settings.runs if settings.runs is not None else () if settings.checkpoints else (own_run,)
     for run in runs:
         adapters = list(_of_run(RunFolder(Path(run)), settings.steps))
         if not adapters and (settings.runs is not None or systems == 1):

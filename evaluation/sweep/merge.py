@@ -61,13 +61,13 @@ def merge(sweep: Sweep) -> SweepResults:
         sweep, {name: _values(one.arm.values, one.cell.asked.measure) for name, one in found.items()}
     )
     results = [*_compared(sweep, record, found, "dev"), *_compared(sweep, record, found, "test")]
-    config = sweep.config
+    evaluation = sweep.arms.evaluation
     return SweepResults(
-        run=config.folder.name,
-        samples=config.evaluation.samples,
-        seed=config.seed,
-        resamples=config.evaluation.resamples,
-        scores=config.evaluation.scores,
+        run=sweep.arms.run.name,
+        samples=evaluation.samples,
+        seed=sweep.arms.seed,
+        resamples=evaluation.resamples,
+        scores=evaluation.scores,
         checkpoints=tuple(
             CheckpointFacts(
                 name=one.name,
@@ -94,8 +94,8 @@ def merge(sweep: Sweep) -> SweepResults:
 def choices_of(sweep: Sweep) -> tuple[list[Choice], list[str]]:
     """The choices on dev, and for each system without one the reason."""
     known: dict[str, dict[str, float]] = {}
-    names, weights = sweep.config.evaluation.scores, sweep.config.rewards.weights
-    normalise = NORMALISATIONS[sweep.config.rewards.normalisation]
+    names, weights = sweep.arms.evaluation.scores, sweep.arms.rewards.weights
+    normalise = NORMALISATIONS[sweep.arms.rewards.normalisation]
     for cell in sweep.cells():
         status = sweep.status(cell)
         if status.state == "done":
@@ -123,7 +123,7 @@ def tested_cells(sweep: Sweep, record: TestRecord) -> list[Cell]:
 
 
 def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
-    evaluation = sweep.config.evaluation
+    evaluation = sweep.arms.evaluation
     arm = make_arm(
         cell.name,
         short_name(cell.system.name),
@@ -132,11 +132,11 @@ def _merged(sweep: Sweep, cell: Cell, status: ArmStatus) -> _Merged:
         status.trajectories,
         status.scores,
         evaluation.scores,
-        sweep.config.rewards.weights,
+        sweep.arms.rewards.weights,
         evaluation.resamples,
-        sweep.config.seed,
-        sweep.config.rewards.select.keep_status,
-        NORMALISATIONS[sweep.config.rewards.normalisation],
+        sweep.arms.seed,
+        sweep.arms.rewards.select.keep_status,
+        NORMALISATIONS[sweep.arms.rewards.normalisation],
     )
     return _Merged(cell, arm, _price(sweep, cell, status.trajectories))
 
@@ -147,7 +147,7 @@ def _price(sweep: Sweep, cell: Cell, trajectories: Sequence[Trajectory]) -> floa
     if not prices or not trajectories:
         return None
     every = [trajectory_price(trajectory, cell.system, prices) for trajectory in trajectories]
-    return fmean(every) * sweep.config.evaluation.samples
+    return fmean(every) * sweep.arms.evaluation.samples
 
 
 def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[str, Price]) -> float:
@@ -165,7 +165,7 @@ def trajectory_price(trajectory: Trajectory, system: SystemConfig, prices: dict[
 def _compared(sweep: Sweep, record: TestRecord, found: dict[str, _Merged], stage: Stage) -> list[CellResult]:
     """The stage's cells, each against its base, with Holm's correction over all of the stage's differences."""
     results = []
-    resampling = (sweep.config.evaluation.resamples, sweep.config.seed)
+    resampling = (sweep.arms.evaluation.resamples, sweep.arms.seed)
     for merged in found.values():
         cell = merged.cell
         if cell.asked.stage != stage:
@@ -210,7 +210,7 @@ def _against_untrained(
     ]
     if cell.checkpoint.adapter is None or untrained == [base]:
         return None
-    resamples, seed = sweep.config.evaluation.resamples, sweep.config.seed
+    resamples, seed = sweep.arms.evaluation.resamples, sweep.arms.seed
     return compare_with_best(merged.arm, [one.arm for one in untrained], cell.asked.measure, resamples, seed)
 
 
@@ -239,8 +239,8 @@ def _choices(sweep: Sweep, found: Mapping[str, dict[str, float]]) -> tuple[list[
             undecided.append(f"{name}: on some dev set no question has a value under every checkpoint")
             continue
         policies = {one.name: one.policy for one in sweep.checkpoints}
-        evaluation = sweep.config.evaluation
-        choices.append(choose(name, columns, policies, sets[0].measure, evaluation.resamples, sweep.config.seed))
+        evaluation = sweep.arms.evaluation
+        choices.append(choose(name, columns, policies, sets[0].measure, evaluation.resamples, sweep.arms.seed))
     return choices, undecided
 
 
@@ -257,7 +257,7 @@ def _averages(sweep: Sweep, found: dict[str, _Merged]) -> list[Average]:
                 ]
                 if len(wanted) < 2 or len(groups) < len(wanted) or not all(groups):
                     continue
-                estimate = stratified_interval(groups, sweep.config.evaluation.resamples, sweep.config.seed)
+                estimate = stratified_interval(groups, sweep.arms.evaluation.resamples, sweep.arms.seed)
                 averages.append(Average(checkpoint=checkpoint.name, system=name, stage=stage, estimate=estimate))
     return averages
 

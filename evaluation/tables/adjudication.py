@@ -64,7 +64,10 @@ def judged_trajectories(config: Config, number: int, split: str, arm: str) -> li
     arms = read_arms(RunFolder(config.folder).round(number), split)
     if arm not in arms:
         raise UserError(f"{config.folder}: the arm {arm!r} was not run on {split}{did_you_mean(arm, arms)}")
-    questions = {question.id: question for question in question_set(config, split).questions}
+    questions = {
+        question.id: question
+        for question in question_set(config.questions, config.evaluation.benchmarks, config.seed, split).questions
+    }
     trajectories = [one for one in arm_trajectories(arms[arm]) if questions[one.question_id].label is not None]
     return [Judged(split, arm, questions[one.question_id], one) for one in trajectories if one.status != "failed"]
 

@@ -65,7 +65,7 @@ def print_budgets(
     """Print one question set's table. Raises UserError where it was not evaluated."""
     if tokens is not None and not tokens > 0:
         raise UserError(f"--tokens {tokens:g}: give a number of tokens above 0")
-    questions = load_questions(split_of(config, split), config.seed)
+    questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
     stores = read_arms(folder, split)
     if not stores:
         raise UserError(f"{split}: no method was run yet; run `python -m evaluation --config ... --split {split}`")

@@ -11,7 +11,6 @@ from rich.table import Table
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import holm
-from evaluation.question_sets import splits_of
 from evaluation.results import TRAINED, Results, format_difference, format_number, read_results
 from evaluation.round_arms import results_path
 from ratchet.config import Config, load_members
@@ -53,8 +52,8 @@ def _results(config: Config, name: str, number: int) -> list[Results]:
     member = load_members(config)[name]
     folder = RoundFolder(Path(config.run) / name / f"round-{number}")
     found = []
-    for split in splits_of(member):
-        results = read_results(results_path(folder, member, split))
+    for split in member.evaluation.question_sets:
+        results = read_results(results_path(folder, member.evaluation, split))
         if results is None or results.comparison(TRAINED) is None:
             raise UserError(
                 f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "

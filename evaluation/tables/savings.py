@@ -113,7 +113,9 @@ def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) 
             f1 = (without.measures.get("macro_f1"), arm.measures.get("macro_f1"))
             title = results.title or results.split
             one = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
-            totals.setdefault(split_of(config, results.split).order, []).append(one)
+            totals.setdefault(split_of(config.questions, config.evaluation.benchmarks, results.split).order, []).append(
+                one
+            )
             yield one
         for order, found in totals.items():
             if len(found) > 1:

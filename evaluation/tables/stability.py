@@ -48,7 +48,7 @@ def stored_scores(config: Config, folder: RoundFolder, splits: Iterable[str]) ->
     """By question set and method, the scores of all turns; their table is printed. UserError where there are none."""
     found: dict[tuple[str, str], list[TurnScore]] = {}
     for split in splits:
-        questions = load_questions(split_of(config, split), config.seed)
+        questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
         for name, store in read_arms(folder, split).items():
             if scores := list(turn_scores(questions, arm_trajectories(store))):
                 found[split, name] = scores

@@ -121,7 +121,7 @@ def print_thresholds(
         )
     if not 0 <= quantile <= 1:
         raise UserError(f"--quantile {quantile:g}: give a share of the correct answers, from 0 to 1")
-    questions = load_questions(split_of(config, split), config.seed)
+    questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
     console = wide_console(WIDTH, out)
     shown = False
     for name, store in read_arms(folder, split).items():

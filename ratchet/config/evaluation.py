@@ -54,6 +54,11 @@ class EvaluationConfig(Section):
     resamples: int = Field(10_000, gt=0, le=10_000_000)
     """Number of bootstrap resamples for a 95% interval."""
 
+    @property
+    def question_sets(self) -> list[str]:
+        """The question sets that are evaluated by default: the split and the benchmarks."""
+        return [self.split, *self.benchmarks]
+
     def samples_of(self, arm: str) -> int:
         """Number of trajectories per question of an arm."""
         return self.baseline_samples.get(arm, self.samples)

@@ -62,7 +62,9 @@ class PassLog:
         self.total = len(self._keys)
         self._questions: dict[str, Question] = {}
         try:
-            found = load_questions(split_of(self.config, self.one.split), self.config.seed)
+            found = load_questions(
+                split_of(self.config.questions, self.config.evaluation.benchmarks, self.one.split), self.config.seed
+            )
             self._questions = {question.id: question for question in found}
         except UserError:  # the files are on another machine: ids stand for the texts
             pass

@@ -11,7 +11,7 @@ import yaml
 
 from commands.evaluate import main
 from evaluation import round_arms as comparing
-from evaluation.arms import check_leaks, scores_path
+from evaluation.arms import arm_settings, check_leaks, scores_path
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
@@ -40,13 +40,13 @@ from ratchet.runfolder import RoundFolder
 from tests.helpers.adapter_folders import save_adapter
 
 
-def evaluate(config: Config, folder: RoundFolder, number: int, split: str, adapter: Path | None) -> Results:
-    [results] = comparing.evaluate(config, folder, number, [split], adapter)
+def evaluate(config: Config, folder: RoundFolder, split: str, adapter: Path | None) -> Results:
+    [results] = comparing.evaluate(arm_settings(config), folder, [split], adapter)
     return results
 
 
-def build_results(config: Config, folder: RoundFolder, number: int, split: str) -> Results:
-    [results] = comparing.build_results(config, folder, number, [split])
+def build_results(config: Config, folder: RoundFolder, split: str) -> Results:
+    [results] = comparing.build_results(arm_settings(config), folder, [split])
     return results
 
 
@@ -57,7 +57,7 @@ def opened(path: Path) -> tuple[Config, RoundFolder]:
 
 def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     config, folder = opened(config_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results = evaluate(config, folder, "test", folder.adapter)
     assert [arm.name for arm in results.arms] == ["base", "adapter", "plain"]
     base, trained, _ = results.arms
     assert (base.policy, base.statuses) == ("base", {"finished": 6})
@@ -73,13 +73,13 @@ def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     )
     assert results.best_baseline is not None
     assert (results.best_baseline.name, results.best_baseline.costs["calls"].ratio) == ("plain", 1.0)
-    assert read_results(results_path(folder, config, "test")) == results
+    assert read_results(results_path(folder, config.evaluation, "test")) == results
 
 
 def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
     config, folder = opened(config_path)
     skip = config.evaluation.model_copy(update={"skip": {"plain": ("test",)}})
-    results = evaluate(config.model_copy(update={"evaluation": skip}), folder, 1, "test", None)
+    results = evaluate(config.model_copy(update={"evaluation": skip}), folder, "test", None)
     assert [arm.name for arm in results.arms] == ["base"]
     with pytest.raises(UserError, match=r"evaluation\.skip\.plane: no such baseline.*'plain'"):
         load_config(str(config_path), ["evaluation.skip.plane=[test]"])
@@ -90,7 +90,7 @@ def test_a_baseline_may_have_more_samples_than_the_other_arms(
 ) -> None:
     config = load_config(config_path, ["evaluation.baseline_samples.plain=3"])
     folder = open_run(config).round(1)
-    results = evaluate(config, folder, 1, "test", None)
+    results = evaluate(config, folder, "test", None)
     assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 6, "plain": 18}
     assert [arm.measures["em"].n for arm in results.arms] == [6, 6], "a question counts once"
     print_suite([results])
@@ -106,18 +106,18 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, folder = opened(config_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
-    results_path(folder, config, "test").unlink()
+    results = evaluate(config, folder, "test", folder.adapter)
+    results_path(folder, config.evaluation, "test").unlink()
 
     async def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stored trajectory was sampled again")
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    assert evaluate(config, folder, 1, "test", folder.adapter) == results
+    assert evaluate(config, folder, "test", folder.adapter) == results
     monkeypatch.setattr("inference.engines.open_engine", refuse)
-    results_path(folder, config, "test").unlink()
-    assert build_results(config, folder, 1, "test") == results
-    assert read_results(results_path(folder, config, "test")) == results
+    results_path(folder, config.evaluation, "test").unlink()
+    assert build_results(config, folder, "test") == results
+    assert read_results(results_path(folder, config.evaluation, "test")) == results
 
 
 def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
@@ -125,40 +125,40 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
 ) -> None:
     config, folder = opened(config_path)
     with pytest.raises(UserError, match="base/test: this arm was not sampled yet"):
-        comparing.evaluate(config, folder, 1, ["test"], folder.adapter, sampled=True)
-    comparing.run_arms(config, folder, ["test"], folder.adapter, parent=folder.adapter)
+        comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, sampled=True)
+    comparing.run_arms(arm_settings(config), folder, ["test"], folder.adapter, parent=folder.adapter)
 
     def refuse(*args: object) -> None:
         raise AssertionError("a model was opened")
 
     monkeypatch.setattr("inference.engines.open_engine", refuse)
-    [results] = comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
+    [results] = comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, folder.adapter, sampled=True)
     assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
-    assert build_results(config, folder, 1, "test") == results, "the parent stays in the table"
+    assert build_results(config, folder, "test") == results, "the parent stays in the table"
     save_adapter(folder.adapter, 2.0)
     with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
-        comparing.evaluate(config, folder, 1, ["test"], folder.adapter, folder.adapter, sampled=True)
+        comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, folder.adapter, sampled=True)
 
 
 def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     config, folder = opened(config_path)
-    whole = evaluate(config, folder, 1, "test", folder.adapter)
+    whole = evaluate(config, folder, "test", folder.adapter)
     segment = next(iter(read_arms(folder, "test")["adapter"].segments))
     lines = segment.read_text().splitlines(keepends=True)
     segment.write_text("".join(lines[:2]) + lines[2][:40])
     with pytest.raises(UserError, match="4 trajectories are gone"):
-        build_results(config, folder, 1, "test")
-    again = evaluate(config, folder, 1, "test", folder.adapter)
+        build_results(config, folder, "test")
+    again = evaluate(config, folder, "test", folder.adapter)
     assert [arm.measures["em"] for arm in again.arms] == [arm.measures["em"] for arm in whole.arms]
     assert segment.read_text().startswith("".join(lines[:2]))
 
 
 def test_another_adapter_is_another_arm(config_path: Path) -> None:
     config, folder = opened(config_path)
-    evaluate(config, folder, 1, "test", folder.adapter)
+    evaluate(config, folder, "test", folder.adapter)
     first = read_arms(folder, "test")["adapter"]
     save_adapter(folder.adapter, 2.0)
-    second = evaluate(config, folder, 1, "test", folder.adapter).arm("adapter")
+    second = evaluate(config, folder, "test", folder.adapter).arm("adapter")
     assert second is not None and first.system_and_policy() != ("no_retrieval", second.policy)
     assert second.trajectories == 6, "the earlier adapter's trajectories are kept and not counted"
 
@@ -168,7 +168,7 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
 ) -> None:
     """As a promotion does: base from any round before, the parent from the round that trained it."""
     config, first = opened(config_path)
-    evaluate(config, first, 1, "dev", first.adapter)
+    evaluate(config, first, "dev", first.adapter)
     second = open_run(config).round(2)
     save_adapter(second.adapter, 2.0)
 
@@ -177,7 +177,7 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
         raise EngineError("no answer is needed here")
 
     monkeypatch.setattr(ScriptedEngine, "generate", only_the_candidate)
-    [results] = comparing.evaluate(config, second, 2, ["dev"], second.adapter, first.adapter)
+    [results] = comparing.evaluate(arm_settings(config), second, ["dev"], second.adapter, first.adapter)
     assert [arm.statuses for arm in results.arms] == [{"finished": 6}, {"finished": 6}, {"failed": 6}, {"finished": 6}]
     arms = [read_arms(folder, "dev") for folder in (first, second)]
     assert arms[0]["base"] == arms[1]["base"] and arms[0]["adapter"] == arms[1]["parent"]
@@ -185,8 +185,9 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
 
 def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> None:
     config, folder = opened(config_path)
-    evaluate(config, folder, 1, "dev", folder.adapter)
-    sweep = plan_sweep(load_config(config_path, ["questions.leakage={questions: 'off'}"]))
+    evaluate(config, folder, "dev", folder.adapter)
+    config = load_config(config_path, ["questions.leakage={questions: 'off'}"])
+    sweep = plan_sweep(arm_settings(config), config.sweep)
     assert {cell.name: sweep.status(cell).state for cell in sweep.cells()} == {
         "base/no_retrieval/dev": "done",
         "run-round-1/no_retrieval/dev": "done",
@@ -195,10 +196,10 @@ def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> Non
 
 def test_another_split_does_not_overwrite_the_results(config_path: Path) -> None:
     config, folder = opened(config_path)
-    evaluate(config, folder, 1, "test", None)
-    dev = evaluate(config, folder, 1, "dev", None)
+    evaluate(config, folder, "test", None)
+    dev = evaluate(config, folder, "dev", None)
     assert dev.split == "dev"
-    stored = read_results(results_path(folder, config, "test"))
+    stored = read_results(results_path(folder, config.evaluation, "test"))
     assert stored is not None and stored.split == "test"
 
 
@@ -223,7 +224,7 @@ def test_sampling_and_scoring_can_be_done_apart(
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     config, folder = opened(config_path)
     assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
-    assert not results_path(folder, config, "test").exists()
+    assert not results_path(folder, config.evaluation, "test").exists()
 
     async def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stored trajectory was sampled again")
@@ -254,14 +255,14 @@ def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
 def test_a_table_before_any_run_says_what_to_do(config_path: Path) -> None:
     config, folder = opened(config_path)
     with pytest.raises(UserError, match="python -m evaluation"):
-        build_results(config, folder, 1, "test")
+        build_results(config, folder, "test")
 
 
 def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
     for name in ("base", "adapter", "base again", "random selection", "../x", "scores-test"):
         baselines = f"evaluation.baselines={{'{name}': {{name: no_retrieval}}}}"
         with pytest.raises(UserError, match="choose another"):
-            plan(load_config(config_path, [baselines]), ["test"], None)
+            plan(arm_settings(load_config(config_path, [baselines])), ["test"], None)
 
 
 def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(config_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     settings["evaluation"]["adapters"] = {"plain trained": str(other)}
     config_path.write_text(yaml.safe_dump(settings))
     config, folder = opened(config_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results = evaluate(config, folder, "test", folder.adapter)
     policies = {arm.name: arm.policy for arm in results.arms}
     assert policies["plain"] == "base" and policies["plain trained"] == adapter_digest(other)
     assert results.best_baseline is not None and results.best_baseline.name == "plain", "the best of the untrained"
@@ -282,7 +283,7 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
     (other / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
-        check_leaks(config, plan(config, ["test"], folder.adapter))
+        check_leaks(config.questions.leakage, plan(arm_settings(config), ["test"], folder.adapter))
 
 
 def test_an_adapter_of_a_baseline_that_is_not_there_is_named(config_path: Path) -> None:
@@ -291,7 +292,7 @@ def test_an_adapter_of_a_baseline_that_is_not_there_is_named(config_path: Path) 
     with pytest.raises(
         UserError, match=r"evaluation\.adapters\.plain: .*missing: there is no adapter here; train it first"
     ):
-        plan(config, ["test"], None)
+        plan(arm_settings(config), ["test"], None)
     with pytest.raises(UserError, match=r"evaluation\.adapters\.plane: no such baseline.*'plain'"):
         load_config(config_path, ["evaluation.adapters={plane: x}"])
 
@@ -419,6 +420,6 @@ def test_damaged_results_name_the_way_out(tmp_path: Path, config_path: Path) -> 
     with pytest.raises(UserError, match="python -m evaluation table"):
         read_results(path)
     config, folder = opened(config_path)
-    results = evaluate(config, folder, 1, "test", None)
+    results = evaluate(config, folder, "test", None)
     write_record(path, results)
     assert read_results(path) == results

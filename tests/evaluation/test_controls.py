@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from commands.evaluate import main
+from evaluation.arms import arm_settings
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.results import compare, selection_gain
@@ -35,10 +36,10 @@ def with_controls(config_path: Path) -> tuple[Config, RoundFolder]:
 
 def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config_path: Path) -> None:
     config, folder = opened(config_path)
-    evaluate(config, folder, 1, "test", folder.adapter)
+    evaluate(config, folder, "test", folder.adapter)
     before = {name: store.keys() for name, store in read_arms(folder, "test").items()}
     config, folder = with_controls(config_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results = evaluate(config, folder, "test", folder.adapter)
     assert [arm.name for arm in results.arms] == ["base", "adapter", "random selection", "base again", "plain"]
     stores = read_arms(folder, "test")
     assert {name: stores[name].keys() for name in before} == before, "what was sampled before is the same"
@@ -58,19 +59,19 @@ def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(c
     config = load_config(config_path, [CONTROLS])
     folder = open_run(config).round(1)
     with pytest.raises(UserError, match=r"control-random/adapter: there is no adapter here.*--control random"):
-        evaluate(config, folder, 1, "test", folder.adapter)
-    assert [arm.name for arm in evaluate(config, folder, 1, "test", None).arms] == ["base", "base again", "plain"]
-    other = evaluate(config, folder, 1, "test", save_adapter(config_path.parent / "other", 2.0))
+        evaluate(config, folder, "test", folder.adapter)
+    assert [arm.name for arm in evaluate(config, folder, "test", None).arms] == ["base", "base again", "plain"]
+    other = evaluate(config, folder, "test", save_adapter(config_path.parent / "other", 2.0))
     assert other.arm("random selection") is None, "it is the control of the round's own adapter"
 
 
 def test_the_control_may_not_be_asked_its_training_questions_either(config_path: Path) -> None:
     config, folder = with_controls(config_path)
-    evaluate(config, folder, 1, "dev", folder.adapter)
+    evaluate(config, folder, "dev", folder.adapter)
     asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
     (folder.control("random").adapter / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
-        evaluate(config, folder, 1, "test", folder.adapter)
+        evaluate(config, folder, "test", folder.adapter)
 
 
 def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance(
@@ -159,7 +160,7 @@ def test_a_gain_that_is_gone_under_a_grammar_is_one_in_form_only(
     claims_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = opened(claims_path)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results = evaluate(config, folder, "test", folder.adapter)
     assert [arm.name for arm in results.arms] == ["base", "adapter", "base in form", "adapter in form"]
     answered = {arm.name: arm.measures["answered"].mean for arm in results.arms}
     assert answered == {"base": pytest.approx(1 / 3), "adapter": 1, "base in form": 1, "adapter in form": 1}
@@ -177,8 +178,8 @@ def test_a_gain_that_is_gone_under_a_grammar_is_one_in_form_only(
 def test_a_form_that_is_enforced_already_needs_no_further_arm(config_path: Path) -> None:
     config = load_config(config_path, ["evaluation.controls=[form]"])
     folder = open_run(config).round(1)
-    results = evaluate(config, folder, 1, "test", folder.adapter)
+    results = evaluate(config, folder, "test", folder.adapter)
     assert [arm.name for arm in results.arms] == ["base", "adapter", "plain"]
     asked_again = load_config(config_path, ["evaluation.controls=[form]", "system.malformed=reask"])
-    names = [arm.name for arm in plan(asked_again, ["test"], folder.adapter)]
+    names = [arm.name for arm in plan(arm_settings(asked_again), ["test"], folder.adapter)]
     assert names == ["base", "adapter", "base in form", "adapter in form", "plain"]

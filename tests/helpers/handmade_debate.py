@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_store
-from evaluation.question_sets import question_set
+from evaluation.arms import ArmPlan, arm_settings
 from evaluation.round_arms import build_results, record_arms
 from questions.labels import FEVER
 from questions.manifest import open_run
@@ -126,7 +125,7 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
             },
         }
     )
-    number_one = open_run(config).round(1)
+    number_one, settings = open_run(config).round(1), arm_settings(config)
     for name in ("test", "beside"):
         arms = {
             "base": [debate(question, f"base {name}", i % 4 > 0) for i, question in enumerate(claims())],
@@ -135,11 +134,11 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
         plans = []
         for arm, trajectories in arms.items():
             system = config.evaluation.baselines.get(arm, config.system)
-            where = arm_store(config, name, system, "base")
+            where = settings.store(name, system, "base")
             store(where.folder, trajectories, claims(), system)
-            plans.append(ArmPlan(arm, system, question_set(config, name), None, "base", where))
-        record_arms(config, number_one, name, plans)
-    build_results(config, number_one, 1, ["test", "beside"])
+            plans.append(ArmPlan(arm, system, settings.question_set(name), None, "base", where))
+        record_arms(number_one, name, plans)
+    build_results(settings, number_one, ["test", "beside"])
     return config, number_one
 
 

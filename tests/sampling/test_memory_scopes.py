@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from commands.sample import main
+from evaluation.arms import arm_settings
 from evaluation.round_arms import evaluate, read_arms
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -81,7 +82,7 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
     config = load_config(path, [f"evaluation.{key}={json.dumps(value)}" for key, value in changes.items()])
     folder = open_run(config).round(1)
     before = {path.parent: len(recalled(path.parent)) for path in config.folder.glob("arms/**/part-*.jsonl")}
-    evaluate(config, folder, 1, ["dev"], None)
+    evaluate(arm_settings(config), folder, ["dev"], None)
     place = read_arms(folder, "dev")[arm].folder
     return recalled(place)[before.get(place, 0) :]
 

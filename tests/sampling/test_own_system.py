@@ -77,10 +77,11 @@ async def test_it_answers_under_its_own_short_name(mine: Path) -> None:
 
 def test_its_arm_has_a_folder_of_its_own_for_every_version(mine: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, [QUESTION], system={"name": str(mine)})
-    before = arm_store(config, "test", config.system, "base").folder
+    place = (config.folder, config.evaluation, "test", config.system, "base")
+    before = arm_store(*place).folder
     assert before.parent.parent == tmp_path / "run/arms/test" and before.parent.name.startswith("mine-")
     mine.write_text(SOURCE.format(answer="Norway"))
-    assert arm_store(config, "test", config.system, "base").folder != before
+    assert arm_store(*place).folder != before
     assert list(config.swept_systems) == ["mine"]
 
 

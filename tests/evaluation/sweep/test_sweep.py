@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from commands.config import open_config
-from evaluation.sweep.cells import plan_sweep
+from evaluation.arms import arm_settings
+from evaluation.sweep.cells import Sweep, plan_sweep
 from inference.scripted import ScriptedEngine
-from ratchet.config import load_config
+from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
@@ -21,6 +22,10 @@ CELLS = [f"{one}/no_retrieval/dev" for one in ("base", "run-round-1-step-5", "ru
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return make_sweep(tmp_path)
+
+
+def planned(config: Config) -> Sweep:
+    return plan_sweep(arm_settings(config), config.sweep)
 
 
 def segments(path: Path) -> dict[Path, bytes]:
@@ -131,9 +136,9 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
 def test_other_questions_or_weights_reset_a_cell(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(monkeypatch, path, "cell", "0/1")
     make_adapter(path.parent / "run" / "round-2" / "adapter", "other weights")
-    plan = plan_sweep(load_config(path))
+    plan = planned(load_config(path))
     assert [plan.status(cell).state for cell in plan.cells()] == ["done", "done", "done", "missing"]
-    plan = plan_sweep(load_config(path, ["evaluation.samples=2"]))
+    plan = planned(load_config(path, ["evaluation.samples=2"]))
     assert [plan.status(cell).state for cell in plan.cells()] == ["part", "part", "part", "missing"]
 
 
@@ -149,7 +154,7 @@ def test_a_missing_score_is_a_part_and_is_made_without_sampling(path: Path, monk
 
 
 def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None:
-    plan = plan_sweep(load_config(path))
+    plan = planned(load_config(path))
     found = [(one.name, one.round, one.step, one.place) for one in plan.checkpoints]
     assert found == [
         ("base", 0, None, 0.0),
@@ -158,10 +163,10 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
         ("run-round-2", 2, None, 2.0),
     ]
     assert plan.checkpoints[1].leak_checked == path.parent / "run" / "round-1" / "adapter"
-    plain = plan_sweep(load_config(path, ["sweep.steps=false"]))
+    plain = planned(load_config(path, ["sweep.steps=false"]))
     assert [one.name for one in plain.checkpoints] == ["base", "run-round-1", "run-round-2"]
     other = make_adapter(path.parent / "other", "other")
-    named = plan_sweep(load_config(path, [f"sweep.checkpoints={{other: {other}}}"]))
+    named = planned(load_config(path, [f"sweep.checkpoints={{other: {other}}}"]))
     assert [one.name for one in named.checkpoints] == ["base", "other"]
 
 
@@ -187,20 +192,20 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
 )
 def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        plan_sweep(open_config(path, [override]))
+        planned(open_config(path, [override]))
 
 
 def test_questions_that_choose_cannot_test(path: Path) -> None:
     twin = f"questions.test.path={path.parent / 'dev.jsonl'}"
     with pytest.raises(UserError, match="6 of the 6 questions of test are in the sweep's dev sets as well"):
-        plan_sweep(load_config(path, [twin]))
-    plan_sweep(load_config(path, [twin, "questions.leakage.questions=warn"]))
+        planned(load_config(path, [twin]))
+    planned(load_config(path, [twin, "questions.leakage.questions=warn"]))
 
 
 def test_two_processes_cannot_write_one_cell(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ratchet.files import Segment
 
-    plan = plan_sweep(load_config(path))
+    plan = planned(load_config(path))
     folder = plan.cells()[0].arm.store.folder
     folder.mkdir(parents=True)
     with Segment(folder / "part-0.jsonl"):
