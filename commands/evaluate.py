@@ -85,7 +85,6 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     config = config_of(arguments)
     folder = _folder(config, arguments)
     from evaluation.arms import arm_settings
-    from evaluation.power import GAINS, power_table
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
@@ -95,12 +94,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
         return _show(suite, config, folder)
     if action == "verdicts":
         return print_verdicts(suite)
-    if action == "savings":
-        return print_savings(config, suite)
-    for results in suite:
-        print(f"{results.title}:")
-        gains = sorted({*GAINS, config.rounds.min_gain})
-        print_table(power_table(results, gains=gains, alpha=config.rounds.level))
+    print_savings(config, suite)
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -169,24 +163,6 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
     print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
 
 
-def _costs(words: Sequence[str], prog: str) -> None:
-    """Plot the model calls and searches of every method."""
-    parser = _parser(prog, "Model calls against searches of every method (AwE's figure 3), from stored results.")
-    parser.add_argument("--out", type=Path, help="the file: .svg, .png or .pdf (default: costs-SPLIT.svg beside them)")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    from evaluation.results import read_results
-    from evaluation.round_arms import results_path
-    from evaluation.tables.costs import print_costs
-
-    folder, split = _folder(config, arguments), arguments.split or config.evaluation.split
-    path = results_path(folder, config.evaluation, split)
-    results = read_results(path)
-    if results is None:
-        raise UserError(f"{path}: there are no results yet; run `python -m evaluation` with --split {split} first")
-    print_costs(results, arguments.out or folder.evaluation / f"costs-{split}.svg")
-
-
 def _members(words: Sequence[str], prog: str) -> None:
     """Print one adapter's results on the tasks of all members."""
     parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
@@ -202,27 +178,11 @@ def _leakage(words: Sequence[str], prog: str) -> None:
     arguments = config_parser(
         prog, "List the questions and gold documents that training and evaluation share."
     ).parse_args(words)
-    from evaluation.tables.listing import print_leaks
+    from evaluation.tables.leakage import print_leaks
+    from questions.leakage import leakage_between_splits
 
-    print_leaks(config_of(arguments))
-
-
-def _list_all(words: Sequence[str], prog: str) -> None:
-    argparse.ArgumentParser(prog=prog, description="List the benchmarks that can be read.").parse_args(words)
-    from evaluation.tables.listing import list_benchmarks
-
-    list_benchmarks()
-
-
-def _describe_one(words: Sequence[str], prog: str) -> None:
-    parser = argparse.ArgumentParser(
-        prog=prog, description="Show which files a benchmark needs, and where they are expected."
-    )
-    parser.add_argument("name", help="the benchmark's name")
-    arguments = parser.parse_args(words)
-    from evaluation.tables.listing import describe
-
-    describe(arguments.name)
+    config = config_of(arguments)
+    print_leaks(leakage_between_splits(config), config.questions.leakage.near)
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -252,20 +212,15 @@ STORED = {
     "table": "print the tables of a stored evaluation",
     "verdicts": "confusion tables of questions with labels, and scores by label",
     "savings": "how many tool calls an evidence memory saves, in percent",
-    "power": "how many questions are needed to detect a gain",
 }
 SUBCOMMANDS = {
     "run": Subcommand("sample, score and compare, as without a command", _run),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
-    "leaderboard": Subcommand(
-        "compare runs that were evaluated on the same questions", "evaluation.tables.leaderboard:leaderboard"
-    ),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
     "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
     "adjudicate": Subcommand("write a sheet of trajectories for people to judge", "commands.tables:adjudicate"),
     "adjudicated": Subcommand("who was wrong, by sheets that people filled in", "commands.tables:adjudicated"),
     "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
-    "costs": Subcommand("plot model calls against searches of every method, from stored results", _costs),
     "stability": Subcommand(
         "scores of a debate's turns by agent and round, right and wrong", "commands.tables:stability"
     ),
@@ -273,8 +228,6 @@ SUBCOMMANDS = {
     "budgets": Subcommand("compare methods with equal numbers of tokens", "commands.tables:budgets"),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
-    "list": Subcommand("list the benchmarks that can be read", _list_all),
-    "describe": Subcommand("show which files a benchmark needs, and where they are expected", _describe_one),
 }
 
 

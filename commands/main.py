@@ -27,9 +27,6 @@ COMMANDS = {
     ),
     "evaluate": Subcommand("base against adapter and baselines; tables of what is stored", "commands.evaluate:main"),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
-    "leaderboard": Subcommand(
-        "runs that were evaluated on the same questions, side by side", "evaluation.tables.leaderboard:leaderboard"
-    ),
     "report": Subcommand("write a run's report.html", "commands.report:main"),
     "export": Subcommand("adapter, merged weights, GGUF, data set: to other programs or a hub", "commands.export:main"),
     "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.watch:main"),

@@ -2,7 +2,7 @@
 
 python -m questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
 
-NAME is a benchmark (`python -m evaluation list`); SPLIT one of its splits, or else all that are there; PATH its file or
+NAME is a benchmark (docs/reference/benchmarks.md), SPLIT one of its splits or else all that are there, PATH its file or
 folder, or else data/NAME. The file that is written is one for a config's `index.documents`.
 """
 

@@ -12,17 +12,10 @@ gains that would matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil, sqrt
-from statistics import NormalDist, stdev
+from statistics import NormalDist
 
-from rich.markup import escape
-from rich.table import Table
-
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import Arm, Results
-
-GAINS = (0.01, 0.02, 0.05, 0.1)
+from evaluation.results import Arm
 
 
 def questions_needed(sd: float, gain: float, power: float = 0.8, alpha: float = 0.05) -> int:
@@ -49,42 +42,6 @@ def paired_differences(base: Arm, arm: Arm, measure: str) -> list[float]:
         if (before := values.get(measure)) is not None
         and (after := arm.values.get(question, {}).get(measure)) is not None
     ]
-
-
-def power_table(
-    results: Results,
-    measures: Sequence[str] = (),
-    gains: Sequence[float] = GAINS,
-    power: float = 0.8,
-    alpha: float = 0.05,
-) -> Table:
-    """Every arm against base: the gain that its questions can detect, and how many questions other gains need.
-
-    `measures`: default, the results' primary measure.
-    """
-    table = Table(
-        title=f"Questions needed to see a gain, with power {power:g} at level {alpha:g}",
-        caption="from the spread of the paired differences seen; -: too few questions, or no difference on any",
-    )
-    for heading in ("against base", "measure"):
-        table.add_column(heading)
-    for heading in ("questions", "difference", "its sd", "smallest gain shown", *(f"+{gain:g}" for gain in gains)):
-        table.add_column(heading, justify="right")
-    base, *others = results.arms
-    for arm in others:
-        for name in measures or (results.primary,):
-            seen = paired_differences(base, arm, name)
-            row = [escape(arm.name), BY_NAME[name].title, str(len(seen))]
-            sd = stdev(seen) if len(seen) > 1 else 0.0
-            if sd:
-                row += [
-                    f"{sum(seen) / len(seen):+.3f}",
-                    f"{sd:.3f}",
-                    f"{smallest_gain(sd, len(seen), power, alpha):.3f}",
-                ]
-                row += [f"{questions_needed(sd, gain, power, alpha):,}" for gain in gains]
-            table.add_row(*row, *["-"] * (len(table.columns) - len(row)))
-    return table
 
 
 def _distance(power: float, alpha: float) -> float:

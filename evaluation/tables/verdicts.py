@@ -27,9 +27,7 @@ def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
     console = wide_console(WIDTH, out)
     if not any(arm.verdicts for results in suite for arm in results.arms):
         titles = ", ".join(results.title or results.split for results in suite)
-        raise UserError(
-            f"no verdicts to count: the questions of {titles} have no label; see `python -m evaluation list`"
-        )
+        raise UserError(f"no verdicts to count: the questions of {titles} have no label")
     for results in suite:
         known = [(arm, arm.verdicts) for arm in results.arms if arm.verdicts is not None]
         for arm, verdicts in known:

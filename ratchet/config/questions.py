@@ -20,10 +20,10 @@ class SplitConfig(Section):
 
     path: PathText = ""
     """File of questions. With `benchmark`: its file, or the folder of its files (default: `data/<benchmark>`), or `hub`
-    to fetch it from the Hugging Face hub (or `hub:NAME`, one of the data sets that `python -m evaluation describe`
+    to fetch it from the Hugging Face hub (or `hub:NAME`, one of the data sets that docs/reference/benchmarks.md
     lists)."""
     benchmark: PluginName = ""
-    """Name of a benchmark (`python -m evaluation list`), which knows the formats of its files."""
+    """Name of a benchmark (docs/reference/benchmarks.md), which knows the formats of its files."""
     split: str = ""
     """The benchmark's own name of a split. Default: the split that the benchmark is usually scored on."""
     format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"

@@ -31,7 +31,7 @@ class RoundsConfig(Section):
     latter is known where `evaluation.controls` has base-again."""
     min_gain: float = Field(0.05, gt=0)
     """Gain that promotion is meant to notice. A round warns where dev has too few questions to show it with a power of
-    0.8 at `level`; `python -m evaluation power` says how many it takes."""
+    0.8 at `level`, and says how many it takes."""
     level: float = Field(0.05, gt=0, lt=1)
     """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's and the
     paired test has a p-value below this. With one round there is no test."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
 import numpy as np
 import pytest
-from rich.console import Console
 
 from evaluation.measures.statistics import sign_flip_p
-from evaluation.power import paired_differences, power_table, questions_needed, smallest_gain
-from evaluation.results import Arm, Results, make_arm
+from evaluation.power import paired_differences, questions_needed, smallest_gain
+from evaluation.results import Arm, make_arm
 from ratchet.records import Question, Trajectory
 
 
@@ -63,30 +60,8 @@ def arm(name: str, right: list[list[int]]) -> Arm:
     return make_arm(name, "s", "base", QUESTIONS, made, {}, ("em",), {}, 100, 0)
 
 
-def table_text(*arms: Arm) -> str:
-    results = Results(
-        round=1, split="test", questions=4, samples=1, seed=0, resamples=100, primary="em", arms=arms, comparisons=(),
-        verdict="",
-    )  # fmt: skip
-    console = Console(width=160, record=True, file=StringIO())
-    console.print(power_table(results))
-    return console.export_text()
-
-
 def test_a_question_counts_once_however_many_trajectories_it_has() -> None:
     base, other = arm("base", [[1], [0], [0], [1]]), arm("other", [[1, 0], [1, 1, 1, 1], [0], [1]])
     assert paired_differences(base, other, "em") == [-0.5, 1.0, 0.0, 0.0]
     assert paired_differences(base, arm("fewer", [[1], [1]]), "em") == [0.0, 1.0]
     assert paired_differences(base, other, "faithfulness") == []
-
-
-def test_the_table_plans_for_every_arm_and_says_nothing_where_nothing_differs() -> None:
-    base = arm("base", [[1], [0], [0], [1]])
-    text = table_text(base, arm("better", [[1], [1], [0], [1]]), arm("same", [[1], [0], [0], [1]]))
-    rows = {line.split("│")[1].strip(): line.split("│")[3:] for line in text.splitlines() if line.startswith("│")}
-    sd = 0.5
-    assert [cell.strip() for cell in rows["better"] if cell.strip()] == [
-        "4", "+0.250", "0.500", f"{smallest_gain(sd, 4):.3f}",
-        *(f"{questions_needed(sd, gain):,}" for gain in (0.01, 0.02, 0.05, 0.1)),
-    ]  # fmt: skip
-    assert [cell.strip() for cell in rows["same"] if cell.strip()] == ["4", *["-"] * 7]

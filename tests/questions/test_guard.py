@@ -11,8 +11,14 @@ import pytest
 import yaml
 
 from commands.sample import main as sample
-from evaluation.tables.listing import describe, list_benchmarks, print_leaks
-from questions.leakage import TRAINING_QUESTIONS, check_adapter_leakage, check_leakage, training_question_digests
+from evaluation.tables.leakage import print_leaks
+from questions.leakage import (
+    TRAINING_QUESTIONS,
+    check_adapter_leakage,
+    check_leakage,
+    leakage_between_splits,
+    training_question_digests,
+)
 from questions.manifest import open_run
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
@@ -145,27 +151,8 @@ def test_the_manifest_keeps_what_was_used_and_follows_the_benchmarks(tmp_path: P
     assert now["more"] == kept["dev"]
 
 
-def test_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    print_leaks(config_of(tmp_path, train=SAME, test=NEAR))
+def test_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_leaks(leakage_between_splits(config_of(tmp_path, train=SAME, test=NEAR)), 0.8)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("  questions.test"))
     assert row.split() == ["questions.test", "questions.train", "2", "1", "1", "0"]
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data" / "popqa").mkdir(parents=True)
-    asked = {
-        "id": "test_1",
-        "question": "Who rules secretly?",
-        "golden_answers": ["Ada"],
-        "metadata": {"prop": "ruler"},
-    }
-    (tmp_path / "data" / "popqa" / "test.jsonl").write_text(json.dumps(asked) + "\n")
-    list_benchmarks()
-    lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert lines["popqa"] == "test" and lines["nq"] == "-"
-    describe("popqa")
-    shown = capsys.readouterr().out
-    assert "data/popqa/test.jsonl: 1 questions, 0 with gold passages; kinds: ruler 1; first id test_1" in shown
-    assert "{benchmark: popqa, split: test, sample: 500}" in shown and "popQA.tsv" in shown
-    assert "secretly" not in shown, "an id is example enough"
-    with pytest.raises(UserError, match="did you mean 'popqa'"):
-        describe("popq")

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import questions.benchmarks
-from evaluation.tables.listing import list_benchmarks
-from questions.benchmark import load_benchmark
+from questions.benchmark import known_benchmarks, load_benchmark
 from questions.load import load_questions, load_split, sample_questions
 from ratchet.config import QuestionsConfig, SplitConfig, parse
 from ratchet.errors import UserError
@@ -365,8 +364,18 @@ def test_a_benchmark_outside_our_tree_is_named_by_its_path(harbour: Path, monkey
         load_benchmark("./nowhere.py")
 
 
-def test_the_list_shows_a_benchmark_that_an_installed_package_declares(
-    harbour: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_page_of_benchmarks_has_every_one_with_its_files() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text()
+    for path in Path(questions.benchmarks.__file__).parent.glob("[a-z]*.py"):
+        benchmark = load_benchmark(path.stem)
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{path.stem}`")]
+        files = [f"`{name}`" for names in benchmark.splits.values() for name in names]
+        hub = [f"`{data_set.path}`" for data_set in benchmark.hub]
+        assert all(text in row for text in (benchmark.about, benchmark.licence, *benchmark.splits, *files, *hub)), row
+
+
+def test_a_benchmark_that_an_installed_package_declares_is_known(
+    harbour: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (harbour / "modules" / "harbour.py").rename(harbour / "lab_harbour_of_tests.py")
     (harbour / "lab-1.0.dist-info").mkdir()
@@ -375,10 +384,9 @@ def test_the_list_shows_a_benchmark_that_an_installed_package_declares(
     (harbour / "lab-1.0.dist-info" / "entry_points.txt").write_text(declared)
     monkeypatch.syspath_prepend(harbour)
     try:
-        list_benchmarks()
+        assert "lab_harbour" in known_benchmarks()
     finally:
         sys.modules.pop("lab_harbour_of_tests", None)
-    assert "lab_harbour" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.json", "pipe.csv", "pipe.parquet"])

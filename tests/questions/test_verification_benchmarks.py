@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from evaluation.tables.listing import describe
 from questions.benchmark import load_benchmark
 from questions.load import load_questions
 from ratchet.config import SplitConfig
@@ -342,17 +341,3 @@ def test_every_verification_benchmark_reads_our_own_rows(tmp_path: Path) -> None
         for split in load_benchmark(name).splits:
             write(tmp_path / name / f"{split}.jsonl", [row])
             assert [one.label for one in loaded(name, split, tmp_path / name / f"{split}.jsonl")] == ["no"]
-
-
-def test_describe_counts_the_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(
-        tmp_path / "data/averitec/dev.json",
-        [AVERITEC, {**AVERITEC, "label": "Refuted"}, {**AVERITEC, "label": "Refuted"}],
-    )
-    monkeypatch.chdir(tmp_path)
-    describe("averitec")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "labels: Refuted 2, Conflicting Evidence/Cherrypicking 1" in shown
-    assert "python -m questions evidence averitec" in shown

@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "configs" / "demo.yaml").write_text(yaml.safe_dump(config))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for command in ("index", "sample", "score", "train"):
+        for command in ("index", "sample", "score", "train", "evaluate"):
             patch.setattr(sys, "argv", ["ratchet", command, "--config", "configs/demo.yaml"])
             ratchet()
     return folder
@@ -56,7 +56,7 @@ def test_every_block_of_the_guide_runs(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    assert len(BLOCKS) == GUIDE.count("```") // 2 == 8
+    assert len(BLOCKS) == GUIDE.count("```") // 2 == 9
     for number, block in enumerate(BLOCKS, 1):
         exec(compile(block, f"block {number} of the guide", "exec"), {})
         assert capsys.readouterr().out.strip(), f"block {number} prints nothing"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from commands.evaluate import main
 from evaluation.sweep.choice import choose
 from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
@@ -22,7 +20,7 @@ from ratchet.config.sweep import Price
 from ratchet.errors import UserError
 from ratchet.records import ModelCall, Trajectory
 from ratchet.text import escape_formula
-from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run
+from tests.helpers.sweeping import make_sweep, results_of, run
 
 SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}
 
@@ -288,37 +286,3 @@ def test_a_price_is_of_the_model_that_was_asked() -> None:
     assert trajectory_price(made, system, {"agent": Price(prompt=1.0, new=100.0)}) == pytest.approx(0.002)
     cached = {"agent": Price(prompt=1.0, cached=0.5, new=100.0), "other": Price(new=100.0)}
     assert trajectory_price(made, system, cached) == pytest.approx(0.0018 + 0.001)
-
-
-def leaderboard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *runs: Path) -> str:
-    monkeypatch.setattr(sys, "argv", ["evaluation", "leaderboard", *map(str, runs)])
-    capsys.readouterr()
-    main()
-    return capsys.readouterr().out
-
-
-def test_runs_on_the_same_questions_stand_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = make_sweep(tmp_path)
-    run(monkeypatch, path)
-    runs = tmp_path / "runs"
-    for name, more in {"second": [], "third": ["--set", "questions.test.rows=[0,3]"]}.items():
-        folder = runs / name
-        make_adapter(folder / "round-1" / "adapter", name)
-        arguments = ["--config", str(path), "--set", f"run={folder}", *more]
-        monkeypatch.setattr(sys, "argv", ["evaluation", *arguments])
-        main()
-    (runs / "index").mkdir()
-    (runs / "index" / "manifest.json").write_text("{}")  # of an index, which has no config
-    out = leaderboard(monkeypatch, capsys, tmp_path / "run", runs)
-    table, _, alone = out.partition("Not comparable")
-    assert "6 questions" in table
-    lines = [line.split()[0] for line in table.splitlines() if "no_retrieval" in line]
-    assert sorted(lines) == ["run", "second"]
-    assert "third" in alone and "3 questions" in alone and "third" not in table
-    mine = results_of(path)
-    mean = next(cell.arm.measures["f1"].mean for cell in mine.cells if cell.tested)
-    assert f"{mean:.3f}" in table and mine.choices[0].checkpoint in table, "the sweep's choice, with its test numbers"
-    with pytest.raises(UserError, match="neither a run folder"):
-        leaderboard(monkeypatch, capsys, tmp_path / "model")

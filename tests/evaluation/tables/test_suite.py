@@ -82,19 +82,9 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
     monkeypatch.setattr("inference.engines.open_engine", refuse)
     run(monkeypatch, "table", "--config", str(config_path))
     assert capsys.readouterr().out == first
-
-
-def test_power_and_agreement_come_from_stored_results(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(UserError, match="was not run yet"):
-        run(monkeypatch, "power", "--config", str(config_path))
-    run(monkeypatch, "--config", str(config_path), "--base-only")
-    capsys.readouterr()
-    for action, expected in (("power", "Questions needed"), ("agreement", "Agreement of the judge")):
-        run(monkeypatch, action, "--config", str(config_path))
-        shown = capsys.readouterr().out
-        assert "test:" in shown and "towers:" in shown and expected in shown
+    run(monkeypatch, "agreement", "--config", str(config_path))
+    shown = capsys.readouterr().out
+    assert "test:" in shown and "towers:" in shown and "Agreement of the judge" in shown
 
 
 def test_what_awe_chose_between_is_shown_and_stored(
@@ -230,27 +220,3 @@ def test_names_from_outside_are_not_markup() -> None:
     one = results_of("[bold]one[/bold][/]", [True] * 3, [True] * 3)
     named = one.model_copy(update={"arms": (one.arms[0], one.arms[1].model_copy(update={"name": "[red]x[/]"}))})
     assert "[bold]one" in printed(named, named) and "[red]x" in printed(named, named)
-
-
-def test_costs_are_plotted_from_stored_results_without_a_model(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def costs(*more: str) -> None:
-        monkeypatch.setattr(sys, "argv", ["evaluation", "costs", "--config", str(config_path), *more])
-        main()
-
-    with pytest.raises(UserError, match="there are no results yet"):
-        costs()
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--base-only"])
-    main()
-    (config_path.parent / "script.jsonl").unlink()
-    capsys.readouterr()
-    costs()
-    drawn = config_path.parent / "run" / "round-1" / "evaluation" / "costs-test.svg"
-    said, svg = capsys.readouterr().out, drawn.read_text()
-    assert "reads" in said and "50.0%" in said
-    assert ">2  reads 50.0<" in svg and ">1  no_retrieval (base) 50.0<" in svg and ">searches per question<" in svg
-    costs()
-    assert drawn.read_text() == svg
-    with pytest.raises(UserError, match=r"--out x\.txt: is drawn as one of \.svg"):
-        costs("--out", "x.txt")

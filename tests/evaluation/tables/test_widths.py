@@ -15,12 +15,10 @@ from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.power import power_table
 from evaluation.results import Arm, Results, best_baseline, compare, make_arm
 from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep
 from evaluation.tables.comparison import print_results
-from evaluation.tables.leaderboard import Entry, entries, print_leaderboard
 from evaluation.tables.suite import print_suite
 from evaluation.tables.verdicts import print_verdicts
 from ratchet.records import Question, Score, Trajectory
@@ -96,23 +94,6 @@ def show_sweep(out: TextIO) -> None:
     )  # fmt: skip
 
 
-def show_leaderboard(out: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = invented().arms
-
-    def entry(run: Path) -> list[Entry]:
-        arm = arms[int(run.name[-1])]
-        return [
-            Entry(
-                run=run.name, split="test", title="HotpotQA", digest="0" * 64, measure="f1",
-                what="run-with-a-long-name-round-1", arm=arm, base=arm.measures["f1"], questions=40, resamples=500,
-                seed=0, looks=2,
-            )
-        ]  # fmt: skip
-
-    monkeypatch.setattr(f"{entries.__module__}.entries", entry)
-    print_leaderboard([Path(f"self-training-of-qwen-{n}") for n in range(3)], out)
-
-
 def show_status(out: TextIO, folder: Path) -> None:
     one = experiment(folder)
     one.run.path.mkdir()
@@ -131,7 +112,7 @@ def show_scale(out: TextIO) -> None:
     out.write(render(rows, Node(80e9, 8, 1e12), "runs/x"))
 
 
-def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[TextIO], None]]:
+def tables(folder: Path) -> dict[str, Callable[[TextIO], None]]:
     def of(table: Table) -> Callable[[TextIO], None]:
         return lambda out: print_table(table, out)
 
@@ -144,18 +125,16 @@ def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[
         "suite": lambda out: print_suite([invented(), invented("HotpotQA")], out),
         "labelled suite": lambda out: print_suite([labelled], out),
         "verdicts": lambda out: print_verdicts([labelled], out),
-        "power": of(power_table(invented(), ("f1", "em"))),
         "agreement": of(agreement_table(judged)),
         "sweep": show_sweep,
-        "leaderboard": lambda out: show_leaderboard(out, monkeypatch),
         "status": lambda out: show_status(out, folder),
         "scale": show_scale,
     }
 
 
 TABLES = (
-    *("comparison", "suite", "labelled suite", "verdicts", "power", "agreement"),
-    *("sweep", "leaderboard", "status", "scale"),
+    *("comparison", "suite", "labelled suite", "verdicts", "agreement"),
+    *("sweep", "status", "scale"),
 )
 
 
@@ -169,7 +148,7 @@ def test_a_table_is_complete_in_80_columns_and_in_a_pipe(
     else:
         monkeypatch.delenv("COLUMNS", raising=False)
     out = io.StringIO()
-    tables(tmp_path, monkeypatch)[name](out)
+    tables(tmp_path)[name](out)
     lines = out.getvalue().splitlines()
     assert len(lines) > 3 and "…" not in out.getvalue(), out.getvalue()
     if columns:

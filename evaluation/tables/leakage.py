@@ -1,0 +1,28 @@
+"""The table of `python -m evaluation leakage`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from questions.leakage import SplitLeakage
+from ratchet.console import wide_console
+from ratchet.tables import new_table, print_table
+
+WIDTH = 160
+"""The width in columns of lines that are not printed to a terminal."""
+
+
+def print_leaks(overlaps: Sequence[SplitLeakage], near: float) -> None:
+    """Print how many questions every two splits share, and which. `near`: `questions.leakage.near`."""
+    counted = ("questions", "word for word", f"nearly (>= {near:g})", "sharing a gold document")
+    table = new_table("", ("of", "in"), counted, padding=(0, 1))
+    for overlap in overlaps:
+        leaks = overlap.leaks
+        counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))
+        shown = (f"[red]{count}[/]" if count else "0" for count in counts)
+        table.add_row(overlap.second, overlap.first, str(overlap.count), *shown)
+    print_table(table)
+    console = wide_console(WIDTH)
+    for overlap in overlaps:
+        for line in overlap.shown(overlap.leaks.questions):
+            console.print(line, markup=False)
