@@ -3,7 +3,7 @@
     with Experiment("configs/demo.yaml") as experiment:
         print(experiment.ask("Who built the ferry Oarabel?").answer)
 
-The asynchronous version of a method has an `a` before its name: `await experiment.aask(...)`.
+`await experiment.aask(...)` asks several questions at once.
 """
 
 from __future__ import annotations
@@ -57,12 +57,6 @@ class Experiment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> Experiment:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     def search(self, query: str, k: int = 5) -> list[Passage]:
         """The best `k` passages of the index for a query."""
         with self._lock:
@@ -71,10 +65,6 @@ class Experiment:
 
                 self._index = open_index(self.config.index)
         return self._index.search(query, k)
-
-    async def asearch(self, query: str, k: int = 5) -> list[Passage]:
-        """`search`, in a thread."""
-        return await asyncio.to_thread(self.search, query, k)
 
     def ask(
         self,
@@ -105,12 +95,6 @@ class Experiment:
         """
         return run_outside_event_loop(lambda: self._sample(n, round, adapter))
 
-    async def asample(
-        self, n: int | None = None, *, round: int = 1, adapter: str | Path | None = None
-    ) -> list[Trajectory]:
-        """`sample`, in a thread."""
-        return await asyncio.to_thread(self._sample, n, round, adapter)
-
     def trajectories(self, round: int | None = None) -> pa.Table:
         """The sampled trajectories of the run with their scores, one a row: `ratchet.read_run`."""
         from report.run_table import read_run
@@ -127,12 +111,6 @@ class Experiment:
         """
         return run_outside_event_loop(lambda: self._evaluate(adapter, round, splits))
 
-    async def aevaluate(
-        self, adapter: str | Path | None = None, *, round: int = 1, splits: Sequence[str] = ()
-    ) -> list[Results]:
-        """`evaluate`, in a thread."""
-        return await asyncio.to_thread(self._evaluate, adapter, round, splits)
-
     def close(self) -> None:
         """Close the index and the models. A later call opens them again."""
         with self._lock:
@@ -143,10 +121,6 @@ class Experiment:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-    async def aclose(self) -> None:
-        """`close`, in a thread."""
-        await asyncio.to_thread(self.close)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run it on the event loop that the models belong to, which has a thread of its own."""

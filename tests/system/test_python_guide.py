@@ -103,18 +103,18 @@ async def test_an_experiment_opens_the_model_once_in_a_notebook_too(
         assert first.answer == second.answer == ask(question, experiment.config).answer
         assert len(opened) == 2, "one by the experiment, one by ask"
         assert experiment.ask(question, adapter="runs/demo/round-1/adapter").policy != "base"
-        assert [p.id for p in await experiment.asearch(question, k=2)] == [p.id for p in experiment.search(question, 2)]
+        assert [passage.id for passage in experiment.search(question, 1)] == ["velm#0"]
         sampled = experiment.sample(2)
-        assert len(sampled) == 2 * 4 and [t.key for t in await experiment.asample(2)] == [t.key for t in sampled]
+        assert len(sampled) == 2 * 4 and [t.key for t in experiment.sample(2)] == [t.key for t in sampled]
         assert experiment.trajectories().num_rows == 8
         [results] = experiment.evaluate()
-        [again] = await experiment.aevaluate("runs/demo/round-1/adapter")
+        [again] = experiment.evaluate("runs/demo/round-1/adapter")
         assert results.arm(TRAINED) is None and again.arm(TRAINED) is not None
         with pytest.raises(UserError, match="the question is empty"):
             experiment.ask(" ")
         with pytest.raises(UserError, match="runs/none: there is no adapter here"):
             experiment.evaluate("runs/none")
-    async with experiment:
+    with experiment:
         assert experiment.ask(question).answer == first.answer, "it opens again after it was closed"
 
 
