@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from agents.core.ask import NAME, SystemRunner, as_question, ask
+from agents.core.ask import NAME, SYSTEM, SystemRunner, as_question
 from agents.core.steps import describe_step, passage_lines
-from agents.core.system import System, load_system
+from agents.core.system import RunContext, System, load_system
 from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from questions.labels import FEVER
+from ratchet.config import Config
 from ratchet.console import PlainConsole
 from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import plain_line, plain_text
@@ -46,23 +47,36 @@ def answer(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
     parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
     arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    view = View(PlainConsole(highlight=False), load_system(config.system))
+    config, console = config_of(arguments), PlainConsole(highlight=False)
 
     def question_of(text: str) -> Question:
         return Question(id=NAME, text=text, form="claim", labels=FEVER) if arguments.claim else as_question(text)
 
-    if arguments.question is not None:
-        question = question_of(arguments.question)
-        return view.end(ask(question, config, arguments.adapter, sample=arguments.sample, watch=view.event))
+    given = None if arguments.question is None else question_of(arguments.question)
     with asyncio.Runner() as loop:
-        runner = SystemRunner(config)
+        runner = open_runner(config)
+        view = View(console, runner.systems[SYSTEM])
         try:
-            for text in _typed_lines(view.console):
-                asked = runner.ask(question_of(text), arguments.adapter, sample=arguments.sample, watch=view.event)
+            for question in map(question_of, _typed_lines(console)) if given is None else [given]:
+                asked = runner.ask(question, arguments.adapter, sample=arguments.sample, watch=view.event)
                 view.end(loop.run(asked))
         finally:
             loop.run(runner.close())
+
+
+def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
+    """The system of a config, `baselines`: and those of `evaluation.baselines`, ready to be asked."""
+    systems = {SYSTEM: load_system(config.system)}
+    for name, system in config.evaluation.baselines.items() if baselines else ():
+        systems[name] = load_system(system, f"evaluation.baselines.{name}")
+    evaluated, sampled = (
+        RunContext(how.temperature, frozen, how.top_p, adapter=None, policy="base", scope=NAME)
+        for how, frozen in (
+            (config.evaluation, config.evaluation.temperature),
+            (config.sampling, config.sampling.frozen_temperature),
+        )
+    )
+    return SystemRunner(systems, config.environment, evaluated, sampled)
 
 
 def _typed_lines(console: Console) -> Iterator[str]:

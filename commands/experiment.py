@@ -74,7 +74,7 @@ class Experiment:
         sample: bool = False,
         watch: Callable[[Event], None] | None = None,
     ) -> Trajectory:
-        """Let the system answer a question, and return all of its work, as `agents.ask` does."""
+        """Let the system answer a question, and return all of its work, as `SystemRunner.ask` does."""
         return self._submit(self._ask(question, adapter, sample, watch)).result()
 
     async def aask(
@@ -139,9 +139,9 @@ class Experiment:
         watch: Callable[[Event], None] | None,
     ) -> Trajectory:
         if self._runner is None:
-            from agents.core.ask import SystemRunner
+            from commands.ask import open_runner
 
-            self._runner = SystemRunner(self.config)
+            self._runner = open_runner(self.config)
         return await self._runner.ask(question, adapter, sample=sample, watch=watch)
 
     async def _close_runner(self) -> None:

@@ -98,16 +98,16 @@ async def _serve_stdio(config: Config, given: argparse.Namespace, limits: Limits
 
 def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack) -> Answerer:
     """The config's systems with models and index open until the stack is closed."""
-    from agents.core.ask import SystemRunner
+    from commands.ask import open_runner
     from inference.adapters import read_uniform_adapter
     from serve.answering import Answerer
 
     adapter = _adapter(config, given.adapter)
     if adapter is not None:
         read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
-    runner = SystemRunner(config, baselines=not given.no_baselines)
+    runner = open_runner(config, baselines=not given.no_baselines)
     stack.push_async_callback(runner.close)
-    return Answerer(runner, adapter, limits)
+    return Answerer(runner, adapter, config.training.model, limits)
 
 
 def _adapter(config: Config, given: str | None) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import ValidationError
 
 from agents.core.ask import SYSTEM, SystemRunner
+from agents.core.system import System
 from questions.labels import FEVER
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.openai import ONCE, ApiError, Turns
@@ -37,9 +38,10 @@ class ServedModel:
 class Answerer:
     """Answers questions by any of the config's systems. Every call belongs to one event loop."""
 
-    def __init__(self, runner: SystemRunner, adapter: str | None, limits: Limits) -> None:
+    def __init__(self, runner: SystemRunner, adapter: str | None, trained: str, limits: Limits) -> None:
+        """`trained`: the name of the model that the adapter is of."""
         self.limits = limits
-        self.models = {model.id: model for model in served_models(runner, adapter)}
+        self.models = {model.id: model for model in served_models(runner.systems, adapter, trained)}
         """The config's own system first, and what the adapter changes before its base model."""
         self._runner, self._turns = runner, Turns(limits.concurrent, limits.waiting)
 
@@ -96,11 +98,10 @@ class Answerer:
         return trajectory
 
 
-def served_models(runner: SystemRunner, adapter: str | None) -> list[ServedModel]:
+def served_models(systems: Mapping[str, System], adapter: str | None, trained: str) -> list[ServedModel]:
     """Every system with the adapter, where there is one and it has a role that is trained, and on the base model."""
     models: list[ServedModel] = []
-    trained = runner.config.training.model
-    for name, system in runner.systems.items():
+    for name, system in systems.items():
         title = short_name(system.config.name) if name == SYSTEM else name
         label = re.sub(r"[^\w.-]+", "-", title).strip("-") or "system"
         form: Form = "claim" if system.spec.gives_verdict else "question"

@@ -1,19 +1,19 @@
-"""One question to one system: `from agents import ask`."""
+"""Asking systems whose index, sources and models stay open, for any number of questions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from agents.core.resources import open_resources
-from agents.core.system import RunContext, load_system, run_episode
+from agents.core.system import RunContext, System, run_episode
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
-from ratchet.config import Config, load_config
+from ratchet.config import Environment
 from ratchet.errors import UserError
 from ratchet.records import Event, Question, Trajectory
-from ratchet.tasks import run_outside_event_loop
 from retrieval.loader import open_index
 
 NAME = "command line"
@@ -22,62 +22,19 @@ SYSTEM = ""
 """The name of the config's `system` beside those of the baselines."""
 
 
-def ask(
-    question: str | Question,
-    config: str | Path | Config,
-    adapter: str | Path | None = None,
-    *,
-    sample: bool = False,
-    watch: Callable[[Event], None] | None = None,
-) -> Trajectory:
-    """Let the system of a config answer a question, and return all of its work: `.answer`, `.passages`, `.events`.
-
-    `adapter`: a LoRA folder for the roles that are trained; default: the base model. `sample`: with the temperature of
-    training, not of evaluation. `watch` is called with each event as it ends. A wrong config is a UserError; what goes
-    wrong in the work is the trajectory's `status` and `error`. Every call opens index and models; `SystemRunner` keeps
-    them open for several questions.
-    """
-    asked = as_question(question)
-    config = config if isinstance(config, Config) else load_config(config)
-    return run_outside_event_loop(lambda: asyncio.run(_answer(asked, config, adapter, sample, watch)))
-
-
-async def _answer(
-    question: Question,
-    config: Config,
-    adapter: str | Path | None,
-    sample: bool,
-    watch: Callable[[Event], None] | None,
-) -> Trajectory:
-    async with SystemRunner(config) as runner:
-        return await runner.ask(question, adapter, sample=sample, watch=watch)
-
-
 class SystemRunner:
-    """The system of a config with its index, sources and models open, for any number of questions.
+    """Systems with their index, sources and models open. Every call belongs to one event loop."""
 
-    `async with SystemRunner(config) as runner` closes them. Every call belongs to one event loop. `baselines`: with
-    those of `evaluation.baselines`, each of which can be asked in the system's place.
-    """
-
-    def __init__(self, config: Config, baselines: bool = False) -> None:
-        self.config = config
-        self.systems = {SYSTEM: load_system(config.system)}
-        """By a baseline's name, or SYSTEM."""
-        if baselines:
-            self.systems |= {
-                name: load_system(system, f"evaluation.baselines.{name}")
-                for name, system in config.evaluation.baselines.items()
-            }
-        self._index = open_index(config.index)
-        self._resources = open_resources(config.environment, self._index)
-        self._engines = open_engines(config.models, set().union(*(system.models for system in self.systems.values())))
-
-    async def __aenter__(self) -> SystemRunner:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    def __init__(
+        self, systems: Mapping[str, System], environment: Environment, evaluated: RunContext, sampled: RunContext
+    ) -> None:
+        """`systems`: by a baseline's name, or SYSTEM. `evaluated`, `sampled`: how they are played on the base model, in
+        evaluation and in training."""
+        self.systems, self._evaluated, self._sampled, self._seed = systems, evaluated, sampled, environment.seed
+        self._index = open_index(environment.index)
+        self._resources = open_resources(environment, self._index)
+        models = set().union(*(system.models for system in systems.values()))
+        self._engines = open_engines(environment.models, models)
 
     async def close(self) -> None:
         """Close the models and the sources."""
@@ -95,18 +52,17 @@ class SystemRunner:
         watch: Callable[[Event], None] | None = None,
         system: str = SYSTEM,
     ) -> Trajectory:
-        """Answer a question, as the function `ask` does. `system`: a key of `systems`."""
+        """Let a system answer a question, and return all of its work: `.answer`, `.passages`, `.events`.
+
+        `adapter`: a LoRA folder for the roles that are trained; default: the base model. `sample`: with the temperature
+        of training, not of evaluation. `watch` is called with each event as it ends. A wrong config is a UserError;
+        what goes wrong in the work is the trajectory's `status` and `error`.
+        """
         question = as_question(question)
-        config = self.config
-        how = config.sampling if sample else config.evaluation
-        context = RunContext(
-            temperature=how.temperature,
-            frozen_temperature=config.sampling.frozen_temperature if sample else config.evaluation.temperature,
-            top_p=how.top_p,
-            adapter=None if adapter is None else str(adapter),
-            policy="base" if adapter is None else await asyncio.to_thread(adapter_digest, adapter),
-            scope=NAME,
-        )
+        context = self._sampled if sample else self._evaluated
+        if adapter is not None:
+            policy = await asyncio.to_thread(adapter_digest, adapter)
+            context = replace(context, adapter=str(adapter), policy=policy)
         return await run_episode(
             question,
             self.systems[system],
@@ -115,7 +71,7 @@ class SystemRunner:
             context,
             key=NAME,
             sample=0,
-            seed=config.seed,
+            seed=self._seed,
             watch=watch,
             resources=self._resources,
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from agents.core.ask import SystemRunner
+from commands.ask import open_runner
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config
 from serve.answering import Answerer
@@ -64,8 +64,8 @@ def make_answerer(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("agents.core.ask.open_index", lambda _: shelf or Library())
         patch.setattr("agents.core.ask.open_engines", lambda models, names: {"agent": agent})
-        runner = SystemRunner(config, baselines=True)
-    return Answerer(runner, None if adapter is None else str(adapter), Limits(**limits))
+        runner = open_runner(config, baselines=True)
+    return Answerer(runner, None if adapter is None else str(adapter), "agent", Limits(**limits))
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents import ask
 from commands.index import main as build_index
 from commands.sample import main as sample
 from commands.score import main as score
 from commands.search import main as search
+from ratchet import Experiment
 from ratchet.config import load_config, load_members, written
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests
@@ -53,7 +53,7 @@ def test_a_run_that_was_started_beside_the_config_resumes_from_another_directory
     for command in (build_index, sample, score):
         command(["--config", str(path)])
     search(["harbour of Velm", "--config", str(path), "-k", "1"])
-    assert ask("Who built Velm's harbour?", path).status != "failed"
+    assert Experiment(path).ask("Who built Velm's harbour?").status != "failed"
     assert "already built, nothing to do" in capsys.readouterr().out
     after = load_config(path)
     assert after.model_dump(mode="json") == before.model_dump(mode="json")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agents import ask
 from commands.evaluate import main as evaluate
 from commands.index import main as build_index
 from commands.sample import main as sample
 from commands.score import main as score
 from commands.search import main as search
 from questions.manifest import open_run
+from ratchet import Experiment
 from ratchet.config import Config, is_missing, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
@@ -47,7 +47,7 @@ def test_an_index_is_built_and_searched_and_a_question_asked_without_questions(
     build_index(["--config", str(path)])
     search(["harbour of Velm", "--config", str(path), "-k", "1"])
     assert "velm" in capsys.readouterr().out
-    assert ask("Who built Velm's harbour?", str(path)).status != "failed"
+    assert Experiment(path).ask("Who built Velm's harbour?").status != "failed"
 
 
 def test_an_index_is_built_and_searched_without_models(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,14 +57,14 @@ def test_an_index_is_built_and_searched_without_models(experiment: Path, capsys:
     search(["harbour of Velm", "--config", str(path)])
     assert "velm" in capsys.readouterr().out
     with pytest.raises(UserError, match="models"):
-        ask("Who?", str(path))
+        Experiment(path).ask("Who?")
 
 
 def test_a_system_without_retrieval_is_asked_and_sampled_without_an_index(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = without(experiment, "index", system=NO_RETRIEVAL)
-    assert ask("Who built Velm's harbour?", str(path)).status == "finished"
+    assert Experiment(path).ask("Who built Velm's harbour?").status == "finished"
     sample(["--config", str(path)])
     config = load_config(path)
     manifest = TrajectoryStore(RunFolder(config.folder).round(1).trajectories).manifest()

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from agents import ask
 from commands.main import main as ratchet
 from evaluation.results import TRAINED
 from inference.scripted import ScriptedEngine
@@ -25,7 +24,7 @@ from tests.helpers.experiment import ROOT, make_experiment
 
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-PUBLIC = ("retrieval.open_index", "agents.ask", "ratchet.load_config", "ratchet.read_run", "ratchet.Experiment")
+PUBLIC = ("retrieval.open_index", "ratchet.load_config", "ratchet.read_run", "ratchet.Experiment")
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +75,10 @@ async def test_a_question_is_asked_where_an_event_loop_runs_already(
 ) -> None:
     monkeypatch.chdir(place)
     seen: list[str] = []
-    asked = ask("Who built Velm's harbour?", "configs/demo.yaml", watch=lambda event: seen.append(event.kind))
+    with Experiment("configs/demo.yaml") as experiment:
+        asked = experiment.ask("Who built Velm's harbour?", watch=lambda event: seen.append(event.kind))
     assert asyncio.get_running_loop().is_running() and asked.policy == "base"
     assert seen == [event.kind for event in asked.events] and "model" in seen
-    with pytest.raises(UserError, match="the question is empty"):
-        ask(" ", "configs/demo.yaml")
 
 
 @pytest.mark.slow
@@ -100,8 +98,7 @@ async def test_an_experiment_opens_the_model_once_in_a_notebook_too(
     with Experiment("configs/demo.yaml", ["run=runs/own"]) as experiment:
         assert opened == [], "nothing is opened before it is needed"
         first, second = experiment.ask(question), await experiment.aask(question)
-        assert first.answer == second.answer == ask(question, experiment.config).answer
-        assert len(opened) == 2, "one by the experiment, one by ask"
+        assert first.answer == second.answer and len(opened) == 1
         assert experiment.ask(question, adapter="runs/demo/round-1/adapter").policy != "base"
         assert [passage.id for passage in experiment.search(question, 1)] == ["velm#0"]
         sampled = experiment.sample(2)
