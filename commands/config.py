@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.core.system import load_system
-from evaluation.sweep.measure import check_measure
 from questions.benchmark import load_benchmark
 from ratchet.config import SPLITS, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing, load_config
 from ratchet.errors import UserError
@@ -37,7 +36,7 @@ def _check_file(config: Config, path: str | Path) -> None:
 
 def _check_plugins(config: Config) -> None:
     """Check what only the plug-ins know: a system's settings and roles, a benchmark's name and splits, the scores, the
-    settings of a source, a measure."""
+    settings of a source."""
     for key, system in config.systems.items():
         load_system(system, key)
     named: dict[str, SplitConfig] = {}
@@ -54,8 +53,6 @@ def _check_plugins(config: Config) -> None:
         if isinstance(source, PluginConfig):
             load_source(name, source)
     _check_scores(config)
-    if config.sweep.measure:
-        check_measure(config)
 
 
 def _check_scores(config: Config) -> None:

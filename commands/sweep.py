@@ -11,8 +11,9 @@ from commands.subcommands import Subcommand, run_subcommand
 from evaluation.arms import arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
-from evaluation.sweep.merge import choices_of, merge, tested_cells
+from evaluation.sweep.merge import merge, tested_cells
 from evaluation.sweep.page import render
+from evaluation.sweep.records import Choice, SweepResults
 from evaluation.sweep.table import print_sweep, to_csv
 from questions.manifest import open_run
 from ratchet.errors import UserError
@@ -39,10 +40,11 @@ def _run_all(words: Sequence[str], prog: str) -> None:
     options = parser.parse_args(words)
     plan = _plan(options)
     run_cells(plan, plan.cells())
-    if plan.test and not _blocked(plan):
-        _finish(plan, quiet=True)  # the dev tables are written even where the test is refused
-        _test(plan, options.again)
-    _finish(plan)
+    results = _write(plan)  # the dev tables are written even where the test is refused
+    if plan.test and not results.undecided:
+        _test(plan, results.choices, options.again)
+        results = _write(plan)
+    _show(plan, results)
 
 
 def _print_cells(words: Sequence[str], prog: str) -> None:
@@ -67,7 +69,8 @@ def _merge(words: Sequence[str], prog: str) -> None:
     about = """Write sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model.
 
 The exit status is 1 where cells are missing, and the output names them."""
-    _finish(_plan(config_parser(prog, about).parse_args(words)))
+    plan = _plan(config_parser(prog, about).parse_args(words))
+    _show(plan, _write(plan))
 
 
 def _run_test(words: Sequence[str], prog: str) -> None:
@@ -79,11 +82,12 @@ def _run_test(words: Sequence[str], prog: str) -> None:
     plan = _plan(options)
     if not plan.test:
         raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
-    if blocked := _blocked(plan):
-        raise UserError("dev has not chosen for every system yet:\n  " + "\n  ".join(blocked))
-    _test(plan, options.again, options.phase)
+    results = merge(plan)
+    if results.undecided:
+        raise UserError("dev has not chosen for every system yet:\n  " + "\n  ".join(results.undecided))
+    _test(plan, results.choices, options.again, options.phase)
     if options.phase != "sample":
-        _finish(plan)
+        _show(plan, _write(plan))
 
 
 SUBCOMMANDS = {
@@ -112,13 +116,8 @@ def _plan(options: argparse.Namespace, opened: bool = True) -> Sweep:
     return plan
 
 
-def _blocked(plan: Sweep) -> list[str]:
-    """The systems without a choice, each with the reason."""
-    return choices_of(plan)[1]
-
-
-def _test(plan: Sweep, again: bool, phase: Phase = "all") -> None:
-    record_evaluations(plan, choices_of(plan)[0], again)
+def _test(plan: Sweep, choices: Sequence[Choice], again: bool, phase: Phase = "all") -> None:
+    record_evaluations(plan, choices, again)
     run_cells(plan, tested_cells(plan, read_test_record(plan.folder)), phase)
 
 
@@ -145,14 +144,17 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
             score_arm(arm, arm_trajectories(arm.store))
 
 
-def _finish(plan: Sweep, quiet: bool = False) -> None:
-    """Merge, write, print; exit status 1 where cells are missing."""
+def _write(plan: Sweep) -> SweepResults:
+    """Merge the finished cells, and write the tables."""
     results = merge(plan)
     write_record(plan.folder / "sweep.json", results)
     write_atomic(plan.folder / "sweep.csv", to_csv(results))
     write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))
-    if quiet:
-        return
+    return results
+
+
+def _show(plan: Sweep, results: SweepResults) -> None:
+    """Print the tables; exit status 1 where cells are missing."""
     print_sweep(results)
     print("written to " + ", ".join(str(plan.folder / f"sweep.{kind}") for kind in ("json", "csv", "html")))
     if results.missing:

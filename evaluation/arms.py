@@ -22,6 +22,7 @@ from agents.core.context import RunContext
 from agents.core.system import load_system
 from evaluation.measures.measures import Scores
 from evaluation.question_sets import QuestionSet, question_set
+from evaluation.results import Arm, make_arm
 from questions.leakage import check_adapter_leakage
 from ratchet.config import (
     Config,
@@ -34,8 +35,9 @@ from ratchet.config import (
 )
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
-from ratchet.records import Score, Trajectory, content_key
+from ratchet.records import Question, Score, Trajectory, content_key
 from ratchet.runfolder import RunFolder
+from ratchet.text import NORMALISATIONS
 from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.pool import Pass, sample
@@ -178,6 +180,33 @@ def sample_arms(settings: ArmSettings, arms: Iterable[ArmPlan], title: str) -> N
         for folder, arm in by_folder.items()
     ]
     sample(settings.environment, passes, title, settings.concurrency)
+
+
+def measured_arm(
+    settings: ArmSettings,
+    name: str,
+    system: str,
+    policy: str,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+) -> Arm:
+    """The measures of an arm under this name, from its trajectories and scores."""
+    evaluation, rewards = settings.evaluation, settings.rewards
+    return make_arm(
+        name,
+        system,
+        policy,
+        questions,
+        trajectories,
+        scores,
+        evaluation.scores,
+        rewards.weights,
+        evaluation.resamples,
+        settings.seed,
+        rewards.select.keep_status,
+        NORMALISATIONS[rewards.normalisation],
+    )
 
 
 def check_leaks(modes: LeakageConfig, arms: Iterable[ArmPlan]) -> None:

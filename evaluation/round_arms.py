@@ -17,6 +17,7 @@ from evaluation.arms import (
     arm_trajectories,
     check_leaks,
     is_planned,
+    measured_arm,
     open_scoring,
     sample_arms,
     stored_arm_scores,
@@ -39,7 +40,6 @@ from evaluation.results import (
     best_baseline,
     compare,
     in_form,
-    make_arm,
     primary_measure,
     selection_gain,
 )
@@ -257,24 +257,11 @@ def _compared(
     questions = asked.questions
     trajectories = {name: arm_trajectories(store) for name, store in stores.items()}
     evaluation, rewards, seed = settings.evaluation, settings.rewards, settings.seed
-    names, weights, resamples = evaluation.scores, rewards.weights, evaluation.resamples
-    keep = rewards.select.keep_status
-    primary = primary_measure(questions, names, keep)
+    resamples = evaluation.resamples
+    primary = primary_measure(questions, evaluation.scores, rewards.select.keep_status)
     normalise = NORMALISATIONS[rewards.normalisation]
     arms = [
-        make_arm(
-            name,
-            *store.system_and_policy(),
-            questions,
-            trajectories[name],
-            scores,
-            names,
-            weights,
-            resamples,
-            seed,
-            keep,
-            normalise,
-        )
+        measured_arm(settings, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
     comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, seed) for arm in arms[1:])

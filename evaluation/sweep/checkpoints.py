@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from inference.adapters import WEIGHTS, is_adapter
 from ratchet.config import SweepConfig
 from ratchet.config.sweep import BASE, valid_name
-from ratchet.errors import UserError, did_you_mean
+from ratchet.errors import UserError
+from ratchet.records import Record
 from ratchet.runfolder import RoundFolder, RunFolder
 from sampling.pool import policy_name
 
@@ -17,8 +18,7 @@ WITHIN = 0.9
 """The part of a round that the checkpoints within it cover on a curve, whose end is the round's adapter."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Record):
     """The base model or an adapter, with the run and the step that it is from."""
 
     name: str
@@ -42,39 +42,36 @@ class Checkpoint:
         return RoundFolder(self.adapter.parent.parent).adapter
 
 
-def find_checkpoints(own_run: Path, settings: SweepConfig, systems: int) -> list[Checkpoint]:
+def find_checkpoints(own_run: Path, sweep: SweepConfig) -> list[Checkpoint]:
     """All checkpoints, base first; an adapter that several runs have is taken once. Raises UserError.
 
-    `own_run`: the run folder that is searched by default; `systems`: the number of systems of the sweep.
+    `own_run`: the run folder that is searched where the config names neither runs nor checkpoints.
     """
-    found = [Checkpoint(BASE)]
-    runs = settings.runs if settings.runs is not None else () if settings.checkpoints else (own_run,)
+    checkpoints = [Checkpoint(name=BASE)]
+    runs = sweep.runs if sweep.runs is not None else () if sweep.checkpoints else (own_run,)
     for run in runs:
-        adapters = list(_of_run(RunFolder(Path(run)), settings.steps))
-        if not adapters and (settings.runs is not None or systems == 1):
+        adapters = list(_of_run(RunFolder(Path(run)), sweep.steps))
+        if not adapters and (sweep.runs is not None or len(sweep.systems) < 2):
             raise UserError(f"sweep.runs: {run} has no adapter (round-N/adapter) yet; train one, or remove this run")
-        found += adapters
-    for name, path in settings.checkpoints.items():
+        checkpoints += adapters
+    for name, path in sweep.checkpoints.items():
         if not is_adapter(Path(path)):
             raise UserError(f"sweep.checkpoints.{name}: {path} is no adapter folder (adapter_config.json, {WEIGHTS})")
-        one = Checkpoint(name, Path(path), policy_name(Path(path)))
-        if duplicate := next((other for other in found if other.policy == one.policy), None):
+        named = Checkpoint(name=name, adapter=Path(path), policy=policy_name(Path(path)))
+        if duplicate := next((other for other in checkpoints if other.policy == named.policy), None):
             raise UserError(
                 f"sweep.checkpoints.{name}: {path} is the same adapter as {duplicate.name!r}; remove one of them"
             )
-        found.append(one)
-    names = [one.name for one in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+        checkpoints.append(named)
+    if twice := sorted(name for name, count in Counter(known.name for known in checkpoints).items() if count > 1):
         raise UserError(
             f"sweep: {', '.join(twice)} would name two checkpoints each; give those of one run names of their own "
             "under sweep.checkpoints"
         )
-    found = _unique(found)
-    names = [one.name for one in found]
-    if settings.base.checkpoint not in names:
-        wrong = settings.base.checkpoint
-        raise UserError(f"sweep.base.checkpoint: {wrong!r} is no checkpoint of this sweep{did_you_mean(wrong, names)}")
-    return found
+    unique: dict[str, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        unique.setdefault(checkpoint.policy, checkpoint)
+    return list(unique.values())
 
 
 def check_name(key: str, name: str) -> None:
@@ -88,40 +85,25 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
     name = run.path.resolve().name
     check_name("sweep.runs", name)
     for folder in run.rounds():
-        number = folder.number
         if not is_adapter(folder.adapter):
             continue
-        final = policy_name(folder.adapter)
+        number, final = folder.number, policy_name(folder.adapter)
+        origin = {"run": str(run.path), "round": number}
         within = _steps(folder.training) if steps else {}
-        last = max(within, default=0)
         for step, path in sorted(within.items()):
-            policy = policy_name(path)
-            if policy != final:
-                yield Checkpoint(
-                    f"{name}-round-{number}-step-{step}",
-                    path,
-                    policy,
-                    str(run.path),
-                    number,
-                    step,
-                    number - 1 + WITHIN * step / last,
-                )
-        yield Checkpoint(f"{name}-round-{number}", folder.adapter, final, str(run.path), number, None, float(number))
+            if (policy := policy_name(path)) != final:
+                place = number - 1 + WITHIN * step / max(within)
+                step_name = f"{name}-round-{number}-step-{step}"
+                yield Checkpoint(name=step_name, adapter=path, policy=policy, **origin, step=step, place=place)
+        yield Checkpoint(name=f"{name}-round-{number}", adapter=folder.adapter, policy=final, **origin, place=number)
 
 
 def _steps(training: Path) -> dict[int, Path]:
     """Adapters in a training folder by step: the evaluated ones, and the checkpoints that training resumes from."""
-    found = {}
+    adapters = {}
     for kind in ("evaluated", "checkpoint"):
         for path in training.glob(f"{kind}-*"):
             step = path.name.removeprefix(f"{kind}-")
             if step.isdigit() and int(step) > 0 and is_adapter(path):
-                found[int(step)] = path
-    return found
-
-
-def _unique(found: list[Checkpoint]) -> list[Checkpoint]:
-    seen: dict[str, Checkpoint] = {}
-    for one in found:
-        seen.setdefault(one.policy, one)
-    return list(seen.values())
+                adapters[int(step)] = path
+    return adapters

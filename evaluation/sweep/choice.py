@@ -100,7 +100,7 @@ def record_evaluations(sweep: Sweep, choices: Sequence[Choice], again: bool) -> 
     record = read_test_record(sweep.folder)
     new: list[TestEvaluation] = []
     for choice in choices:
-        for asked in sweep.sets_of(choice.system, sweep.test):
+        for asked in sweep.test:
             before = evaluations_of(record, asked, choice.system)
             if before and before[-1].policy == choice.policy:
                 continue

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from evaluation.measures.estimates import Difference, Estimate
+from evaluation.measures.estimates import Difference
 from evaluation.results import Arm, BaselineComparison
+from evaluation.sweep.checkpoints import Checkpoint
 from ratchet.records import Record
-
-
-class CheckpointFacts(Record):
-    """A checkpoint of the sweep."""
-
-    name: str
-    policy: str
-    """'base', or the adapter's digest."""
-    adapter: str | None
-    run: str
-    round: int
-    step: int | None
 
 
 class SetFacts(Record):
@@ -46,26 +35,14 @@ class CellResult(Record):
     tested: bool = False
     """Whether a test cell is a choice, and not only the base of one."""
     arm: Arm
-    price: float | None = None
-    """The price of a question, in the currency of the config's prices; None where it has none."""
-    base: str | None = None
-    """The cell that this one is compared with; None for that one itself, and where it is missing."""
     difference: Difference | None = None
-    """The difference from the base in the question set's measure."""
+    """The difference from the same system on the base model, in the question set's measure; None for the base model
+    itself, and where that is missing."""
     p_holm: float | None = None
     """The p value with Holm's correction over all differences of the stage."""
     best_untrained: BaselineComparison | None = None
     """A tested choice against the best system that was tested with the base model; None where that is its base alone,
     or the choice is the base model."""
-
-
-class Average(Record):
-    """A checkpoint and system over all question sets of a stage, each weighing alike."""
-
-    checkpoint: str
-    system: str
-    stage: str
-    estimate: Estimate
 
 
 class Choice(Record):
@@ -103,27 +80,6 @@ class TestRecord(Record):
     looks: tuple[TestEvaluation, ...] = ()
 
 
-class Point(Record):
-    """A checkpoint on a learning curve."""
-
-    checkpoint: str
-    round: int
-    step: int | None
-    place: float
-    """The position in rounds; the base model is at 0."""
-    estimate: Estimate
-
-
-class Curve(Record):
-    """A measure over the checkpoints of one run, in the order of their training."""
-
-    run: str
-    system: str
-    split: str
-    measure: str
-    points: tuple[Point, ...]
-
-
 class SweepResults(Record):
     """sweep.json: the results of all finished cells."""
 
@@ -131,21 +87,18 @@ class SweepResults(Record):
     samples: int
     seed: int
     resamples: int
-    scores: tuple[str, ...]
-    checkpoints: tuple[CheckpointFacts, ...]
+    checkpoints: tuple[Checkpoint, ...]
     systems: dict[str, str]
     """By name in the sweep, the system's module in agents/."""
     sets: tuple[SetFacts, ...]
     cells: tuple[CellResult, ...]
     missing: tuple[str, ...]
     """The cells that are not finished, with what each lacks."""
-    averages: tuple[Average, ...]
     choices: tuple[Choice, ...]
     undecided: tuple[str, ...]
     """The systems without a choice, each with the reason."""
     notes: tuple[str, ...]
     """Warnings about the numbers."""
-    curves: tuple[Curve, ...]
 
     def set(self, name: str) -> SetFacts:
-        return next(one for one in self.sets if one.name == name)
+        return next(facts for facts in self.sets if facts.name == name)

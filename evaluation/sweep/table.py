@@ -29,12 +29,13 @@ COSTS = {
 }
 STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: every checkpoint"}
 CAPTION = """\
-mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against {base};
-p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one trajectory"""
+mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against the same
+system on the base model; p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one
+trajectory"""
 HEADINGS = (
     *("stage", "set", "questions_digest", "system", "checkpoint", "policy", "run", "round", "step"),
     *("measure", "compared", "mean", "low", "high", "n", "nulls"),
-    *("base", "difference", "difference_low", "difference_high", "p", "p_holm"),
+    *("difference", "difference_low", "difference_high", "p", "p_holm"),
 )
 
 
@@ -51,7 +52,6 @@ class Row:
     difference_interval: str
     p: str
     costs: tuple[str, ...]
-    price: str
     chosen: bool
     tone: str
     """'good' or 'bad' where p is below 0.05 after Holm's correction, else empty."""
@@ -60,18 +60,17 @@ class Row:
 def rows_of(results: SweepResults, stage: str) -> dict[str, list[Row]]:
     """By question set with a finished cell, its rows, system by system."""
     chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
+    systems = list(results.systems)
     rows: dict[str, list[Row]] = {}
-    for asked in results.sets:
-        cells = [cell for cell in results.cells if cell.split == asked.name and cell.stage == stage]
-        if cells:
-            cells.sort(key=lambda cell: list(results.systems).index(cell.system))
-            marks = [(cell.system, cell.checkpoint) in chosen for cell in cells]
-            rows[asked.name] = [_row(cell, asked.measure, mark) for cell, mark in zip(cells, marks, strict=True)]
-    return rows
+    for cell in sorted(results.cells, key=lambda cell: systems.index(cell.system)):
+        if cell.stage == stage:
+            row = _row(cell, results.set(cell.split).measure, (cell.system, cell.checkpoint) in chosen)
+            rows.setdefault(cell.split, []).append(row)
+    return {facts.name: rows[facts.name] for facts in results.sets if facts.name in rows}
 
 
 def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
-    found = cell.arm.measures.get(measure, Estimate(mean=None, n=0))
+    estimate = cell.arm.measures.get(measure, Estimate(mean=None, n=0))
     difference = cell.difference or Difference(n=0)
     digits, better = BY_NAME[measure].digits, BY_NAME[measure].better
     tone = ""
@@ -80,26 +79,22 @@ def _row(cell: CellResult, measure: str, chosen: bool) -> Row:
     return Row(
         system=cell.system,
         checkpoint=cell.checkpoint,
-        n=found.n,
-        mean=format_number(found.mean, digits),
-        interval=format_interval(found, digits),
+        n=estimate.n,
+        mean=format_number(estimate.mean, digits),
+        interval=format_interval(estimate, digits),
         difference=format_number(difference.mean, digits, sign=True) if cell.difference else "",
         difference_interval=format_interval(difference, digits),
         p="" if cell.p_holm is None else format_p(cell.p_holm),
         costs=tuple(format_mean(cell.arm.measures.get(name), name) for name in COSTS),
-        price="" if cell.price is None else f"{cell.price:.4g}",
         chosen=chosen,
         tone=tone,
     )
 
 
 def caption(results: SweepResults, stage: str) -> str:
-    """What the numbers of a stage's table mean, with the base and the number of tests."""
-    of_stage = [cell for cell in results.cells if cell.stage == stage]
-    bases = sorted({"/".join(cell.base.split("/")[:2]) for cell in of_stage if cell.base})
-    tests = sum(cell.p_holm is not None for cell in of_stage)
-    differences = f"{tests} difference{'' if tests == 1 else 's'}"
-    return CAPTION.format(base=", ".join(bases) or "nothing", tests=differences)
+    """What the numbers of a stage's table mean, with the number of tests."""
+    tests = sum(cell.p_holm is not None for cell in results.cells if cell.stage == stage)
+    return CAPTION.format(tests=f"{tests} difference{'' if tests == 1 else 's'}")
 
 
 def heading(results: SweepResults, name: str) -> str:
@@ -111,9 +106,10 @@ def heading(results: SweepResults, name: str) -> str:
 def untrained_sentences(results: SweepResults) -> list[str]:
     """For each tested choice, how it compares with the best untrained system on the test set."""
     return [
-        f"{cell.split}, {cell.system}, {cell.checkpoint}: {baseline_sentence(cell.best_untrained, measure)}"
+        f"{cell.split}, {cell.system}, {cell.checkpoint}: "
+        f"{baseline_sentence(cell.best_untrained, results.set(cell.split).measure)}"
         for cell in results.cells
-        if cell.best_untrained is not None and (measure := results.set(cell.split).measure)
+        if cell.best_untrained is not None
     ]
 
 
@@ -124,11 +120,6 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
         rows = rows_of(results, stage)
         if rows:
             print_table(_table(results, stage, title, rows), out)
-    for average in results.averages:
-        found = f"{format_number(average.estimate.mean, 3)} {format_interval(average.estimate, 3)}"
-        console.print(
-            f"mean over the {average.stage} sets, {average.system}, {average.checkpoint}: {found}", markup=False
-        )
     sentences = (*(choice.sentence for choice in results.choices), *untrained_sentences(results))
     for line in (*sentences, *results.undecided, *results.notes):
         console.print(line, markup=False)
@@ -139,13 +130,12 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
 
 
 def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[Row]]) -> Table:
-    price = ["price"] if any(row.price for found in rows.values() for row in found) else []
-    numbers = ("n", "mean", "difference", "p", *COSTS.values(), *price)
+    numbers = ("n", "mean", "difference", "p", *COSTS.values())
     table = new_table(title, ("system", "checkpoint"), numbers, escape(caption(results, stage)))
-    for name, found in rows.items():
+    for name, of_set in rows.items():
         table.add_section()
         table.add_row(f"[bold]{escape(heading(results, name))}[/bold]")
-        for row in found:
+        for row in of_set:
             colour = {"good": "green", "bad": "red", "": "none"}[row.tone]
             table.add_row(
                 escape(row.system),
@@ -155,34 +145,27 @@ def _table(results: SweepResults, stage: str, title: str, rows: dict[str, list[R
                 f"[{colour}]{row.difference} {escape(row.difference_interval)}[/]",
                 row.p,
                 *row.costs,
-                *([row.price] if price else []),
             )
     return table
-
-
-# sweep.csv
 
 
 def to_csv(results: SweepResults) -> str:
     """One row per cell and measure, for a spreadsheet (RFC 4180)."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(HEADINGS)
-    facts = {one.name: one for one in results.checkpoints}
+    writer = csv.DictWriter(out, HEADINGS, lineterminator="\r\n")
+    writer.writeheader()
+    checkpoints = {checkpoint.name: checkpoint for checkpoint in results.checkpoints}
     for cell in results.cells:
-        checkpoint, asked = facts[cell.checkpoint], results.set(cell.split)
-        place = (checkpoint.round or None, checkpoint.step)
-        of_cell = [cell.stage, cell.split, asked.digest, cell.system, cell.checkpoint, checkpoint.policy]
-        head = [*map(escape_formula, of_cell), escape_formula(checkpoint.run), *place]
-        for name, found in cell.arm.measures.items():
-            compared = name == asked.measure
-            row = [*head, name, "yes" if compared else "", found.mean, found.low, found.high, found.n, found.nulls]
-            if compared:
-                difference = cell.difference or Difference(n=0)
-                row += [escape_formula(cell.base or ""), difference.mean, difference.low, difference.high]
-                row += [difference.p, cell.p_holm]
-            writer.writerow(row + [None] * (len(HEADINGS) - len(row)))
-        if cell.price is not None:
-            blank = [None] * (len(HEADINGS) - len(head) - 3)
-            writer.writerow([*head, "price", "", cell.price, *blank])
+        checkpoint, asked = checkpoints[cell.checkpoint], results.set(cell.split)
+        place = {"stage": cell.stage, "set": cell.split, "questions_digest": asked.digest, "system": cell.system}
+        place |= {"checkpoint": cell.checkpoint, "policy": checkpoint.policy, "run": checkpoint.run}
+        numbers = {"round": checkpoint.round or None, "step": checkpoint.step}
+        head = {heading: escape_formula(text) for heading, text in place.items()} | numbers
+        for name, estimate in cell.arm.measures.items():
+            row = head | estimate.model_dump() | {"measure": name}
+            if name == asked.measure:
+                change = cell.difference or Difference(n=0)
+                row |= {"compared": "yes", "difference": change.mean, "p": change.p, "p_holm": cell.p_holm}
+                row |= {"difference_low": change.low, "difference_high": change.high}
+            writer.writerow(row)
     return out.getvalue()

@@ -37,7 +37,6 @@ from ratchet.config.sweep import SweepConfig
 from ratchet.config.system import SystemConfig
 from ratchet.config.training import TrainingConfig
 from ratchet.errors import did_you_mean
-from ratchet.plugins import short_name
 
 _EmptyIsNone = BeforeValidator(lambda value: value or None)
 ROLE_SLOTS = 9
@@ -125,7 +124,6 @@ class Config(Section):
         self._check_trainable_roles()
         self._check_question_sets()
         self._check_samples()
-        self._check_sweep_systems()
         self._check_rounds()
         self._check_controls()
         if self.sampling.pilot and self.memory is not None and self.memory.sequential:
@@ -142,7 +140,6 @@ class Config(Section):
             named += system.role_models(key)
         if self.generation is not None:
             named += [("generation.model", self.generation.model), ("generation.judge", self.generation.judged_by)]
-        named += [(f"sweep.prices.{name}", name) for name in self.sweep.prices]
         for key, model in named:
             if problem := self.why_no_model(key, model):
                 raise ValueError(problem)
@@ -165,7 +162,6 @@ class Config(Section):
         known = [*SPLITS, *self.evaluation.benchmarks]
         asked: dict[str, Iterable[str]] = {"sweep.dev": self.sweep.dev, "sweep.test": self.sweep.test or ()}
         asked |= {f"evaluation.skip.{name}": sets for name, sets in self.evaluation.skip.items()}
-        asked |= {f"sweep.skip.{name}": sets for name, sets in self.sweep.skip.items()}
         for key, names in asked.items():
             for name in names:
                 if name not in known:
@@ -195,12 +191,6 @@ class Config(Section):
             for other, system in {"base": self.system, **evaluation.baselines}.items():
                 if system == evaluation.baselines[name] and evaluation.samples_of(other) != samples:
                     raise ValueError(f"{key}: {other} is the same system with the same settings; give both as many")
-
-    def _check_sweep_systems(self) -> None:
-        systems = self.swept_systems
-        for key, name in [*(("skip", name) for name in self.sweep.skip), ("base.system", self.sweep.base.system)]:
-            if name is not None and name not in systems:
-                raise ValueError(f"sweep.{key}: {name!r} is no system of this sweep{did_you_mean(name, systems)}")
 
     def _check_rounds(self) -> None:
         if self.training.choose_by == "reward" and self.members:
@@ -257,11 +247,6 @@ class Config(Section):
         return Environment(
             self.models, self.index, self.sources, self.memory, self.embedder, run=self.folder, seed=self.seed
         )
-
-    @property
-    def swept_systems(self) -> dict[str, SystemConfig]:
-        """The systems of a sweep by name."""
-        return self.sweep.systems or {short_name(self.system.name): self.system}
 
     @property
     def systems(self) -> dict[str, SystemConfig]:

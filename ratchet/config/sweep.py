@@ -22,26 +22,6 @@ BASE = "base"
 LONGEST_NAME = 100
 
 
-class Reference(Section):
-    """What the differences in a sweep's tables are computed against."""
-
-    checkpoint: str = BASE
-    """Name of a checkpoint. `base` is the base model."""
-    system: str | None = None
-    """Name of a system of the sweep. Default: each system is compared with itself under that checkpoint."""
-
-
-class Price(Section):
-    """Price of a model for a million tokens, in any currency."""
-
-    prompt: float = Field(0.0, ge=0)
-    """Price of a million prompt tokens."""
-    cached: float | None = Field(None, ge=0)
-    """Price of a million prompt tokens that were in the prefix cache. Default: `prompt`."""
-    new: float = Field(0.0, ge=0)
-    """Price of a million new tokens."""
-
-
 class SweepConfig(Section):
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
 
@@ -53,20 +33,11 @@ class SweepConfig(Section):
     """Include the checkpoints within each round's training (`round-N/training`), which give a learning curve."""
     systems: dict[str, SystemConfig] = Field(default={})
     """Systems by a name. Default: the config's own system."""
-    skip: dict[str, tuple[str, ...]] = Field(default={})
-    """Question sets that a system is not run on, by the system's name."""
     dev: tuple[str, ...] = ("dev",)
     """Question sets on which the best checkpoint is chosen: `dev`, `train`, or names of `evaluation.benchmarks`."""
     test: tuple[str, ...] | None = None
     """Question sets on which only the chosen checkpoints are measured. Default: `evaluation.split` and all benchmarks,
     except those under `dev`."""
-    base: Reference = Reference()
-    """What the differences are computed against."""
-    measure: str = ""
-    """Measure that chooses and that is compared. Default: accuracy of labels; F1 of short answers; of long answers,
-    nugget correctness if it is among `evaluation.scores`."""
-    prices: dict[str, Price] = Field(default={})
-    """Prices by the name of a model under `models`. Default: tokens are reported without prices."""
 
     @field_validator("checkpoints", "systems")
     @classmethod

@@ -186,7 +186,7 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
             "models.agent.path: /nowhere/model does not exist",
         ),
         ("index", {"index": {"url": "http://127.0.0.1:1"}}, "another machine serves the index"),
-        ("sweep", {"sweep": {"measure": "beauty"}}, "sweep.measure: 'beauty' does not choose"),
+        ("sweep", {"sweep": {"dev": ["beauty"]}}, "sweep.dev: beauty: no such split"),
     ],
 )
 def test_what_would_fail_later_is_refused_now(

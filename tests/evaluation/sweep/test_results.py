@@ -12,13 +12,9 @@ import pytest
 from scipy.stats import permutation_test
 
 from evaluation.sweep.choice import choose
-from evaluation.sweep.merge import trajectory_price
 from evaluation.sweep.page import POLICY, render
 from evaluation.sweep.table import HEADINGS, print_sweep, to_csv
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.config.sweep import Price
 from ratchet.errors import UserError
-from ratchet.records import ModelCall, Trajectory
 from ratchet.text import escape_formula
 from tests.helpers.sweeping import make_sweep, results_of, run
 
@@ -30,14 +26,8 @@ RESAMPLES = 2000
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole sweep with two systems, against one base for both."""
-    path = make_sweep(
-        tmp_path_factory.mktemp("sweep"),
-        questions=10,
-        systems=SYSTEMS,
-        base={"checkpoint": "run-round-1", "system": "plain"},
-        prices={"agent": {"prompt": 2.0, "new": 10.0}},
-    )
+    """A whole sweep with two systems."""
+    path = make_sweep(tmp_path_factory.mktemp("sweep"), questions=10, systems=SYSTEMS)
     with pytest.MonkeyPatch.context() as patched:
         assert run(patched, path, "--set", f"evaluation.resamples={RESAMPLES}") == 0
     return path
@@ -45,53 +35,31 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_differences_are_paired_and_corrected_over_all_that_a_table_shows(finished: Path) -> None:
-    results = results_of(finished)
-    dev = [cell for cell in results.cells if cell.stage == "dev"]
-    assert len(dev) == 4 * 2
-    base = next(cell for cell in dev if (cell.checkpoint, cell.system) == ("run-round-1", "plain"))
-    assert base.difference is None and base.p_holm is None
-    others = [cell for cell in dev if cell is not base]
-    assert {cell.base for cell in others} == {"run-round-1/plain/dev"}
-    for cell in others:
-        first, second = (np.array([v["f1"] for v in one.arm.values.values()]) for one in (base, cell))
+    dev = [cell for cell in results_of(finished).cells if cell.stage == "dev"]
+    bases = {cell.system: cell for cell in dev if cell.checkpoint == "base"}
+    assert len(dev) == 4 * 2 and all(cell.difference is None and cell.p_holm is None for cell in bases.values())
+    p_values = {}
+    for cell in dev:
+        if cell.checkpoint == "base":
+            continue
+        first, second = (np.array([v["f1"] for v in c.arm.values.values()]) for c in (bases[cell.system], cell))
         exact = permutation_test(
             (second, first), lambda a, b: np.round(np.mean(a - b), 12), permutation_type="samples", n_resamples=np.inf
         )
         assert cell.difference is not None and cell.difference.p is not None
         assert cell.difference.mean == pytest.approx(float(np.mean(second - first)))
         assert cell.difference.p == pytest.approx(exact.pvalue)
-    # Holm by hand: the smallest times 7, the next times 6, never below the one before.
-    ordered = sorted(others, key=lambda cell: cell.difference.p if cell.difference and cell.difference.p else 0.0)
+        p_values[cell.difference.p, cell.system, cell.checkpoint] = cell.p_holm
+    # Holm by hand: the smallest times 6, the next times 5, never below the one before.
     floor = 0.0
-    for number, cell in enumerate(ordered):
-        assert cell.difference is not None and cell.difference.p is not None
-        floor = max(floor, min(1.0, (7 - number) * cell.difference.p))
-        assert cell.p_holm == pytest.approx(floor)
+    for number, ((p, _, _), corrected) in enumerate(sorted(p_values.items())):
+        floor = max(floor, min(1.0, (6 - number) * p))
+        assert corrected == pytest.approx(floor)
 
 
-@pytest.mark.slow
-def test_a_tested_choice_is_compared_with_the_best_untrained_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_choice_is_the_best_mean_on_dev_alone_and_is_compared_with_the_best_untrained_system(
+    finished: Path,
 ) -> None:
-    path = make_sweep(tmp_path, systems=SYSTEMS)
-    assert run(monkeypatch, path) == 0
-    results, printed = results_of(path), capsys.readouterr().out.replace("\n", " ")
-    untrained = {
-        c.system: c.arm.measures["f1"].mean for c in results.cells if (c.stage, c.checkpoint) == ("test", "base")
-    }
-    assert len(untrained) == 2
-    tested = [cell for cell in results.cells if cell.tested and cell.checkpoint != "base"]
-    assert tested
-    for cell in tested:
-        best = cell.best_untrained
-        assert best is not None and best.candidates == 2 and best.costs["calls"].ratio == 1.0
-        assert best.difference.before == max(untrained.values(), key=lambda mean: mean or 0.0)
-        sentence = f"test, {cell.system}, {cell.checkpoint}: Untrained {best.name} -> trained: F1 "
-        assert sentence in printed and sentence.replace(">", "&gt;") in render(results)
-    assert not any(cell.best_untrained for cell in results.cells if not cell.tested)
-
-
-def test_the_choice_is_the_best_mean_on_dev_alone(finished: Path) -> None:
     results = results_of(finished)
     for choice in results.choices:
         means = {
@@ -100,10 +68,22 @@ def test_the_choice_is_the_best_mean_on_dev_alone(finished: Path) -> None:
             if cell.stage == "dev" and cell.system == choice.system
         }
         assert choice.mean == pytest.approx(max(means.values())) == pytest.approx(means[choice.checkpoint])
-    tested = {(cell.system, cell.checkpoint) for cell in results.cells if cell.stage == "test" and cell.tested}
-    assert tested == {(choice.system, choice.checkpoint) for choice in results.choices}
-    every = {(cell.system, cell.checkpoint) for cell in results.cells if cell.stage == "test"}
-    assert every == tested | {("plain", "run-round-1")}, "nothing else was run on test"
+    test = [cell for cell in results.cells if cell.stage == "test"]
+    chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
+    assert {(cell.system, cell.checkpoint) for cell in test if cell.tested} == chosen
+    assert {(cell.system, cell.checkpoint) for cell in test} == chosen | {(name, "base") for name in SYSTEMS}
+    untrained = [cell.arm.measures["f1"].mean or 0.0 for cell in test if cell.checkpoint == "base"]
+    trained = [cell for cell in test if cell.tested and cell.checkpoint != "base"]
+    assert len(untrained) == 2 and trained
+    out = io.StringIO()
+    print_sweep(results, out)
+    for cell in trained:
+        best = cell.best_untrained
+        assert best is not None and best.candidates == 2 and best.costs["calls"].ratio == 1.0
+        assert best.difference.before == max(untrained)
+        sentence = f"test, {cell.system}, {cell.checkpoint}: Untrained {best.name} -> trained: F1 "
+        assert sentence in " ".join(out.getvalue().split()) and sentence.replace(">", "&gt;") in render(results)
+    assert not any(cell.best_untrained for cell in results.cells if cell not in trained)
 
 
 def test_ties_go_to_the_first_and_the_choice_says_how_far_it_leads() -> None:
@@ -157,17 +137,14 @@ def test_the_test_set_is_measured_once(
     with pytest.raises(UserError, match=rf"test was already measured on .*{first}.*--again"):
         run(monkeypatch, path, "test")
     assert count_evaluations(path) == 1
-    tested = {cell.checkpoint for cell in results_of(path).cells if cell.tested}
-    assert tested == {first}
+    assert {cell.checkpoint for cell in results_of(path).cells if cell.tested} == {first}
     capsys.readouterr()
     assert run(monkeypatch, path, "test", "--again") == 0
     assert count_evaluations(path) == 2
-    out = capsys.readouterr().out
-    assert "The test set test was measured 2 times" in " ".join(out.split())
+    assert "The test set test was measured 2 times" in " ".join(capsys.readouterr().out.split())
     results = results_of(path)
     assert {cell.checkpoint for cell in results.cells if cell.tested} == {chosen}
-    assert results.set("test").looks == 2
-    assert "measured 2 times" in render(results)
+    assert results.set("test").looks == 2 and "measured 2 times" in render(results)
 
 
 def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,76 +160,62 @@ def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert count_evaluations(path) == 1
 
 
-HOSTILE = ('=HYPERLINK("x")', "a,b", 'say "hi"', "<script>alert(1)</script>", "-1+2", "@x", "two\nlines")
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_csv_is_well_formed_and_holds_no_formula(finished: Path, name: str) -> None:
-    results = results_of(finished)
-    checkpoint = results.checkpoints[2].model_copy(update={"name": name, "run": name})
-    cells = tuple(
-        cell.model_copy(update={"checkpoint": name, "base": name if cell.base else None})
-        if cell.checkpoint == "run-round-1"
-        else cell
-        for cell in results.cells
-    )
-    text = to_csv(results.model_copy(update={"checkpoints": (*results.checkpoints, checkpoint), "cells": cells}))
-    lines = list(csv.reader(io.StringIO(text, newline="")))
-    assert tuple(lines[0]) == HEADINGS and {len(line) for line in lines} == {len(HEADINGS)}
-    assert escape_formula(name) in {line[4] for line in lines}
-    systems = {line[3] for line in lines[1:]}
-    assert systems == {"plain", "one, =search"}
-    for line in lines[1:]:
-        for text_field in (*line[:7], line[9], line[16]):
-            assert not text_field.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
-
-
 def test_the_csv_has_what_the_table_has(finished: Path) -> None:
     results = results_of(finished)
     with (finished.parent / "run" / "sweep" / "sweep.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len({(line["stage"], line["system"], line["checkpoint"], line["measure"]) for line in lines}) == len(lines)
+    compared = {
+        (line["stage"], line["system"].removeprefix("'"), line["checkpoint"]): line
+        for line in lines
+        if line["compared"]
+    }
     for cell in results.cells:
-        [line] = [
-            one
-            for one in lines
-            if (one["stage"], one["system"], one["checkpoint"]) == (cell.stage, cell.system, cell.checkpoint)
-            and one["compared"]
-        ]
+        line = compared[cell.stage, cell.system, cell.checkpoint]
         assert float(line["mean"]) == cell.arm.measures["f1"].mean
         assert line["p_holm"] == ("" if cell.p_holm is None else str(cell.p_holm))
-    prices = {float(line["mean"]) for line in lines if line["measure"] == "price"}
-    assert len(prices) > 1 and min(prices) > 0
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_page_is_inert(finished: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ['=HYPERLINK("x")', "a,b", 'say "hi"', "<script>alert(1)</script>", "-1+2", "@x", "two\nlines"]
+)
+def test_the_csv_holds_no_formula_and_the_page_is_inert(finished: Path, name: str) -> None:
     results = results_of(finished)
-    choice = results.choices[0].model_copy(update={"checkpoint": name, "sentence": name})
-    curves = tuple(curve.model_copy(update={"run": name, "split": name}) for curve in results.curves)
-    page = render(
-        results.model_copy(
-            update={"run": name, "choices": (choice,), "notes": (name,), "curves": curves, "missing": (name,)}
-        )
-    )
+    hostile = results.model_copy(
+        update={
+            "run": name,
+            "checkpoints": tuple(
+                checkpoint.model_copy(update={"name": name, "run": name}) if checkpoint.name == "run-round-1" else
+                checkpoint.model_copy(update={"run": name if checkpoint.run else ""})
+                for checkpoint in results.checkpoints
+            ),
+            "cells": tuple(
+                cell.model_copy(update={"checkpoint": name}) if cell.checkpoint == "run-round-1" else cell
+                for cell in results.cells
+            ),
+            "choices": (results.choices[0].model_copy(update={"checkpoint": name, "sentence": name}),),
+            "notes": (name,),
+            "missing": (name,),
+        }
+    )  # fmt: skip
+    lines = list(csv.reader(io.StringIO(to_csv(hostile), newline="")))
+    assert tuple(lines[0]) == HEADINGS and {len(line) for line in lines} == {len(HEADINGS)}
+    assert escape_formula(name) in {line[4] for line in lines}
+    assert {line[3] for line in lines[1:]} == {"plain", "one, =search"}
+    for line in lines[1:]:
+        assert not any(text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) for text in (*line[:7], line[9]))
+    page = render(hostile)
     assert "<script" not in page and "http://" not in page and "https://" not in page
     assert "default-src" in page and "'none'" in POLICY and "script-src" not in POLICY
-    assert page.count("<svg") == len(results.curves) == 2
+    assert page.count("<svg") == 2
 
 
 def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
-    results = results_of(finished)
-    curve = results.curves[0]
-    assert [(p.checkpoint, p.place) for p in curve.points] == [
-        ("base", 0.0),
-        ("run-round-1-step-5", 0.45),
-        ("run-round-1", 1.0),
-        ("run-round-2", 2.0),
-    ]
-    assert all(point.estimate.low is not None for point in curve.points)
-    page = render(results)
-    for where in ("base model", "round 1, step 5", "round 1", "round 2"):
-        assert page.count(f"<title>{where}: ") == len(results.curves), "every point has a tooltip"
+    page = render(results_of(finished))
+    where = ("base model", "round 1, step 5", "round 1", "round 2")
+    assert [page.count(f"<title>{place}: ") for place in where] == [2] * 4, "every point of both curves has a tooltip"
+    places = [page.index(f"<title>{place}: ") for place in where]
+    assert places == sorted(places), "in the order of their training"
 
 
 def test_the_table_is_printed_completely(finished: Path) -> None:
@@ -260,29 +223,6 @@ def test_the_table_is_printed_completely(finished: Path) -> None:
     results = results_of(finished)
     print_sweep(results, out)
     text = out.getvalue()
-    assert "one, =search" in text and "the 7 differences of this table" in text
+    assert "one, =search" in text and "the 6 differences of this table" in text
     assert all(f"{cell.arm.measures['f1'].mean:.3f}" in text for cell in results.cells)
     assert results.choices[0].sentence in " ".join(text.split())
-
-
-def test_a_price_is_of_the_model_that_was_asked() -> None:
-    def call(role: str) -> ModelCall:
-        at = {"conversation": 0, "start": 0, "end": 1, "at": 0.0, "seconds": 0.0}
-        tokens = {"prompt_tokens": 1000, "cached_tokens": 400, "new_tokens": 10}
-        return ModelCall(role=role, text="", parse="free", finish_reason="stop", **at, **tokens)
-
-    made = Trajectory(
-        key="k",
-        question_id="q",
-        system="s",
-        policy="base",
-        sample=0,
-        seed=0,
-        status="finished",
-        answer="",
-        events=(call("answerer"), call("judge")),
-    )
-    system = SystemConfig(roles={"judge": RoleConfig(model="other", trainable=False)})
-    assert trajectory_price(made, system, {"agent": Price(prompt=1.0, new=100.0)}) == pytest.approx(0.002)
-    cached = {"agent": Price(prompt=1.0, cached=0.5, new=100.0), "other": Price(new=100.0)}
-    assert trajectory_price(made, system, cached) == pytest.approx(0.0018 + 0.001)

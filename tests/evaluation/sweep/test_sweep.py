@@ -178,16 +178,9 @@ def test_adapters_of_runs_and_of_training_are_found_in_order(path: Path) -> None
         ("sweep.checkpoints={x: nowhere}", "nowhere is no adapter folder"),
         ("sweep.systems={'.': {}}", r"sweep\.systems"),
         ("sweep.runs=[nowhere]", "nowhere has no adapter"),
-        ("sweep.base={checkpoint: bas}", "'bas' is no checkpoint of this sweep.*'base'"),
-        ("sweep.base={system: mrag}", "'mrag' is no system of this sweep"),
         ("sweep.dev=[dve]", r"sweep\.dev: dve: no such split.*'dev'"),
         ("sweep.test=[dev]", "what chooses cannot test the choice"),
-        ("sweep.measure=calls", "'calls' does not choose"),
-        ("sweep.measure=faithfulness", "add it to evaluation.scores"),
-        ("sweep.measure=faithfulness_lenient", "is made from faithfulness; add it to evaluation.scores"),
         ("sweep.chekpoints={}", "unknown key.*'checkpoints'"),
-        ("sweep.prices={agnet: {}}", "not under models.*'agent'"),
-        ("sweep.skip={no_retrieval: [dev]}", "leaves no dev set"),
     ],
 )
 def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: str) -> None:

@@ -16,7 +16,8 @@ from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Arm, Results, best_baseline, compare, make_arm
-from evaluation.sweep.records import CellResult, CheckpointFacts, SetFacts, SweepResults
+from evaluation.sweep.checkpoints import Checkpoint
+from evaluation.sweep.records import CellResult, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep
 from evaluation.tables.comparison import print_results
 from evaluation.tables.suite import print_suite
@@ -70,25 +71,24 @@ def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
 
 def show_sweep(out: TextIO) -> None:
     results = invented()
-    names = {"base": None, "run-with-a-long-name-round-1-step-120": "adapter"}
+    names = {"base": None, "run-with-a-long-name-round-1-step-120": Path("adapter")}
     cells = [
         CellResult(
-            checkpoint=checkpoint, system=system, split="dev", stage="dev", arm=arm, price=0.012345,
-            difference=results.comparisons[0].measures["f1"], p_holm=0.0123, base="base/multi_agent_rag/dev",
+            checkpoint=checkpoint, system=system, split="dev", stage="dev", arm=arm,
+            difference=results.comparisons[0].measures["f1"], p_holm=0.0123,
         )
         for checkpoint in names
         for system, arm in zip(("multi_agent_rag", "tool_mad_with_search"), results.arms[:2], strict=True)
     ]  # fmt: skip
     print_sweep(
         SweepResults(
-            run="r", samples=1, seed=0, resamples=500, scores=("f1",),
+            run="r", samples=1, seed=0, resamples=500,
             checkpoints=tuple(
-                CheckpointFacts(name=n, policy="p", adapter=a, run="r", round=1, step=None) for n, a in names.items()
+                Checkpoint(name=n, policy="p", adapter=a, run="r", round=1) for n, a in names.items()
             ),
             systems={"multi_agent_rag": "mrag", "tool_mad_with_search": "tool_mad"},
             sets=(SetFacts(name="dev", title="dev", stage="dev", questions=40, digest="d" * 64, measure="f1"),),
-            cells=tuple(cells), missing=("a/b/dev: not all sampled",), averages=(), choices=(), undecided=(), notes=(),
-            curves=(),
+            cells=tuple(cells), missing=("a/b/dev: not all sampled",), choices=(), undecided=(), notes=(),
         ),
         out,
     )  # fmt: skip
