@@ -13,7 +13,7 @@ from index_build.documents import Document
 from question_generation.categories import Category, Drawn, two_turns
 from question_generation.language import STOP_WORDS
 from ratchet.records import content_key
-from rewards.prompts import Reply
+from rewards.judge import Reply
 
 
 class Pair(Reply):

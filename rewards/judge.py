@@ -16,14 +16,14 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from agents.core.output import Malformed, Parsing, grammar, parse_output
+from agents.core.output import JsonObject, Malformed, Parsing, grammar, parse_output
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
@@ -32,7 +32,6 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.records import Record, content_key
 from ratchet.tasks import gather_or_cancel
-from rewards.prompts import judge_prompts
 
 MIN_REPLY_TOKENS = 512
 """New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""
@@ -48,6 +47,20 @@ class PromptTooLong(Exception):
 
 class JudgeError(Exception):
     """The engine did not serve every call of a score: the score is unfinished, and the next run resumes it."""
+
+
+class Reply(JsonObject):
+    """The base of the judge's JSON replies."""
+
+    # Strict: a score of 1.5 is an unreadable verdict, not a hint at one. What else is tolerated: agents/core/output.py.
+    model_config = ConfigDict(strict=True)
+
+
+class AspectVerdict(Reply):
+    """Figure 23: one nugget against a response."""
+
+    score: Literal[-1, 0, 1, 2]
+    rationale: str
 
 
 class JudgeCall(Record):
@@ -186,8 +199,6 @@ class Judge:
     ) -> None:
         """`lengthen`: ask again for a reply that was cut off at `settings.max_tokens`."""
         self.engine, self.settings, self.seed, self._lengthen = engine, settings, seed, lengthen
-        self.runs = settings.runs
-        self.prompts = judge_prompts(settings)
         self._slots = asyncio.Semaphore(concurrency)
         self._failed_in_a_row = 0
         self._last_error = ""
@@ -276,37 +287,10 @@ class Judge:
             return completion
 
 
-@dataclass
-class ScoreJudge:
-    """The judge as one score of one trajectory asks it."""
-
-    judge: Judge
-    log: CallLog
-    owner: str
-    """The trajectory's key."""
-    name: str
-    """The reward's short name."""
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
-    """What `ask` was answered, for the score's record."""
-    unparsed: int = 0
-
-    async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
-        """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
-
-        A prompt that does not fit the judge's context, and a judge that cannot be reached, end the score by an
-        exception that is not to be caught: it then is null, or unfinished.
-        """
-        asks = [JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in range(self.judge.runs)]
-        found = await self.judge.ask_all(asks, self.owner, self.log)
-        self.verdicts += [verdict.record(part="reply", run=run) for run, verdict in enumerate(found)]
-        self.unparsed += sum(verdict.value is None for verdict in found)
-        return [verdict.value for verdict in found]
-
-
 def read_reply(text: str, kind: type[R], parsing: Parsing = "tolerant") -> R | None:
     """The last complete object of the reply, thoughts left out; None where it is not readable."""
     try:
-        found: R = parse_output(text, kind, parsing)
+        reply: R = parse_output(text, kind, parsing)
     except Malformed:
         return None
-    return found
+    return reply

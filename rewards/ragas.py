@@ -1,12 +1,7 @@
-"""Faithfulness and answer relevance after RAGAS, given by the judge: the functions of agents/core/ragas.py.
+"""What the judged rewards after RAGAS have in common: the functions of agents/core/ragas.py, asked for every run.
 
-Of a response (`Trajectory.response`: the reasons for a label, else the answer) against the documents that the system
-handed over, and against the text of its question or claim. A score is the mean of the judge's runs that have a value,
-null with a reason where none has. 2 and 3 judge calls a run. For faithfulness a run that finds no statement in the
-response has 0 (`rewards.faithfulness.without_claims`), where the RAGAS library has no number.
-
-The reasons of "NOT ENOUGH INFO" are noncommittal, so their relevance is 0, as RAGAS has it: where such a label can be
-right, weigh relevance lightly or not at all.
+They look at the response (`Trajectory.response`: the reasons for a label, else the answer). A score is the mean of the
+judge's runs that have a value, null with a reason where none has.
 """
 
 from __future__ import annotations
@@ -16,75 +11,29 @@ from dataclasses import replace
 from statistics import fmean
 
 from agents.core import ragas
-from agents.core.ragas import F, Measurement, Reply
-from ratchet.records import Question, Score, Trajectory, content_key
-from ratchet.tasks import gather_or_cancel
-from retrieval.encoders.dense import Embed
-from rewards.judge import CallLog, Judge, JudgeRequest
-from rewards.prompts import FORM, prompt_set
+from agents.core.prompts.template import Prompts
+from agents.core.ragas import Ask, F, Measurement
+from agents.core.ragas import Reply as RagasReply
+from ratchet.records import Score, Trajectory
+from rewards.inputs import ScoreJudge
+from rewards.judge import JudgeRequest
 
-QUESTIONS = 3
-"""The number of questions that are generated for a response."""
-RAGAS_FAITHFULNESS_VERSION = content_key(FORM, ragas.STATEMENTS, ragas.SUPPORT)[:12]
-ANSWER_RELEVANCE_VERSION = content_key(FORM, ragas.QUESTION, QUESTIONS, "end of the question")[:12]
+PROMPTS: Prompts = {slot: replace(prompt, note=f"RAGAS {prompt.note}") for slot, prompt in ragas.PROMPTS.items()}
 
 
-async def ragas_faithfulness(judge: Judge, question: Question, trajectory: Trajectory, log: CallLog) -> Score:
-    """Share of the response's statements that the documents support, from 0 to 1 (Es et al. 2023, arXiv 2309.15217).
+def asker(judge: ScoreJudge, trajectory: Trajectory, run: int) -> Ask:
+    """Asks the judge in one of its runs."""
 
-    Raises PromptTooLong and JudgeError. The caller handles trajectories with a `rewards.reward.fixed_score`.
-    """
-    # Before any call: documents that cannot fit without statements will not fit with them.
-    prompt = prompt_set(judge.prompts, question).text
-    judge.check_fit(ragas.support_prompt(trajectory.passages, (), prompt))
-    response, passages = trajectory.response, trajectory.passages
-    found = await gather_or_cancel(
-        [
-            ragas.faithfulness(_asker(judge, trajectory, log, run), question, response, passages, prompt=prompt)
-            for run in range(judge.runs)
-        ]
-    )
-    if judge.settings.faithfulness.without_claims == "zero":
-        # Without a value although every reply was read: the response has no statements.
-        found = [
-            replace(run, value=0.0) if run.value is None and run.verdicts and not run.unparsed else run for run in found
-        ]
-    return _score(trajectory, "ragas_faithfulness", found)
-
-
-async def answer_relevance(
-    judge: Judge,
-    embed: Embed,
-    question: Question,
-    trajectory: Trajectory,
-    log: CallLog,
-) -> Score:
-    """The mean cosine of the question and questions generated from the response (Es et al. 2023, arXiv 2309.15217).
-
-    Raises PromptTooLong and JudgeError; UserError where the embedder is not available.
-    """
-    prompt = prompt_set(judge.prompts, question).text
-    found = await gather_or_cancel(
-        [
-            ragas.answer_relevance(
-                _asker(judge, trajectory, log, run), embed, question, trajectory.response, QUESTIONS, prompt=prompt
-            )
-            for run in range(judge.runs)
-        ]
-    )
-    return _score(trajectory, "answer_relevance", found)
-
-
-def _asker(judge: Judge, trajectory: Trajectory, log: CallLog, run: int) -> ragas.Ask:
-    async def ask(prompt: str, form: type[F], number: int = 0) -> Reply[F]:
+    async def ask(prompt: str, form: type[F], number: int = 0) -> RagasReply[F]:
         parts = (form.seed_name, trajectory.key, run, number)
-        [verdict] = await judge.ask_all([JudgeRequest(prompt, form, parts)], trajectory.key, log)
-        return Reply(verdict.value, verdict.record(run=run))
+        [verdict] = await judge.ask_all([JudgeRequest(prompt, form, parts)])
+        return RagasReply(verdict.value, verdict.record(run=run))
 
     return ask
 
 
-def _score(trajectory: Trajectory, name: str, runs: Sequence[Measurement]) -> Score:
+def mean_of_runs(name: str, trajectory: Trajectory, runs: Sequence[Measurement]) -> Score:
+    """The score `name` of a trajectory, from the measurements of the judge's runs."""
     values = [run.value for run in runs if run.value is not None]
     reasons = dict.fromkeys(run.reason for run in runs)
     return Score(

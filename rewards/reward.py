@@ -1,31 +1,24 @@
-"""A reward: one file that scores trajectories, found by its name and called with what it asks for.
+"""A reward: one file that scores trajectories, found by its name.
 
-A reward is a module in `rewards/builtin/`, or code outside of it (`ratchet.plugins`), with
+A built-in reward is a file in `rewards/builtin/` that declares `REWARD`, a `Rule` or a `Judged`: its title, what it
+needs of a question, and its function `score`. Code outside of it (`ratchet.plugins`) is a module with
 
     def score(question, trajectory) -> float | None | tuple[float | None, str]
 
-The value is from 0 to 1, or None where it cannot be told, and then the text says why. A trajectory that failed or has
-no answer, and a question that lacks what the score compares with, never reach `score` (`fixed_score`). `score` may be
-async, and may have these parameters by name:
+and nothing else. The value is from 0 to 1, or None where it cannot be told, and then the text says why. Outside code's
+`score` may be async, and may have these parameters by name:
 
-    judge      the judge's model (`rewards.judge.ScoreJudge`); `score` is then async, and the score a judged one
+    judge      the judge's model (`rewards.inputs.ScoreJudge`); `score` is then async, and the score a judged one
     embed      texts -> their unit vectors, by the config's `embedder`
 
-The module may define
+and the module may define
 
     TITLE      what tables call the score; default: the module's name
     NEEDS      fields of a question, such as ("answers", "reference"), of which the score needs one
 
-and a built-in one, which the source's digest does not identify, also
-
-    VERSION                     what changes when its values change: stored scores of another version are not reused
-    PROMPTS                     the slots of the judge's prompts (`rewards.prompts.PROMPTS`) that it asks with
-    AFTER                       scores of the same trajectory that are computed before, where they are asked for
-    why_unscorable(question)    why no answer to the question can be scored, where NEEDS does not tell; empty: it can
-    nuggets, scores, normalise  further parameters of `score`: the run's `NuggetStore`, the scores of AFTER by name, and
-                                what `rewards.normalisation` names
-
-A trajectory without an answer, or that did not finish, never scores above a wrong answer to its question:
+A trajectory that failed or has no answer, and a question that lacks what the score compares with, never reach `score`
+(`fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
+question:
 - Without an answer, however it ended: every score is 0, and no judge is called. An answer in words that the judge calls
   an abstention is an answer, and keeps the scale of its score.
 - Ended unparsed or out of budget, with an answer: a score is that of the answer, for whoever looks at answers alone
@@ -41,19 +34,22 @@ A question that lacks what a score compares with gives null to all of its trajec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Score, Status, Trajectory
 from ratchet.text import short_line
-from rewards.prompts import PROMPTS
+from rewards.store import Settings
+
+if TYPE_CHECKING:
+    from rewards.inputs import Inputs, ScoreJudge  # late: a name is looked up without what opens models
 
 ENDINGS_VERSION = 2
 """Raise it when the score of a trajectory without an answer changes: stored judged scores of another version are not
@@ -62,51 +58,45 @@ reused."""
 RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 """Ways of ending in which a system returns its answer: mRAG's algorithm 1 does at the end of the budget too."""
 
-FOR_EVERYONE = ("judge", "embed")
-FOR_BUILT_IN = (*FOR_EVERYONE, "nuggets", "scores", "normalise")
+PARAMETERS = ("judge", "embed")
+"""What the `score` of outside code may ask for by name."""
+
+Result = Score | float | None | tuple[float | None, str]
+"""A record, a value from 0 to 1, or None; a text beside it says why there is no value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reward:
-    """A reward that was found."""
+    """What a rule and a judged reward have in common."""
 
-    name: str
-    """As the config has it."""
     title: str
-    needs: tuple[str, ...]
-    """Fields of a question, of which the score needs one; empty where it needs none."""
-    after: tuple[str, ...]
+    """The score's name in tables."""
     version: int | str
-    """What changes when its values change: of outside code, the digest of its source."""
-    plugin: Plugin
-    is_async: bool
-    prompts: tuple[str, ...]
-    """The slots of the judge's prompts that its values depend on."""
-    asks_for: frozenset[str]
-    """The parameters of `score` beside the question and the trajectory."""
+    """Raise it when values change: stored scores of another version are not reused. Of outside code, the digest of its
+    source."""
+    needs: tuple[str, ...] = ()
+    """Fields of a question, of which the score needs one; empty where it needs none."""
+    unscorable: Callable[[Question], str] | None = None
+    """Why no answer to a question can be scored, empty where one can; for questions that `needs` cannot tell apart."""
+    needs_embedder: bool = False
+    name: str = ""
+    """As the config has it. `load_reward` sets it."""
+    outside: Plugin | None = None
+    """The code that it is, where that is not ours. `load_reward` sets it."""
 
     @property
     def is_outside(self) -> bool:
         """Whether its code is not ours."""
-        return self.plugin.is_outside
-
-    @property
-    def module(self) -> ModuleType:
-        return self.plugin.module
+        return self.outside is not None
 
     @property
     def needs_judge(self) -> bool:
-        return "judge" in self.asks_for
-
-    @property
-    def needs_embedder(self) -> bool:
-        return "embed" in self.asks_for
+        return isinstance(self, Judged)
 
     def why_unscorable(self, question: Question) -> str:
         """Why no answer to the question can be given this score; empty where one can."""
-        if (told := getattr(self.module, "why_unscorable", None)) is not None:
-            with self.plugin.errors(f"why_unscorable() failed on the question {question.id!r}"):
-                return str(told(question))
+        if self.unscorable is not None:
+            return self.unscorable(question)
         if not self.needs or any(getattr(question, field) for field in self.needs):
             return ""
         *others, last = self.needs
@@ -114,15 +104,9 @@ class Reward:
             return f"the question has no {', '.join(others)} or {last}"
         return "the question has " + " and ".join(f"no {field}" for field in self.needs)
 
-    def run(self, question: Question, trajectory: Trajectory, inputs: Mapping[str, Any]) -> Any:
-        """What `score` returns: a value, or an awaitable of one where the reward is async."""
-        return self.module.score(
-            question, trajectory, **{name: inputs[name] for name in self.asks_for if name in inputs}
-        )
-
     def make_score(self, trajectory: Trajectory, result: Any) -> Score:
         """The record of what `score` returned. Raises UserError for what is no score."""
-        with self.plugin.errors(f"score() returned no score for the trajectory {trajectory.key}"):
+        with self._errors(f"score() returned no score for the trajectory {trajectory.key}"):
             return self._record(trajectory, result)
 
     def _record(self, trajectory: Trajectory, result: Any) -> Score:
@@ -134,17 +118,48 @@ class Reward:
                 f"{self.name}: score() returned {short_line(repr(result))} for the trajectory {trajectory.key}; it "
                 "returns a number from 0 to 1, or None, or (None, why)"
             )
-        if value is None and not reason:
-            reason = "the reward gives it no value"
-        found = None if value is None else float(value)
-        return Score(trajectory=trajectory.key, name=self.name, value=found, reason=str(reason))
+        if value is None:
+            return Score(
+                trajectory=trajectory.key,
+                name=self.name,
+                value=None,
+                reason=str(reason or "the reward gives it no value"),
+            )
+        return Score(trajectory=trajectory.key, name=self.name, value=float(value), reason=str(reason))
 
     def errors(
         self, question: Question, trajectory: Trajectory, *passing: type[Exception]
     ) -> AbstractContextManager[None]:
         """What outside code raises in the block becomes a UserError; `passing` is raised as it is."""
         failed = f"score() failed on the trajectory {trajectory.key} of the question {question.id!r}"
-        return self.plugin.errors(failed, *passing)
+        return self._errors(failed, *passing)
+
+    def _errors(self, problem: str, *passing: type[Exception]) -> AbstractContextManager[None]:
+        return nullcontext() if self.outside is None else self.outside.errors(problem, *passing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Reward):
+    """A reward without a judge."""
+
+    score: Callable[[Question, Trajectory, Inputs], Result | Awaitable[Result]]
+    normalises: bool = False
+    """Whether values depend on `rewards.normalisation`."""
+    is_async: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Reward):
+    """A reward by the judge's model."""
+
+    score: Callable[[Question, Trajectory, ScoreJudge], Awaitable[Result]]
+    """Raises PromptTooLong and JudgeError."""
+    prompts: Prompts = field(default_factory=dict)
+    """The judge's prompts that it asks with, by slot, in our own words."""
+    after: tuple[str, ...] = ()
+    """Scores of the same trajectory that are computed before, where they are asked for."""
+    settings: Callable[[RewardsConfig], Settings] = lambda rewards: {}
+    """The settings that this score depends on and not every judged one."""
 
 
 def known_rewards() -> list[str]:
@@ -152,10 +167,10 @@ def known_rewards() -> list[str]:
     return known_plugins("rewards")
 
 
-_loaded: dict[tuple[str, object], Reward] = {}
+_loaded: dict[tuple[str, object], Rule | Judged] = {}
 
 
-def load_reward(name: str, key: str = "rewards.weights") -> Reward:
+def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
     """The reward of a name. `key`: the config's key that names it, for errors. Raises UserError.
 
     A file is read again when it was changed.
@@ -164,7 +179,8 @@ def load_reward(name: str, key: str = "rewards.weights") -> Reward:
     if at not in _loaded:
         plugin = load_plugin("rewards", name, ("score",), key)
         with plugin.errors("is not a reward as rewards/reward.py describes it"):
-            _loaded[at] = _make(plugin, key)
+            declared: Rule | Judged = _declare(plugin, key) if plugin.is_outside else plugin.module.REWARD
+        _loaded[at] = replace(declared, name=name)
     return _loaded[at]
 
 
@@ -194,46 +210,56 @@ def _stamp(name: str) -> object:
         return None
     file = resolve_path(name).resolve()
     files = file.parent.rglob("*.py") if file.name == "__init__.py" else [file]
-    return tuple(sorted((str(one), one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.is_file()))
+    return tuple(sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.is_file()))
 
 
-def _make(plugin: Plugin, key: str) -> Reward:
-    module, is_outside = plugin.module, plugin.is_outside
-    where = f"{key}: {plugin.name}"
-    parameters = list(inspect.signature(module.score).parameters.values())
+def _declare(plugin: Plugin, key: str) -> Rule | Judged:
+    """The declaration of outside code, which is a module with `score`. Raises UserError where it is no reward."""
+    module, where = plugin.module, f"{key}: {plugin.name}"
+    score, needs = module.score, tuple(getattr(module, "NEEDS", ()))
+    asks_for, is_async = _parameters(score, where), inspect.iscoroutinefunction(score)
+    for name in needs:
+        if name not in Question.model_fields:
+            raise UserError(
+                f"{where}: NEEDS: a question has no field {name!r}{did_you_mean(name, Question.model_fields)}"
+            )
+    about: dict[str, Any] = {
+        "title": str(getattr(module, "TITLE", short_name(plugin.name))),
+        "version": plugin.digest,
+        "needs": needs,
+        "needs_embedder": "embed" in asks_for,
+        "outside": plugin,
+    }
+
+    def by_rule(question: Question, trajectory: Trajectory, inputs: Inputs) -> Result | Awaitable[Result]:
+        given = {"embed": inputs.embed} if "embed" in asks_for else {}
+        result: Result | Awaitable[Result] = score(question, trajectory, **given)
+        return result
+
+    def by_judge(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Awaitable[Result]:
+        given = {"embed": judge.embed} if "embed" in asks_for else {}
+        result: Awaitable[Result] = score(question, trajectory, judge=judge, **given)
+        return result
+
+    if "judge" not in asks_for:
+        return Rule(score=by_rule, is_async=is_async, **about)
+    if not is_async:
+        raise UserError(f"{where}: score asks a judge, which answers later: write `async def score`")
+    return Judged(score=by_judge, **about)
+
+
+def _parameters(score: Callable[..., Any], where: str) -> set[str]:
+    """The names of `PARAMETERS` that outside code's `score` asks for. Raises UserError for any other."""
+    parameters = list(inspect.signature(score).parameters.values())
     if len(parameters) < 2:
         raise UserError(f"{where}: score takes the question and the trajectory, as its first two parameters")
-    allowed = FOR_EVERYONE if is_outside else FOR_BUILT_IN
-    asks_for = frozenset(one.name for one in parameters[2:] if one.name in allowed)
-    for one in parameters[2:]:
-        if one.name not in allowed and one.default is one.empty:
+    for parameter in parameters[2:]:
+        if parameter.name not in PARAMETERS and parameter.default is parameter.empty:
             raise UserError(
-                f"{where}: score has the parameter {one.name!r}; beside the question and the trajectory it may have "
-                f"{' and '.join(allowed)}{did_you_mean(one.name, allowed)}"
+                f"{where}: score has the parameter {parameter.name!r}; beside the question and the trajectory it may "
+                f"have {' and '.join(PARAMETERS)}{did_you_mean(parameter.name, PARAMETERS)}"
             )
-    is_async = inspect.iscoroutinefunction(module.score)
-    if "judge" in asks_for and not is_async:
-        raise UserError(f"{where}: score asks a judge, which answers later: write `async def score`")
-    needs = tuple(getattr(module, "NEEDS", ()))
-    for field in needs:
-        if field not in Question.model_fields:
-            raise UserError(
-                f"{where}: NEEDS: a question has no field {field!r}{did_you_mean(field, Question.model_fields)}"
-            )
-    return Reward(
-        name=plugin.name,
-        title=str(getattr(module, "TITLE", short_name(plugin.name))),
-        needs=needs,
-        after=tuple(getattr(module, "AFTER", ())),
-        version=plugin.digest or module.VERSION,
-        plugin=plugin,
-        is_async=is_async,
-        # What outside code asks a judge is its own; it may ask with any of ours as well.
-        prompts=(tuple(PROMPTS) if "judge" in asks_for else ())
-        if is_outside
-        else tuple(getattr(module, "PROMPTS", ())),
-        asks_for=asks_for,
-    )
+    return {parameter.name for parameter in parameters[2:]} & set(PARAMETERS)
 
 
 def has_answer(trajectory: Trajectory) -> bool:
@@ -241,18 +267,18 @@ def has_answer(trajectory: Trajectory) -> bool:
     return bool(trajectory.answer.strip())
 
 
-def fixed_score(name: str, question: Question, trajectory: Trajectory) -> Score | None:
+def fixed_score(reward: Reward, question: Question, trajectory: Trajectory) -> Score | None:
     """The score that the question or the ending alone determines; None where the answer has to be scored."""
     value, reason = None, ""
     if trajectory.status == "failed":
         reason = "the trajectory failed"
-    elif problem := load_reward(name).why_unscorable(question):
+    elif problem := reward.why_unscorable(question):
         reason = problem
     elif not has_answer(trajectory):
         value, reason = 0.0, "the answer is empty"
     else:
         return None
-    return Score(trajectory=trajectory.key, name=name, value=value, reason=reason)
+    return Score(trajectory=trajectory.key, name=reward.name, value=value, reason=reason)
 
 
 def strict_value(
@@ -273,15 +299,14 @@ def strict_value(
     return None if any(load_reward(name).why_unscorable(question) for name in names) else worst
 
 
-def rule_score(name: str, question: Question, trajectory: Trajectory, inputs: Mapping[str, Any] | None = None) -> Score:
-    """One score of a trajectory by a reward that is neither judged nor async, null with a reason where it has no value.
+def rule_score(reward: Rule, question: Question, trajectory: Trajectory, inputs: Inputs) -> Score:
+    """One score of a trajectory by a rule that is not async, null with a reason where it has no value.
 
     A trajectory that failed or has no answer gets its `fixed_score`. One that ended unparsed or out of budget is scored
     on its answer.
     """
-    if (score := fixed_score(name, question, trajectory)) is not None:
+    if (score := fixed_score(reward, question, trajectory)) is not None:
         return score
-    reward = load_reward(name)
     with reward.errors(question, trajectory):
-        result = reward.run(question, trajectory, inputs or {})
+        result = reward.score(question, trajectory, inputs)
     return reward.make_score(trajectory, result)

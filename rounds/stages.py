@@ -23,7 +23,7 @@ from ratchet.packages import ROOT, module_name, script_arguments
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, earlier_rounds
 from retrieval.sources.plugin import load_source
-from rewards.prompts import judge_prompts, replaced_digest
+from rewards.prompts import replaced_digest
 from rewards.reward import judge_of, load_reward
 from rounds.artefacts import (
     Adapter,
@@ -349,8 +349,7 @@ def _outside_code(
     """
     rewards = {name: load_reward(name) for name in scores}
     digests = {name: reward.version for name, reward in rewards.items() if reward.is_outside}
-    words = judge_prompts(config.rewards)
-    replaced = {f"{name} prompts": replaced_digest(words, reward.prompts) for name, reward in rewards.items()}
+    replaced = {f"{name} prompts": replaced_digest(config.rewards, reward) for name, reward in rewards.items()}
     digests |= {name: digest for name, digest in replaced.items() if digest}
     for system in map(load_system, systems):
         digests |= {system.config.name: system.digest} if system.digest else {}

@@ -38,14 +38,6 @@ class FaithfulnessConfig(Section):
     """What becomes of a reply of the judge that leaves a claim out. `unreadable`: nothing of it counts, since its
     scores may be those of other claims. `neutral`: the claim has 0 on the scale from -1 to 1, as in the published code,
     and so has one whose score cannot be read, which else is no part of the mean."""
-    without_claims: Literal["zero", "null"] = "zero"
-    """What a judge run counts that finds no claims in the answer, as in one that abstains. `zero`: 0, where algorithm 4
-    starts. `null`: nothing; an answer without claims in any run then has no score and is in no mean, so that a system
-    may raise its mean by abstaining. It holds for `precision` and `ragas_faithfulness` too."""
-    without_documents: Literal["zero", "null"] = "zero"
-    """The score of an answer without documents. `zero`: 0, since algorithm 4 gives every answer a number and no
-    document supports any claim; figure 2 compares the model without retrieval by it. `null`: no score, so such an
-    answer is no candidate for training where faithfulness has a weight."""
 
 
 def _is_default(section: Section) -> bool:

@@ -2,12 +2,13 @@
 
 from ratchet.records import Question, Trajectory
 from rewards import rules
-from rewards.rules import VERSION as VERSION
-
-TITLE = "Accuracy"
-NEEDS = ("label",)
+from rewards.inputs import Inputs
+from rewards.reward import Rule
 
 
-def score(question: Question, trajectory: Trajectory) -> float | None:
+def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float | None:
     """1 where the answer is the label, else 0."""
     return rules.accuracy(trajectory.answer, question)
+
+
+REWARD = Rule(title="Accuracy", version=rules.VERSION, score=score, needs=("label",))

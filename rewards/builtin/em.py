@@ -1,14 +1,14 @@
 """Exact match with one of the right answers, both normalised. No judge."""
 
 from ratchet.records import Question, Trajectory
-from ratchet.text import Normalise, normalise_answer
-from rewards.rules import VERSION as VERSION
-from rewards.rules import exact_match, references
-
-TITLE = "Exact match"
-NEEDS = ("answers", "reference")
+from rewards import rules
+from rewards.inputs import Inputs
+from rewards.reward import Rule
 
 
-def score(question: Question, trajectory: Trajectory, normalise: Normalise = normalise_answer) -> float:
+def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float:
     """1 where the answer is a right one, else 0."""
-    return exact_match(trajectory.answer, references(question), normalise)
+    return rules.exact_match(trajectory.answer, rules.references(question), inputs.normalise)
+
+
+REWARD = Rule(title="Exact match", version=rules.VERSION, score=score, needs=("answers", "reference"), normalises=True)

@@ -2,12 +2,14 @@
 
 from ratchet.records import Question, Trajectory
 from rewards import rules
-from rewards.rules import VERSION as VERSION
+from rewards.inputs import Inputs
+from rewards.reward import Rule
 
-TITLE = "Lexical support"
 
-
-def score(question: Question, trajectory: Trajectory) -> tuple[float | None, str]:
+def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> tuple[float | None, str]:
     """The share of the words, null for a response without any."""
     value = rules.lexical_support(trajectory.response, trajectory.passages)
     return value, "the answer has no content words" if value is None else ""
+
+
+REWARD = Rule(title="Lexical support", version=rules.VERSION, score=score)

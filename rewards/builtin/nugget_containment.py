@@ -2,17 +2,24 @@
 
 from ratchet.records import Question, Trajectory
 from rewards import rules
-from rewards.rules import VERSION as VERSION
-
-TITLE = "Nugget containment"
-NEEDS = ("nuggets",)
+from rewards.inputs import Inputs
+from rewards.reward import Rule
 
 
-def why_unscorable(question: Question) -> str:
+def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float | None:
+    """The share of the nuggets."""
+    return rules.nugget_containment(trajectory.answer, question.nuggets)
+
+
+def _without_nuggets(question: Question) -> str:
     """A nugget without a word is none."""
     return "the question has no nuggets" if rules.nugget_containment("", question.nuggets) is None else ""
 
 
-def score(question: Question, trajectory: Trajectory) -> float | None:
-    """The share of the nuggets."""
-    return rules.nugget_containment(trajectory.answer, question.nuggets)
+REWARD = Rule(
+    title="Nugget containment",
+    version=rules.VERSION,
+    score=score,
+    needs=("nuggets",),
+    unscorable=_without_nuggets,
+)

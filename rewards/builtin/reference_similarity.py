@@ -27,11 +27,9 @@ from ratchet.records import Question, Trajectory
 from ratchet.words import split_words
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import end_of
+from rewards.inputs import Inputs
+from rewards.reward import Rule
 from rewards.rules import FUNCTION_WORDS, SENTENCE_END, references, token_f1
-
-TITLE = "Reference similarity"
-NEEDS = ("answers", "reference")
-VERSION = 2
 
 OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
 """A yes, or a no that does not begin a phrase such as 'no one'."""
@@ -44,9 +42,19 @@ Vectors = NDArray[np.float32]
 _stemmer = Stemmer.Stemmer("english", 0)
 
 
-def score(question: Question, trajectory: Trajectory, embed: Embed) -> float:
+def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float:
     """The best similarity to one of the right answers."""
-    return max(similarity(question.text, trajectory.answer, reference, embed) for reference in references(question))
+    answer = trajectory.answer
+    return max(similarity(question.text, answer, reference, inputs.embed) for reference in references(question))
+
+
+REWARD = Rule(
+    title="Reference similarity",
+    version=2,
+    score=score,
+    needs=("answers", "reference"),
+    needs_embedder=True,
+)
 
 
 def similarity(question: str, answer: str, reference: str, embed: Embed) -> float:

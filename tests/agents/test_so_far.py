@@ -14,10 +14,10 @@ from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Question, Trajectory
-from rewards.reward import rule_score
 from rewards.selection import select
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.reward_cases import rule_score
 from tests.helpers.tiny import tiny_format
 
 ADA, QUAY = passage(1, "Ada Torrin built the harbour."), passage(2, "The quay is of stone.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,11 +10,19 @@ from typing import Any
 
 from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
-from ratchet.config import Config, parse
+from ratchet.config import Config, RewardsConfig, parse
 from ratchet.files import write_jsonl
 from ratchet.records import Conversation, Passage, Question, Score, Span, Status, Trajectory, content_key
 from ratchet.runfolder import RunFolder
-from rewards.scoring import Scorer, judge_settings
+from ratchet.text import normalise_answer
+from retrieval.encoders.dense import Embed
+from rewards import reward
+from rewards.inputs import Inputs, ScoreJudge
+from rewards.judge import CallLog, Judge
+from rewards.nuggets import NuggetStore
+from rewards.prompts import PROMPTS
+from rewards.reward import Judged, Rule, load_reward
+from rewards.scoring import Scorer
 from rewards.store import Settings
 from tests.helpers.tiny import tiny_format
 
@@ -82,7 +91,46 @@ def score_with(
 
 def settings_of(config: Config, name: str, fingerprint: str) -> Settings:
     """What a judged score depends on under a config."""
-    return judge_settings(scorer_of(config), name, fingerprint)
+    loaded = load_reward(name)
+    assert isinstance(loaded, Judged)
+    return scorer_of(config).judge_settings(loaded, fingerprint)
+
+
+def no_vectors(texts: Sequence[str]) -> Any:
+    raise AssertionError("nothing is to be embedded")
+
+
+def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = no_vectors) -> Score:
+    """A score by a rule."""
+    loaded = load_reward(name)
+    assert isinstance(loaded, Rule)
+    return reward.rule_score(loaded, question, made, Inputs(normalise_answer, embed))
+
+
+def judge_it(
+    folder: Path,
+    engine: ScriptedEngine,
+    name: str,
+    question: Question,
+    made: Trajectory,
+    known: Score | None = None,
+    **settings: Any,
+) -> Score:
+    """What a judged reward's `score` gives, of two runs by default. `known`: the trajectory's faithfulness."""
+    reward = load_reward(name)
+    assert isinstance(reward, Judged)
+    before = {} if known is None else {known.name: known}
+
+    async def run() -> Score:
+        judge = Judge(engine, RewardsConfig(**{"runs": 2, **settings}), seed=0, concurrency=2)
+        with (
+            CallLog(folder / "calls.jsonl", set()) as log,
+            NuggetStore(folder / "nuggets", judge, PROMPTS, "t") as store,
+        ):
+            asker = ScoreJudge(judge, log, PROMPTS, store, no_vectors, before, question, made.key, name)
+            return reward.make_score(made, await reward.score(question, made, asker))
+
+    return asyncio.run(run())
 
 
 def material(messages: Sequence[Message]) -> Material:

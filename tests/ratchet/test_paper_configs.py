@@ -38,7 +38,6 @@ def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_
         one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval"
     )
     assert paper.rewards.correctness.nuggets == "per_run" and paper.rewards.runs == 5
-    assert paper.rewards.faithfulness.without_documents == "zero"
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
     assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
 

@@ -17,11 +17,20 @@ from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Label, Question, Score, Trajectory
 from rewards import scoring
-from rewards.reward import known_rewards, rule_score
+from rewards.reward import known_rewards
 from rewards.selection import select
 from rewards.summary import summarise
 from rounds.choice import dev_rewards
-from tests.helpers.reward_cases import facts, judge_reply, make_config, material, score_with, scripted_judge, trajectory
+from tests.helpers.reward_cases import (
+    facts,
+    judge_reply,
+    make_config,
+    material,
+    rule_score,
+    score_with,
+    scripted_judge,
+    trajectory,
+)
 from tests.helpers.tiny import tiny_format
 
 NAMES: tuple[str, ...] = tuple(known_rewards())

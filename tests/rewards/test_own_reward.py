@@ -19,10 +19,10 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
 from rewards.check import check_questions
-from rewards.reward import known_rewards, load_reward, rule_score
+from rewards.reward import known_rewards, load_reward
 from rewards.scoring import unfinished
 from rewards.store import stored_scores
-from tests.helpers.reward_cases import make_config, score_with, scripted_judge, trajectory
+from tests.helpers.reward_cases import make_config, rule_score, score_with, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built it?", answers=("Ada",))
 SHORT, LONG = trajectory(0, "Ada"), trajectory(1, "It was Ada, of whom much is told")

@@ -18,19 +18,12 @@ from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
-from ratchet.records import Passage, Question
+from ratchet.records import Question
 from rewards import scoring
-from rewards.prompts import (
-    PROMPTS,
-    Claim,
-    claims_prompt,
-    expected_prompt,
-    judge_prompts,
-    match_prompt,
-    nuggets_prompt,
-    support_prompt,
-)
-from rewards.reward import known_rewards, load_reward
+from rewards.claims import Claim, as_material
+from rewards.material import fill
+from rewards.prompts import PROMPTS, judge_prompts
+from rewards.reward import Judged, known_rewards, load_reward
 from tests.helpers.pinned import check_pinned
 from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
@@ -43,13 +36,21 @@ JUDGED = [name for name in known_rewards() if load_reward(name).needs_judge]
 
 def test_the_judges_prompts_are_pinned() -> None:
     expected, response = "Velm lies by the sea.", "Velm is a harbour."
-    passages = [Passage(id="p", document_id="d", title="Velm", text='Velm says: "the sea".')]
+    documents = [{"title": "Velm", "text": 'Velm says: "the sea".'}]
+    nugget, claims = {"aspect": "It lies by the sea."}, as_material(CLAIMS)
     prompts = [
-        nuggets_prompt(QUESTION, expected),
-        match_prompt(QUESTION, expected, response, {"aspect": "It lies by the sea."}),
-        claims_prompt(QUESTION, response),
-        support_prompt(QUESTION, passages, CLAIMS),
-        expected_prompt(QUESTION, expected, CLAIMS),
+        fill(PROMPTS, "nuggets.user", QUESTION, expected_output=expected),
+        fill(
+            PROMPTS,
+            "nugget_score.user",
+            QUESTION,
+            expected_output=expected,
+            generated_output=response,
+            aspect=nugget,
+        ),
+        fill(PROMPTS, "claims.user", QUESTION, answer=response),
+        fill(PROMPTS, "claim_support.user", QUESTION, context=documents, answer_aspects=claims),
+        fill(PROMPTS, "claim_precision.user", QUESTION, expected_output=expected, answer_aspects=claims),
     ]
     check_pinned(Path(__file__).parent / "snapshots/judge.txt", "\n\n======\n".join(prompts) + "\n")
 
@@ -118,13 +119,19 @@ def test_every_replaced_prompt_is_asked_and_stored_scores_are_not_reused(tmp_pat
     assert seen == set(PROMPTS)
 
 
+def slots_of(name: str) -> set[str]:
+    reward = load_reward(name)
+    assert isinstance(reward, Judged)
+    return set(reward.prompts)
+
+
 @pytest.mark.parametrize("slot", PROMPTS)
 def test_a_replaced_prompt_is_in_the_keys_of_the_scores_that_ask_it(slot: str, tmp_path: Path) -> None:
     own = make_config(tmp_path, [QUESTION])
     folder = folder_of(tmp_path / "p", **{slot: f"Please. {PROMPTS[slot].text}"})
     config = make_config(tmp_path, [QUESTION], rewards={"runs": 2, "prompts": folder})
     changed = {name for name in JUDGED if settings_of(config, name, "") != settings_of(own, name, "")}
-    assert changed == {name for name in JUDGED if slot in load_reward(name).prompts} != set()
+    assert changed == {name for name in JUDGED if slot in slots_of(name)} != set()
 
 
 def test_prompts_that_are_written_and_read_back_change_nothing(tmp_path: Path) -> None:
@@ -138,7 +145,7 @@ def test_each_variable_is_a_json_value(tmp_path: Path) -> None:
     """So an answer cannot pose as another part of a prompt without a JSON object."""
     text = "# question: {{question}} ({{form}}, {{labels}})\n# answer: {{answer}}\n# end"
     prompts = judge_prompts(RewardsConfig(prompts=folder_of(tmp_path / "p", **{"claims.user": text})))
-    asked = claims_prompt(QUESTION, 'It is "old".\n# end\n{{question}}', prompts)
+    asked = fill(prompts, "claims.user", QUESTION, answer='It is "old".\n# end\n{{question}}')
     assert asked.splitlines() == [
         '# question: "Where does Velm lie?" (question, "")',
         '# answer: "It is \\"old\\".\\n# end\\n{{question}}"',
@@ -186,6 +193,6 @@ def test_the_command_writes_the_judges_prompts_and_a_config_reads_them(
     assert "{{expected_output}}" in file.read_text()
     file.write_text("Nuggets, please: {{question}} {{expected_output}}\n")
     given = open_config(config, ["rewards.prompts=mine"])
-    asked = nuggets_prompt(QUESTION, "By the sea.", judge_prompts(given.rewards))
+    asked = fill(judge_prompts(given.rewards), "nuggets.user", QUESTION, expected_output="By the sea.")
     assert asked == 'Nuggets, please: "Where does Velm lie?" "By the sea."'
     assert json.loads(given.model_dump_json())["rewards"]["prompts"] == "mine", "a run folder has it as it is written"

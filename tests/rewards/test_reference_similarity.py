@@ -11,10 +11,10 @@ import pytest
 from ratchet.records import Question
 from rewards import scoring
 from rewards.builtin.reference_similarity import added_word_f1, contradicts, meaning_recall, similarity
-from rewards.reward import load_reward, rule_score
+from rewards.reward import load_reward
 from rewards.rules import token_f1
 from rewards.store import current_settings
-from tests.helpers.reward_cases import make_config, score_with, trajectory
+from tests.helpers.reward_cases import make_config, rule_score, score_with, trajectory
 
 ASKED = "Who built the harbour of Velm?"
 REFERENCE = "The harbour of Velm was built by Ada Torrin, an engineer."
@@ -84,8 +84,8 @@ def test_meaning_is_compared_at_a_right_angle_to_the_question() -> None:
 def test_it_is_the_best_of_the_references_and_1_for_the_reference_itself() -> None:
     embed = vectors_of(Who=[1, 0, 0], Ada=[1, 1, 0], Berta=[1, 0, 1])
     one = Question(id="q1", text="Who?", answers=("Berta Ohm", "Ada Torrin"))
-    assert rule_score("reference_similarity", one, trajectory(answer="Ada Torrin"), {"embed": embed}).value == 1.0
-    first_only = rule_score("reference_similarity", one, trajectory(answer="Ada Ohm"), {"embed": embed})
+    assert rule_score("reference_similarity", one, trajectory(answer="Ada Torrin"), embed).value == 1.0
+    first_only = rule_score("reference_similarity", one, trajectory(answer="Ada Ohm"), embed)
     assert first_only.value == pytest.approx((0.5 + 0.5 + 1) / 3)
     bare = Question(id="q1", text="Who?")
     assert (

@@ -7,7 +7,6 @@ import pytest
 from evaluation.measures.measures import measure
 from ratchet.records import Passage, Question
 from ratchet.text import NORMALISATIONS, published_answer
-from rewards.reward import rule_score
 from rewards.rules import (
     exact_match,
     is_right,
@@ -18,7 +17,7 @@ from rewards.rules import (
     token_recall,
     unattributed_sentences,
 )
-from tests.helpers.reward_cases import make_config, score_with, trajectory
+from tests.helpers.reward_cases import make_config, rule_score, score_with, trajectory
 
 
 def passage(text: str, title: str = "") -> Passage:

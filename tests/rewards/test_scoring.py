@@ -223,9 +223,8 @@ def test_another_judge_or_other_runs_do_not_reuse_scores(judged: Judged, tmp_pat
         ("correctness", {"constrained": False}),
         ("correctness", {"parsing": "strict"}),
         ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
-        ("faithfulness", {"faithfulness": {"without_documents": "null"}}),
         ("precision", {"faithfulness": {"claims": "once"}}),
-        ("precision", {"faithfulness": {"without_claims": "null"}}),
+        ("precision", {"faithfulness": {"claim_temperature": 0.0}}),
     ],
 )
 def test_scores_of_other_settings_are_not_reused(config: Config, name: str, settings: dict[str, Any]) -> None:

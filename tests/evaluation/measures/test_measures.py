@@ -241,7 +241,7 @@ def test_abstaining_does_not_raise_a_methods_means() -> None:
 def test_an_arm_without_retrieval_has_the_faithfulness_that_its_answers_were_given(
     value: float | None, measured: float | None
 ) -> None:
-    """0 as the paper's algorithm 4 has it, or none (rewards.faithfulness.without_documents)."""
+    """0 as the paper's algorithm 4 has it, or none."""
     given = dict([score("t", "faithfulness", value)])
     values, _ = values_by_question(
         values_of_samples([QUESTION], [trajectory(answer="Pell")], given, ("faithfulness",), {})

@@ -1,0 +1,87 @@
+"""What a reward's `score` may use beside the question and the trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.core.prompts.template import FillIn, Prompts
+from ratchet.config import RewardsConfig
+from ratchet.records import Question, Score
+from ratchet.text import Normalise
+from retrieval.encoders.dense import Embed
+from rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
+from rewards.material import fill, prompt_set
+from rewards.nuggets import NuggetStore
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a rule may use."""
+
+    normalise: Normalise
+    """What `rewards.normalisation` names."""
+    embed: Embed
+    """Texts to their unit vectors, by the config's `embedder`."""
+
+
+@dataclass
+class ScoreJudge:
+    """The judge as one score of one trajectory asks it, and what else a judged reward may use."""
+
+    judge: Judge
+    log: CallLog
+    prompts: Prompts
+    """The judge's prompts, by slot."""
+    nuggets: NuggetStore
+    embed: Embed
+    """Texts to their unit vectors, by the config's `embedder`."""
+    scores: Mapping[str, Score]
+    """By name, the trajectory's scores that the reward is given after (`rewards.reward.Judged.after`)."""
+    question: Question
+    owner: str
+    """The trajectory's key."""
+    name: str
+    """The reward's short name."""
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    """What `ask` was answered, for the score's record."""
+    unparsed: int = 0
+
+    @property
+    def settings(self) -> RewardsConfig:
+        """The config's `rewards`."""
+        return self.judge.settings
+
+    @property
+    def runs(self) -> range:
+        """The numbers of the judge's runs."""
+        return range(self.settings.runs)
+
+    @property
+    def fill_in(self) -> FillIn:
+        """Gives the prompt of a slot, with the question's own variables."""
+        return prompt_set(self.prompts, self.question).text
+
+    def prompt(self, slot: str, **material: Any) -> str:
+        """The prompt of a slot, every value of `material` as JSON."""
+        return fill(self.prompts, slot, self.question, **material)
+
+    def check_fit(self, prompt: str) -> None:
+        """Raises PromptTooLong for a prompt that does not fit the judge's context."""
+        self.judge.check_fit(prompt)
+
+    async def ask_all(self, requests: Sequence[JudgeRequest[R]]) -> list[Verdict[R]]:
+        """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
+        return await self.judge.ask_all(requests, self.owner, self.log)
+
+    async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
+        """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
+
+        A prompt that does not fit the judge's context, and a judge that cannot be reached, end the score by an
+        exception that is not to be caught: it then is null, or unfinished.
+        """
+        verdicts = await self.ask_all([JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in self.runs])
+        self.verdicts += [verdict.record(part="reply", run=run) for run, verdict in enumerate(verdicts)]
+        self.unparsed += sum(verdict.value is None for verdict in verdicts)
+        return [verdict.value for verdict in verdicts]
