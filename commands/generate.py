@@ -18,7 +18,7 @@ from typing import Any
 from commands.arguments import config_of, config_parser
 from index_build.documents import read_documents
 from inference.engine import Engine
-from inference.engines import close_engines, open_engines
+from inference.engines import close_engines, max_requests, open_engines
 from question_generation.candidate import plan_questions
 from question_generation.categories import DEFAULT_CATEGORIES, Categories, load_categories
 from question_generation.corpus import divide_documents
@@ -29,7 +29,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_json, write_jsonl
 from ratchet.runfolder import path_digest
 
-MAY_CHANGE = {"out", "attempts", "concurrency"}
+MAY_CHANGE = {"out", "attempts"}
 """Settings that leave finished candidates as they are."""
 
 
@@ -62,8 +62,9 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
         engines = open_engines(config.models, {settings.model, settings.judged_by})
         try:
             check_made_with(folder, made_with(config, settings, categories, engines))
+            concurrency = max(max_requests(name, config.models[name]) for name in engines)
             outcome, candidates = runner.run(
-                generate(wanted, corpus, categories, settings, engines, config.seed, folder)
+                generate(wanted, corpus, categories, settings, engines, config.seed, folder, concurrency)
             )
         finally:
             runner.run(close_engines(engines))

@@ -157,8 +157,6 @@ def whatif(words: Sequence[str], prog: str) -> None:
     rules.add_argument("--ties", type=int)
     rules.add_argument("--only-mixed", action="store_const", const=True)
     rules.add_argument("--success", type=float)
-    rules.add_argument("--balance", type=lambda text: text.split(","), metavar="label,kind")
-    rules.add_argument("--max-trajectories", type=int)
     rules.add_argument("--similarity", type=float)
     rules.add_argument("--difficulty", choices=("none", "failure_rate"))
     arguments = parser.parse_args(words)

@@ -18,7 +18,7 @@ from question_generation.filters import rejection_reason
 from question_generation.prompts import Check, FollowUp, Pair, check_prompt, write_prompt
 from ratchet.config import SPLITS, GenerationConfig, Split
 from ratchet.records import Question, Record, content_key
-from rewards.judge import CallLog, Judge, JudgeRequest, PromptTooLong, Verdict
+from rewards.judge import CallLog, Judge, JudgeRequest, PromptTooLong
 
 
 @dataclass(frozen=True)
@@ -121,35 +121,22 @@ async def make_candidate(
         about |= {"question": question, "answer": answer}
         if isinstance(pair, FollowUp):
             about["first_turn"] = (pair.first_question, pair.first_answer)
-        dropped = rejection_reason(question, answer, task.documents, chosen.values(), settings)
+        dropped = rejection_reason(question, answer, task.documents, chosen.values(), settings.language)
         if dropped:
             return Candidate(**about, dropped=dropped)
-        verdict, *alone = await _checks(task, question, answer, settings, judge, log)
+        check = JudgeRequest(check_prompt(task.documents, question, answer), Check, ("check", task.key, 0))
+        (verdict,) = await judge.ask_all([check], task.key, log)
     except PromptTooLong:
         return Candidate(**about, dropped="too long for the model")
     except UnicodeEncodeError:
         return Candidate(**about, dropped="unreadable reply")
-    about["replies"] += tuple(check.record(asked="check") for check in (verdict, *alone))
-    return Candidate(**about, dropped=judge_rejection(verdict.value, [check.value for check in alone]))
+    about["replies"] += (verdict.record(asked="check"),)
+    return Candidate(**about, dropped=judge_rejection(verdict.value))
 
 
-async def _checks(
-    task: Attempt, question: str, answer: str, settings: GenerationConfig, judge: Judge, log: CallLog
-) -> list[Verdict[Check]]:
-    """The verdict given all documents, then, if asked for, given each of two alone."""
-    given: list[tuple[Document, ...]] = [task.documents]
-    if settings.needs_both and len(task.documents) > 1:
-        given += [(document,) for document in task.documents]
-    asks = [
-        JudgeRequest(check_prompt(documents, question, answer), Check, ("check", task.key, number))
-        for number, documents in enumerate(given)
-    ]
-    return await judge.ask_all(asks, task.key, log)
-
-
-def judge_rejection(verdict: Check | None, alone: list[Check | None]) -> str:
+def judge_rejection(verdict: Check | None) -> str:
     """Why the judge's findings rule a candidate out, or ''. An unreadable verdict rules it out: it is no yes."""
-    if verdict is None or None in alone:
+    if verdict is None:
         return "unreadable verdict"
     if not verdict.stands_alone:
         return "does not stand alone"
@@ -157,6 +144,4 @@ def judge_rejection(verdict: Check | None, alone: list[Check | None]) -> str:
         return "not answerable"
     if not verdict.supported:
         return "answer not supported"
-    if any(check is not None and check.answerable and check.supported for check in alone):
-        return "one document is enough"
     return ""

@@ -10,11 +10,18 @@ from index_build.documents import Document
 from question_generation.categories import Category
 from question_generation.language import other_language, same_script
 from questions.leakage import normalise_words, word_shingles
-from ratchet.config import GenerationConfig
 from ratchet.records import with_title
 from ratchet.words import split_words
 from retrieval.sparse.analyzer import Analyzer
 
+QUESTION_WORDS = (1, 80)
+"""Minimum and maximum number of words of a question. Its category may be stricter."""
+ANSWER_WORDS = (1, 250)
+"""Minimum and maximum number of words of an answer."""
+COPIED_WORDS = 12
+"""A question that shares a run of this number of words with a document counts as copied."""
+NEAR = 0.7
+"""Minimum Jaccard similarity of the sets of three-word runs for a text to count as a copy of another."""
 MARKS = "?\u037e\u061f\uff1f"
 """Question marks: Latin, Greek, Arabic, full-width."""
 # Also meets the rare question about a document ("Who signed the document?"): better one dropped too many.
@@ -30,36 +37,36 @@ def rejection_reason(
     answer: str,
     documents: Sequence[Document],
     categories: Iterable[Category],
-    settings: GenerationConfig,
+    language: str,
 ) -> str | None:
-    """The first thing that is wrong with a candidate."""
+    """The first thing that is wrong with a candidate. `language`: of question and answer; empty: any."""
     both = f"{question}\n{answer}"
     source = "\n".join(with_title(d.title, d.text) for d in documents)
-    if wrong_length(question, answer, categories := list(categories), settings):
+    if wrong_length(question, answer, categories := list(categories)):
         return "length"
     if wrong_form(question, categories):
         return "form"
     if SOURCE_MENTION.search(both):
         return "names its source"
-    if answer_repeats_question(question, answer, settings.near):
+    if answer_repeats_question(question, answer):
         return "answer repeats the question"
     if not shares_term(question, source):
         return "not about its documents"
-    if any(copies_run(question, d.text, settings.copied_words) for d in documents):
+    if any(copies_run(question, d.text, COPIED_WORDS) for d in documents):
         return "copied from its document"
-    if not same_script(both, source) or (settings.language and other_language(both, settings.language)):
+    if not same_script(both, source) or (language and other_language(both, language)):
         return "language"
     return None
 
 
-def wrong_length(question: str, answer: str, categories: Iterable[Category], settings: GenerationConfig) -> bool:
-    """Question or answer outside the settings' limits, or the question outside those of its categories.
+def wrong_length(question: str, answer: str, categories: Iterable[Category]) -> bool:
+    """Question or answer outside the limits, or the question outside those of its categories.
 
-    Letters of scripts without spaces count one word a run, so give such languages limits of their own.
+    Letters of scripts without spaces count one word a run.
     """
     asked, answered = len(question.split()), len(answer.split())
-    limits = [settings.question_words, *(c.words for c in categories if c.words is not None)]
-    low, high = settings.answer_words
+    limits = [QUESTION_WORDS, *(c.words for c in categories if c.words is not None)]
+    low, high = ANSWER_WORDS
     return not low <= answered <= high or any(not few <= asked <= many for few, many in limits)
 
 
@@ -72,10 +79,10 @@ def wrong_form(question: str, categories: Iterable[Category]) -> bool:
     return "\n" in question.strip() or (asks if search else not asks)
 
 
-def answer_repeats_question(question: str, answer: str, near: float) -> bool:
+def answer_repeats_question(question: str, answer: str) -> bool:
     """The answer has no words, or nearly those of the question. ("Is A or B older?" may be answered with "A".)"""
     asked, answered = question_shingles(question), question_shingles(answer)
-    return not split_words(answer) or len(asked & answered) >= near * len(asked | answered)
+    return not split_words(answer) or len(asked & answered) >= NEAR * len(asked | answered)
 
 
 def shares_term(question: str, documents: str) -> bool:
@@ -93,8 +100,8 @@ def copies_run(text: str, document: str, words: int) -> bool:
 
 
 def _runs(text: str, words: int) -> set[tuple[str, ...]]:
-    found = split_words(text)
-    return {tuple(found[at : at + words]) for at in range(len(found) - words + 1)}
+    said = split_words(text)
+    return {tuple(said[at : at + words]) for at in range(len(said) - words + 1)}
 
 
 def question_shingles(text: str) -> frozenset[str]:
@@ -105,17 +112,16 @@ def question_shingles(text: str) -> frozenset[str]:
 class AcceptedQuestions:
     """The questions accepted so far, to find near copies among."""
 
-    def __init__(self, near: float) -> None:
-        self.near = near
+    def __init__(self) -> None:
         self._runs: dict[str, int] = {}
         self._holders: dict[str, list[str]] = {}
 
     def copy_of(self, question: str) -> str | None:
-        """The key of an accepted question that shares at least `near` of its three-word runs (Jaccard)."""
+        """The key of an accepted question that shares at least `NEAR` of its three-word runs (Jaccard)."""
         own = question_shingles(question)
         shared = Counter(key for run in own for key in self._holders.get(run, ()))
         for key, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-            if count / (len(own) + self._runs[key] - count) >= self.near:
+            if count / (len(own) + self._runs[key] - count) >= NEAR:
                 return key
         return None
 

@@ -7,7 +7,7 @@ so the outcome does not depend on which reply came first, nor on where a run was
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,72 +33,66 @@ async def generate(
     engines: Mapping[str, Engine],
     seed: int,
     folder: Path,
+    concurrency: int,
 ) -> tuple[Outcome, list[Candidate]]:
-    """Make the missing candidates; returns what is accepted, and all candidates."""
+    """Make the missing candidates, `concurrency` at a time; returns what is accepted, and all candidates."""
     path = folder / "candidates.jsonl"
+
+    def open_judge(model: str, temperature: float) -> Judge:
+        """A `Judge` that sends prompts to a model, logs every reply and retries through short outages."""
+        how = RewardsConfig(judge=model, temperature=temperature, max_tokens=settings.max_tokens)
+        return Judge(engines[model], how, seed, concurrency, lengthen=False)
+
+    writer, judge = open_judge(settings.model, settings.temperature), open_judge(settings.judged_by, 0.0)
     with Segment(path) as segment:
-        done = {c.key: c for c in read_segment(path, Candidate)}
-        writer = _open_judge(settings.model, settings.temperature, settings, engines, seed)
-        judge = _open_judge(settings.judged_by, settings.judge_temperature, settings, engines, seed)
-        outcome = accept_candidates([], settings.near)
-        for attempt in range(settings.attempts):
-            have = {(c.split, c.number) for c in outcome.accepted}
-            tasks = [
-                plan_attempt(w, attempt, corpus, settings, seed) for w in wanted if (w.split, w.number) not in have
-            ]
-            if not tasks:
-                break
-            title = f"questions, attempt {attempt + 1} of {settings.attempts} at most"
-            missing = [t for t in tasks if t.key not in done]
-            with (
-                CallLog(folder / "calls.jsonl", set(done)) as log,
-                Progress(title, len(tasks), len(tasks) - len(missing)) as progress,
-            ):
-                await _round(missing, categories, settings, writer, judge, log, segment, done, progress)
-            outcome = accept_candidates((c for c in done.values() if c.attempt <= attempt), settings.near)
+        done = {candidate.key: candidate for candidate in read_segment(path, Candidate)}
+        with CallLog(folder / "calls.jsonl", set(done)) as log:
+
+            async def make(task: Attempt) -> Candidate:
+                candidate = await make_candidate(task, categories, settings, writer, judge, log)
+                segment.append(candidate)
+                log.forget(task.key)
+                done[task.key] = candidate
+                return candidate
+
+            outcome = accept_candidates([])
+            for attempt in range(settings.attempts):
+                have = {(candidate.split, candidate.number) for candidate in outcome.accepted}
+                tasks = [
+                    plan_attempt(question, attempt, corpus, settings, seed)
+                    for question in wanted
+                    if (question.split, question.number) not in have
+                ]
+                if not tasks:
+                    break
+                missing = [task for task in tasks if task.key not in done]
+                title = f"questions, attempt {attempt + 1} of {settings.attempts} at most"
+                with Progress(title, len(tasks), len(tasks) - len(missing)) as progress:
+                    await _make_all(missing, make, progress, concurrency)
+                outcome = accept_candidates(c for c in done.values() if c.attempt <= attempt)
     # A candidate of an attempt that was made under more attempts than are now asked for is no part of this run.
     return outcome, [c for c in done.values() if c.attempt < settings.attempts]
 
 
-def _open_judge(
-    model: str, temperature: float, settings: GenerationConfig, engines: Mapping[str, Engine], seed: int
-) -> Judge:
-    """A `Judge` that sends prompts to a model, logs every reply and retries through short outages."""
-    how = RewardsConfig(judge=model, temperature=temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
-    return Judge(engines[model], how, seed, settings.concurrency, lengthen=False)
-
-
-async def _round(
-    tasks: Sequence[Attempt],
-    categories: Categories,
-    settings: GenerationConfig,
-    writer: Judge,
-    judge: Judge,
-    log: CallLog,
-    segment: Segment,
-    done: dict[str, Candidate],
-    progress: Progress,
+async def _make_all(
+    tasks: Sequence[Attempt], make: Callable[[Attempt], Awaitable[Candidate]], progress: Progress, concurrency: int
 ) -> None:
-    """Make all candidates of one attempt, `concurrency` at a time; they are added to `done`."""
+    """Make all candidates of one attempt. Raises UserError where an engine did not serve some of them."""
     queue = iter(tasks)
     failures: list[JudgeError] = []
     good = 0
 
     async def worker() -> None:
         nonlocal good
-        for one in queue:
+        for task in queue:
             try:
-                candidate = await make_candidate(one, categories, settings, writer, judge, log)
+                good += not (await make(task)).dropped
             except JudgeError as failure:
                 failures.append(failure)
                 continue
-            segment.append(candidate)
-            log.forget(one.key)
-            done[one.key] = candidate
-            good += not candidate.dropped
             progress.advance(note=f"{good} good")
 
-    await gather_or_cancel([worker() for _ in range(min(settings.concurrency, len(tasks)))])
+    await gather_or_cancel([worker() for _ in range(min(concurrency, len(tasks)))])
     if failures:
         raise UserError(
             f"{len(failures)} of {len(tasks)} candidates are unfinished, such as: {failures[0]}. Everything else is "
@@ -114,14 +108,14 @@ class Outcome(Record):
     """Key of a good candidate to that of the accepted question that it nearly copies."""
 
 
-def accept_candidates(candidates: Iterable[Candidate], near: float) -> Outcome:
+def accept_candidates(candidates: Iterable[Candidate]) -> Outcome:
     """Accept good candidates in order of attempt, split and number, whatever order they were made in.
 
     A question that nearly copies an accepted one is dropped, also where the two are in different splits.
     """
     accepted: dict[tuple[Split, int], Candidate] = {}
     copies: dict[str, str] = {}
-    seen = AcceptedQuestions(near)
+    seen = AcceptedQuestions()
     for c in sorted(candidates, key=lambda c: (c.attempt, SPLITS.index(c.split), c.number)):
         if c.dropped or (c.split, c.number) in accepted:
             continue

@@ -385,7 +385,6 @@ Cause = Literal[
     "score_too_low",
     "all_equal",
     "not_mixed",
-    "group_full",
 ]
 """What became of a question when trajectories were selected: some are kept, or why none is."""
 

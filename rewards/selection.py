@@ -1,35 +1,33 @@
 """Choosing the trajectories to train on (Salemi et al. 2025, arXiv 2506.10844, section 3.2).
 
-The functions are pure: the same scores, weights and rule give the same choice.
+The functions are pure: the same scores, weights and rule (`rewards.select`) give the same choice. For each question:
 
-A question's candidates are the trajectories that ended with a status of `rule.keep_status`, have an answer and have
-every needed score (one with a weight above 0). A trajectory that ended otherwise, or without an answer, has the reward
-0, and one that failed has none: it is sampled again. The best are kept, up to `rule.ties` when they tie. Among tied
-trajectories the lowest sample numbers win, and one whose sampled tokens are all the same as a kept one's is skipped,
-since training on it would only weigh that trajectory twice, unless `rule.similarity` is null.
+1. Every trajectory gets a reward: the weighted mean of its scores; 0 where it ended with none of the statuses
+   `keep_status`, or without an answer; none where it failed, since it is sampled again.
+2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
+3. The question is dropped by the first of `DROPPING` that gives a cause.
+4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones the lowest sample numbers win, and
+   one that does the same as a kept one is skipped (`rewards.similarity`), unless `similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
-learn from (`training.examples`): all of them that are not the same as another, up to `rule.max_trajectories`.
+learn from (`training.examples`): all of them that are not the same as another.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory, content_key
 from rewards.reward import has_answer, load_reward, strict_value
+from rewards.similarity import distinct
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
-
-GRAM = 4
-"""Tokens of the sequences by which the similarity of trajectories is measured."""
 
 Scores = Mapping[tuple[str, str], Score]
 Weights = Mapping[str, float]
@@ -47,16 +45,11 @@ def select(
     by_question: dict[str, dict[str, Trajectory]] = {question.id: {} for question in questions}
     for trajectory in trajectories:
         by_question[trajectory.question_id][trajectory.key] = trajectory
-    choices = [
-        _choose(question, sorted(found.values(), key=lambda t: (t.sample, t.key)), scores, weights, rule)
-        for question in questions
-        for found in [by_question[question.id]]
-    ]
-    return Selection(
-        weights=dict(weights),
-        rule=rule.model_dump(mode="json"),
-        questions=tuple(_balance(questions, choices, rule) if rule.balance else choices),
-    )
+    choices = []
+    for question in questions:
+        sampled = sorted(by_question[question.id].values(), key=lambda t: (t.sample, t.key))
+        choices.append(_choose(question, _attempts(question, sampled, scores, weights, rule), rule))
+    return Selection(weights=dict(weights), rule=rule.model_dump(mode="json"), questions=tuple(choices))
 
 
 def select_at_random(selection: Selection, trajectories: Iterable[Trajectory], seed: int) -> Selection:
@@ -72,9 +65,9 @@ def select_at_random(selection: Selection, trajectories: Iterable[Trajectory], s
     def chosen(choice: QuestionChoice) -> QuestionChoice:
         if not choice.kept:
             return choice
-        found = sorted(pool.get(choice.question_id, ()), key=lambda key: content_key("control", seed, key))
-        kept = tuple(found[: len(choice.kept)])
-        reason = f"kept: {len(kept)} of {len(found)} well-formed trajectories, chosen at random"
+        drawn = sorted(pool.get(choice.question_id, ()), key=lambda key: content_key("control", seed, key))
+        kept = tuple(drawn[: len(choice.kept)])
+        reason = f"kept: {len(kept)} of {len(drawn)} well-formed trajectories, chosen at random"
         return choice.model_copy(update={"kept": kept, "candidates": (), "reason": reason})
 
     rule = {"control": "random", "seed": seed, "keep_status": list(keep_status)}
@@ -133,106 +126,147 @@ def strict_reward(
     return strict_value(reward(trajectory.key, scores, weights), needed, question, trajectory, keep_status)
 
 
-def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
-    """Needed scores that are null or missing."""
-    return [
-        name
-        for name, weight in weights.items()
-        if weight and ((score := scores.get((key, name))) is None or score.value is None)
-    ]
+@dataclass(frozen=True)
+class Attempts:
+    """The trajectories of one question, in the order of their samples, and what they are worth."""
+
+    trajectories: Sequence[Trajectory]
+    rewards: Mapping[str, float | None]
+    """By key."""
+    candidates: Sequence[Trajectory]
+    values: Sequence[float]
+    """The candidates' rewards."""
+    scores: Scores
+    lacks_scores: bool
+    """Whether a trajectory is no candidate only because it has not all its scores."""
+    others: str
+    """How many trajectories are no candidates, by reason, in words."""
+
+    @property
+    def known(self) -> list[float]:
+        """The rewards of all trajectories that have one, those that did not finish among them."""
+        return [value for value in self.rewards.values() if value is not None]
+
+    @property
+    def unaided(self) -> list[float]:
+        """The same of those that were sampled without a hint; of all, where there are no such."""
+        plain = [self.rewards[trajectory.key] for trajectory in self.trajectories if not trajectory.hint]
+        return [value for value in plain if value is not None] or self.known
 
 
-def _choose(
+def _attempts(
     question: Question, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
-) -> QuestionChoice:
-    rewards = {
-        t.key: None if t.status == "failed" else strict_reward(question, t, scores, weights, rule.keep_status)
-        for t in trajectories
-    }
-    out: Counter[str] = Counter()
+) -> Attempts:
+    rewards: dict[str, float | None] = {}
+    candidates: list[Trajectory] = []
+    values: list[float] = []
+    others: Counter[str] = Counter()
     lacks_scores = False
-    candidates: list[tuple[float, Trajectory]] = []
     for trajectory in trajectories:
-        value = rewards[trajectory.key]
+        is_failed = trajectory.status == "failed"
+        value = None if is_failed else strict_reward(question, trajectory, scores, weights, rule.keep_status)
+        rewards[trajectory.key] = value
         if trajectory.status not in rule.keep_status:
-            out[trajectory.status.replace("_", " ")] += 1
+            others[trajectory.status.replace("_", " ")] += 1
         elif not has_answer(trajectory):
-            out["no answer"] += 1
+            others["no answer"] += 1
         elif value is None:
             lacks_scores = True
-            out[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
+            others[f"without {' and '.join(_lacking(trajectory.key, scores, weights))}"] += 1
         else:
-            candidates.append((value, trajectory))
-    left_out = ", ".join(f"{count} {what}" for what, count in out.items())
-    cause: Cause
-    known = [value for value in rewards.values() if value is not None]
-    hinted = tuple(t.key for t in trajectories if t.hint)
-    unaided = [value for key, value in rewards.items() if value is not None and key not in hinted] or known
-    if candidates:
-        cause, numbers = _cause([value for value, _ in candidates], known, rule)
-        if cause == "kept" and (numbers := _low_scores([one.key for _, one in candidates], scores, rule)):
-            cause = "score_too_low"
-    elif lacks_scores:
-        cause, numbers = "missing_scores", left_out
-    else:
-        cause, numbers = "none_finished" if trajectories else "no_trajectory", left_out
+            candidates.append(trajectory)
+            values.append(value)
+    in_words = ", ".join(f"{count} {what}" for what, count in others.items())
+    return Attempts(trajectories, rewards, candidates, values, scores, lacks_scores, in_words)
+
+
+def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
+    """Needed scores that are null or missing."""
+    needed = {name: scores.get((key, name)) for name, weight in weights.items() if weight}
+    return [name for name, score in needed.items() if score is None or score.value is None]
+
+
+def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> QuestionChoice:
+    """What is kept of a question's trajectories, or why nothing is."""
     kept: list[Trajectory] = []
-    learnt: tuple[str, ...] = ()
-    if cause == "kept":
-        kept, reason = _keep(candidates, len(trajectories), left_out, rule)
-        learnt = _learnt(candidates, kept, rule)
+    learnt: list[Trajectory] = []
+    weight = 1.0
+    dropped = next((drop for dropping in DROPPING if (drop := dropping(attempts, rule))), None)
+    if dropped is None:
+        cause: Cause = "kept"
+        kept, reason = _keep_best(attempts, rule)
+        learnt = _learnt_from(attempts, kept, rule)
+        if rule.difficulty == "failure_rate":
+            weight = 1 - _success_rate(attempts.unaided, rule)
     else:
+        cause, numbers = dropped
         reason = f"dropped: {cause_text(cause, rule)}" + (f" ({numbers})" if numbers else "")
     return QuestionChoice(
         question_id=question.id,
-        kept=tuple(t.key for t in kept),
+        kept=tuple(trajectory.key for trajectory in kept),
         cause=cause,
         reason=reason,
-        rewards=rewards,
-        candidates=learnt,
-        weight=1 - _success_rate(unaided, rule) if kept and rule.difficulty == "failure_rate" else 1.0,
-        hinted=hinted,
+        rewards=dict(attempts.rewards),
+        candidates=tuple(trajectory.key for trajectory in learnt),
+        weight=weight,
+        hinted=tuple(trajectory.key for trajectory in attempts.trajectories if trajectory.hint),
     )
 
 
-def _success_rate(rewards: Sequence[float], rule: SelectConfig) -> float:
-    """The share of a question's rewards, at least one, that count as a success."""
-    return sum(value >= rule.success - TIE for value in rewards) / len(rewards)
+# Rules that drop a question: each gives the cause and the numbers behind it, or None.
+
+Drop = tuple[Cause, str] | None
 
 
-def _learnt(
-    candidates: Sequence[tuple[float, Trajectory]], kept: Sequence[Trajectory], rule: SelectConfig
-) -> tuple[str, ...]:
-    """Keys of the candidates that count, in the order of their samples: the kept ones, and of the others those that
-    resemble no better one; with a limit, the worst and the best of these by turns."""
-    ranked = [t for _, t in sorted(candidates, key=lambda item: -item[0])]
-    others = _distinct([*kept, *(t for t in ranked if t not in kept)], rule.similarity)[len(kept) :]
-    half = len(others) // 2
-    ends = filter(None, chain.from_iterable(zip_longest(reversed(others[half:]), others[:half])))
-    chosen = {t.key for t in [*kept, *ends][: rule.max_trajectories]}
-    return tuple(t.key for _, t in candidates if t.key in chosen)
+def _no_candidate(attempts: Attempts, rule: SelectConfig) -> Drop:
+    if attempts.candidates:
+        return None
+    if not attempts.trajectories:
+        return "no_trajectory", ""
+    return "missing_scores" if attempts.lacks_scores else "none_finished", attempts.others
 
 
-def _balance(
-    questions: Sequence[Question], choices: Sequence[QuestionChoice], rule: SelectConfig
-) -> list[QuestionChoice]:
-    """As many kept questions of every group as the smallest has; which ones is decided by a hash of their ids."""
-    groups: dict[tuple[str | None, ...], list[str]] = {}
-    for question, choice in zip(questions, choices, strict=True):
-        if choice.kept:
-            groups.setdefault(tuple(getattr(question, field) for field in rule.balance), []).append(question.id)
-    size = min(map(len, groups.values()), default=0)
-    stays = {
-        one
-        for group in groups.values()
-        for one in sorted(group, key=lambda i: hashlib.sha256(i.encode()).digest())[:size]
-    }
-    reason = f"dropped: {cause_text('group_full', rule)} ({size} of each are kept)"
-    dropped = {"kept": (), "candidates": (), "weight": 1.0, "cause": "group_full", "reason": reason}
-    return [
-        choice.model_copy(update=dropped) if choice.kept and choice.question_id not in stays else choice
-        for choice in choices
-    ]
+def _reward_too_low(attempts: Attempts, rule: SelectConfig) -> Drop:
+    best = max(attempts.values)
+    if rule.min_reward is None or best > rule.min_reward + TIE:
+        return None
+    return "reward_too_low", f"best {best:.3f} of {len(attempts.values)}"
+
+
+def _all_equal(attempts: Attempts, rule: SelectConfig) -> Drop:
+    values = attempts.values
+    if not rule.drop_all_equal or len(values) == 1 or max(values) - min(values) > TIE:
+        return None
+    return "all_equal", f"{len(values)} times {max(values):.3f}"
+
+
+def _not_mixed(attempts: Attempts, rule: SelectConfig) -> Drop:
+    known = attempts.known
+    rate = _success_rate(known, rule)
+    if not rule.only_mixed or 0 < rate < 1:
+        return None
+    return "not_mixed", f"{rate * len(known):.0f} of {len(known)} succeeded"
+
+
+def _score_too_low(attempts: Attempts, rule: SelectConfig) -> Drop:
+    """A score in which no candidate is above its `rule.min_scores`."""
+    low = []
+    for name, least in rule.min_scores.items():
+        given = (attempts.scores.get((trajectory.key, name)) for trajectory in attempts.candidates)
+        values = [score.value for score in given if score is not None and score.value is not None]
+        if not values or max(values) <= least + TIE:
+            low.append(f"best {name} {max(values):.3f}" if values else f"no {name}")
+    return ("score_too_low", ", ".join(low)) if low else None
+
+
+DROPPING: tuple[Callable[[Attempts, SelectConfig], Drop], ...] = (
+    _no_candidate,
+    _reward_too_low,
+    _all_equal,
+    _not_mixed,
+    _score_too_low,
+)
+"""In this order; those after the first look at questions with candidates."""
 
 
 def cause_text(cause: Cause, rule: SelectConfig) -> str:
@@ -246,97 +280,40 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
         "not_mixed": f"not both successes and failures (success: a reward of {rule.success:g} or more)",
-        "group_full": f"enough other questions of its {' and '.join(rule.balance)}",
     }
     return texts[cause]
 
 
-def _cause(rewards: Sequence[float], known: Sequence[float], rule: SelectConfig) -> tuple[Cause, str]:
-    """(why a question with candidates of these rewards is kept or dropped, the numbers behind it). `known`: of all its
-    trajectories, those that did not finish among them."""
-    best, lowest = max(rewards), min(rewards)
-    if rule.min_reward is not None and best <= rule.min_reward + TIE:
-        return "reward_too_low", f"best {best:.3f} of {len(rewards)}"
-    if rule.drop_all_equal and len(rewards) > 1 and best - lowest <= TIE:
-        return "all_equal", f"{len(rewards)} times {best:.3f}"
-    if rule.only_mixed and (rate := _success_rate(known, rule)) in (0, 1):
-        return "not_mixed", f"{rate * len(known):.0f} of {len(known)} succeeded"
-    return "kept", ""
+def _success_rate(rewards: Sequence[float], rule: SelectConfig) -> float:
+    """The share of a question's rewards, at least one, that count as a success."""
+    return sum(value >= rule.success - TIE for value in rewards) / len(rewards)
 
 
-def _low_scores(keys: Sequence[str], scores: Scores, rule: SelectConfig) -> str:
-    """The scores in which no candidate is above its `rule.min_scores`, with the best of each; empty where there is
-    none."""
-    low = []
-    for name, least in rule.min_scores.items():
-        found = (scores.get((key, name)) for key in keys)
-        known = [score.value for score in found if score is not None and score.value is not None]
-        if not known or max(known) <= least + TIE:
-            low.append(f"best {name} {max(known):.3f}" if known else f"no {name}")
-    return ", ".join(low)
+# What is kept of a question that no rule drops.
 
 
-def _keep(
-    candidates: list[tuple[float, Trajectory]], sampled: int, left_out: str, rule: SelectConfig
-) -> tuple[list[Trajectory], str]:
+def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Trajectory], str]:
     """(the trajectories to keep, the reason in one line)."""
-    best = max(value for value, _ in candidates)
-    tied = [trajectory for value, trajectory in candidates if value >= best - TIE]
-    distinct = _distinct(tied, rule.similarity)
-    limit = rule.max_kept
-    kept = distinct[:limit]
+    best = max(attempts.values)
+    pairs = zip(attempts.candidates, attempts.values, strict=True)
+    tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
+    different = distinct(tied, rule.similarity)
+    kept = different[: rule.ties]
     notes = []
-    if len(tied) > len(distinct):
-        notes.append(f"{len(tied) - len(distinct)} the same as another")
-    if len(distinct) > len(kept):
-        notes.append(f"at most {limit} kept")
+    if len(tied) > len(different):
+        notes.append(f"{len(tied) - len(different)} the same as another")
+    if len(different) > len(kept):
+        notes.append(f"at most {rule.ties} kept")
     how = f"{len(tied)} tied at {best:.3f}" if len(tied) > 1 else f"best at {best:.3f}"
-    detail = "; ".join(note for note in [", ".join(notes), left_out] if note)
-    return kept, f"kept {len(kept)} of {sampled}: {how}" + (f" ({detail})" if detail else "")
+    detail = "; ".join(note for note in [", ".join(notes), attempts.others] if note)
+    return kept, f"kept {len(kept)} of {len(attempts.trajectories)}: {how}" + (f" ({detail})" if detail else "")
 
 
-Actions = tuple[tuple[str, tuple[int | str, ...]], ...]
-"""What was sampled of a trajectory: (role, ids, or characters of a dialogue that is text) of each conversation."""
-
-
-def _distinct(trajectories: Sequence[Trajectory], similarity: float | None) -> list[Trajectory]:
-    """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
-    sampled tokens stays. None: all."""
-    if similarity is None:
-        return list(trajectories)
-    seen: list[Actions] = []
-    found = []
-    for trajectory in trajectories:
-        actions = _actions(trajectory)
-        if any(resemble(actions, other, similarity) for other in seen):
-            continue
-        if any(ids for _, ids in actions):
-            seen.append(actions)
-        found.append(trajectory)
-    return found
-
-
-def _actions(trajectory: Trajectory) -> Actions:
-    return tuple(
-        (
-            conversation.role,
-            tuple(
-                i for span in conversation.spans if span.sampled for i in conversation.content[span.start : span.end]
-            ),
-        )
-        for conversation in trajectory.conversations
-    )
-
-
-def resemble(one: Actions, other: Actions, similarity: float) -> bool:
-    """Whether the Jaccard index of their sequences of `GRAM` tokens, each under its role, is at least `similarity`."""
-    if similarity == 1 or one == other:
-        return one == other
-    mine, theirs = _grams(one), _grams(other)
-    return len(mine & theirs) >= similarity * len(mine | theirs)
-
-
-def _grams(actions: Actions) -> set[tuple[str, tuple[int | str, ...]]]:
-    return {
-        (role, ids[at : at + GRAM]) for role, ids in actions for at in range(max(len(ids) - GRAM + 1, min(len(ids), 1)))
-    }
+def _learnt_from(attempts: Attempts, kept: Sequence[Trajectory], rule: SelectConfig) -> list[Trajectory]:
+    """The candidates that count, in the order of their samples: the kept ones, and of the others those that resemble no
+    better one."""
+    first = {trajectory.key for trajectory in kept}
+    ranked = sorted(zip(attempts.candidates, attempts.values, strict=True), key=lambda pair: -pair[1])
+    others = [trajectory for trajectory, _ in ranked if trajectory.key not in first]
+    counted = {trajectory.key for trajectory in distinct([*kept, *others], rule.similarity)}
+    return [trajectory for trajectory in attempts.candidates if trajectory.key in counted]

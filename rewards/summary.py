@@ -176,9 +176,6 @@ RULES: dict[str, dict[str, Any]] = {
     "and ties=1": {"ties": 1},
     "and drop_all_equal": {"drop_all_equal": True},
     "and only_mixed": {"only_mixed": True},
-    "and balance=label": {"balance": ("label",)},
-    "and balance=kind": {"balance": ("kind",)},
-    "and max_trajectories=4": {"max_trajectories": 4},
     "and similarity=0.9": {"similarity": 0.9},
     "and difficulty=failure_rate": {"difficulty": "failure_rate"},
 }
@@ -216,7 +213,6 @@ ADVICE: dict[Cause, str] = {
     "all_equal": "set rewards.select.drop_all_equal to false",
     "not_mixed": "set rewards.select.only_mixed to false, or sample more (sampling.samples) or hotter "
     "(sampling.temperature)",
-    "group_full": "take the field with rare values from rewards.select.balance",
     "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }

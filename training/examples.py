@@ -28,7 +28,7 @@ import pyarrow as pa
 from ratchet.config import PreferenceConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.records import QuestionChoice, Selection, TokenRow, Trajectory, content_key
-from rewards.selection import resemble
+from rewards.similarity import resemble
 
 LESSON_FIELDS = (
     pa.field("question", pa.string()),

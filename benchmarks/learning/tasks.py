@@ -52,7 +52,6 @@ ARMS: dict[str, tuple[str, ...]] = {
     "kto-action": ("training.objective=kto", "training.preference.level=action", PREFERENCE),
     "sft-mixed": ("rewards.select.only_mixed=true",),
     "sft-difficulty": ("rewards.select.difficulty=failure_rate",),
-    "sft-balance": ("rewards.select.balance=[label, kind]",),
 }
 """By arm, what it changes in the task's config. Preferences move a model faster than likelihood: a lower rate."""
 

@@ -39,32 +39,15 @@ class GenerationConfig(Section):
     attempts: int = Field(4, gt=0)
     """Maximum number of candidates for one question, each from other documents, before it counts as missing."""
     temperature: float = Field(0.7, ge=0)
-    """Temperature of the writer."""
-    judge_temperature: float = Field(0.0, ge=0)
-    """Temperature of the judge."""
-    top_p: float = Field(0.95, gt=0, le=1)
-    """Probability mass of nucleus sampling of both."""
+    """Temperature of the writer; that of the judge is 0."""
     max_tokens: int = Field(1024, gt=0)
     """Maximum number of new tokens of one reply."""
-    concurrency: int = Field(64, gt=0)
-    """Maximum number of candidates in flight."""
     documents: int = Field(10_000, gt=0)
     """Maximum number of documents that one split draws on: a random sample of its share of the corpus, held in
     memory."""
     document_words: tuple[int, int] = (50, 3000)
     """Minimum and maximum number of words of a document. Others are skipped and counted. A document is never
     truncated."""
-    question_words: tuple[int, int] = (1, 80)
-    """Minimum and maximum number of words of a question. Its category may be stricter."""
-    answer_words: tuple[int, int] = (1, 250)
-    """Minimum and maximum number of words of an answer."""
-    copied_words: int = Field(12, gt=1)
-    """A question that shares a run of this number of words with a document counts as copied and is dropped."""
-    near: float = Field(0.7, gt=0, le=1)
-    """Minimum Jaccard similarity of the sets of three-word runs for a question to count as a copy of an accepted
-    one."""
-    needs_both: bool = False
-    """Drop a question about two documents if the judge finds that one of them is enough. It costs two more calls."""
     language: str = "en"
     """Language of questions and answers: de, en, es, fr, it, nl or pt. Empty: only the script of the documents is
     checked."""
@@ -72,7 +55,7 @@ class GenerationConfig(Section):
     """YAML file like `question_generation/categories.yaml`, with other categories or probabilities. Default: that
     file."""
 
-    @field_validator("document_words", "question_words", "answer_words")
+    @field_validator("document_words")
     @classmethod
     def _check_range(cls, words: tuple[int, int]) -> tuple[int, int]:
         low, high = words

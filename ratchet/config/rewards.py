@@ -67,12 +67,6 @@ class SelectConfig(Section):
     """Drop a question unless some of its trajectories succeeded and some did not."""
     success: float = 0.5
     """Reward from which a trajectory counts as a success, for `only_mixed` and `difficulty`."""
-    balance: tuple[Literal["label", "kind"], ...] = ()
-    """Fields of a question. Questions are dropped until every value of these fields has as many kept questions as the
-    rarest one has."""
-    max_trajectories: int | None = Field(None, gt=0)
-    """Maximum number of trajectories of a question that are learnt from: first the kept ones, then the worst and the
-    best of the others by turns. Default: no limit."""
     similarity: float | None = Field(1.0, gt=0, le=1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
     at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several
@@ -80,17 +74,12 @@ class SelectConfig(Section):
     difficulty: Literal["none", "failure_rate"] = "none"
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
-    @property
-    def max_kept(self) -> int:
-        """Maximum number of trajectories kept per question."""
-        return min(self.ties, self.max_trajectories or self.ties)
-
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Rules that came after the first run folders are written only where they are used: stage digests of those
         folders stay."""
         written: dict[str, Any] = write(self)
-        later = ("only_mixed", "success", "balance", "max_trajectories", "similarity", "difficulty")
+        later = ("only_mixed", "success", "similarity", "difficulty")
         default = type(self).model_fields
         return {
             key: value

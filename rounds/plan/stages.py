@@ -159,8 +159,7 @@ def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> P
 def _kept(config: Config) -> int:
     """The most trajectories of a question that are learnt from."""
     select, samples = config.rewards.select, config.sampling.samples
-    most = select.max_kept if config.training.objective == "sft" else select.max_trajectories or samples
-    return min(most, samples)
+    return min(select.ties, samples) if config.training.objective == "sft" else samples
 
 
 def count(number: float) -> str:

@@ -60,6 +60,7 @@ def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
                 "path": str(save_tiny_tokenizer(folder / "tokenizer")),
                 "engine": "scripted",
                 "script": str(folder / "script.jsonl"),
+                "concurrency": 2,
             }
         },
         "index": {"path": str(folder / "index"), "documents": [str(folder / "documents.jsonl")]},
@@ -71,7 +72,6 @@ def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
             "questions": {"train": 6, "dev": 2, "test": 2},
             "document_words": [5, 200],
             "categories": str(folder / "categories.yaml"),
-            "concurrency": 2,
             **generation,
         },
     }
@@ -119,8 +119,8 @@ def test_killed_and_run_again_it_finishes_without_repeating(
     assert json.loads((out / "report.json").read_text())["splits"]["train"]["accepted"] == 6
 
     with pytest.raises(UserError) as refused:
-        run(monkeypatch, "--config", path, "--set", "generation.near=0.5", "--set", "seed=3")
-    for part in ("generation.near: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
+        run(monkeypatch, "--config", path, "--set", "generation.temperature=0.5", "--set", "seed=3")
+    for part in ("generation.temperature: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
         assert part in str(refused.value)
 
 

@@ -172,7 +172,7 @@ def test_the_plan_is_the_same_again_and_uses_every_document_before_one_twice() -
 
 def test_settings_say_what_is_wrong() -> None:
     for change, message in (
-        ({"question_words": [9, 2]}, "question_words"),
+        ({"document_words": [9, 2]}, "document_words"),
         ({"language": "enn"}, "did you mean 'en'"),
         ({"questions": {"train": 0, "test": 0}}, "every split wants 0"),
         ({"modle": "agent"}, "did you mean 'model'"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Label, Question, Score, Selection, Status, Trajectory
+from ratchet.records import Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select, select_at_random
 from tests.helpers.reward_cases import trajectory
 
@@ -196,7 +196,6 @@ rules = st.builds(
     drop_all_equal=st.booleans(),
     keep_status=st.sampled_from([("finished",), ("finished", "out_of_budget")]),
     similarity=st.sampled_from([1.0, 0.5, None]),
-    max_trajectories=st.sampled_from([None, 1, 3]),
     difficulty=st.sampled_from(["none", "failure_rate"]),
 )
 
@@ -221,7 +220,6 @@ def test_selection_properties(
         assert len(choice.kept) == len(set(choice.kept)) <= rule.ties
         assert set(choice.kept) <= set(choice.candidates) <= set(choice.rewards)
         assert bool(choice.kept) == bool(choice.candidates) and 0 <= choice.weight <= 1
-        assert len(choice.candidates) <= (rule.max_trajectories or 8)
         candidates = [
             value for key, value in choice.rewards.items() if value is not None and statuses[key] in rule.keep_status
         ]
@@ -285,39 +283,6 @@ def test_an_attempt_that_did_not_finish_is_a_failure_of_a_mixed_question() -> No
     question = Question(id="q1", text="?", answers=("Velm",))
     selection = select([question], found, scored(1.0, 1.0), {"f1": 1.0}, SelectConfig(only_mixed=True))
     assert samples(selection) == ([0], [0])
-
-
-def test_balance_keeps_as_many_of_every_label_and_kind() -> None:
-    labels = (Label(name="yes", meaning=""), Label(name="no", meaning=""))
-    questions = [
-        Question(id=f"q{i}", text="?", labels=labels, label="yes" if i < 6 else "no", kind="ab"[i % 2])
-        for i in range(9)
-    ]
-    rewards = {question.id: (1.0, 0.0) for question in questions}
-
-    def kept(*fields: str) -> Counter[tuple[str | None, ...]]:
-        selection = selected(rewards, questions, balance=fields)
-        assert selected(rewards, questions[::-1], balance=fields).kept[::-1] == selection.kept
-        by_id = {question.id: question for question in questions}
-        return Counter(
-            tuple(getattr(by_id[choice.question_id], field) for field in fields)
-            for choice in selection.questions
-            if choice.kept
-        )
-
-    assert kept("label") == {("yes",): 3, ("no",): 3}
-    assert kept("kind") == {("a",): 4, ("b",): 4}
-    assert set(kept("label", "kind").values()) == {1}
-    dropped = [choice for choice in selected(rewards, questions, balance=["label"]).questions if not choice.kept]
-    assert {(choice.cause, choice.candidates) for choice in dropped} == {("group_full", ())}
-    assert dropped[0].reason == "dropped: enough other questions of its label (3 of each are kept)"
-
-
-def test_a_cap_takes_from_both_ends() -> None:
-    rewards = {"q1": (0.1, 0.9, 0.5, 0.3, 0.7)}
-    assert samples(selected(rewards, max_trajectories=4)) == ([1], [0, 1, 3, 4])
-    assert samples(selected(rewards, max_trajectories=2)) == ([1], [0, 1])
-    assert samples(selected({"q1": (1.0, 1.0, 1.0)}, max_trajectories=2)) == ([0, 1], [0, 1])
 
 
 def test_near_identical_trajectories_count_once() -> None:
