@@ -44,9 +44,9 @@ def test_what_is_wrong_with_a_candidate(question: str, answer: str, category: Ca
 
 
 def test_a_question_may_not_be_copied_from_its_document() -> None:
-    copied = "Was the mill at Sorrel Ford built by Hanne Vik in 1780 to grind oats?"
+    copied = "Is it so that the mill at Sorrel Ford was built by Hanne Vik in 1780?"
     assert rejection_reason(copied, "Yes, it was.", [MILL], [], "en") == "copied from its document"
-    shorter = copied.replace(" to grind oats", "")
+    shorter = copied.replace(" in 1780", "")
     assert rejection_reason(shorter, "Yes, it was.", [MILL], [], "en") is None
     assert copies_run("a b c d", "x a b c y", 3) and not copies_run("a b c d", "x a b y c d", 3)
 
