@@ -18,7 +18,6 @@ from commands.arguments import config_of, config_parser, part_of_work, recorded_
 from commands.subcommands import Subcommand, run_subcommand
 from index_build.build import build_index, remove_documents
 from index_build.content import open_content_factory
-from index_build.forward import build_rows
 from index_build.inspection import encoder_truncation_line
 from index_build.plan import read_plan
 from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
@@ -26,7 +25,6 @@ from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import duration
 from retrieval.layout import Manifest, read_shards
-from retrieval.loader import open_index
 
 ABOUT = "Build the index of a config from its documents, or what is missing of it."
 JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
@@ -86,10 +84,6 @@ def _build(config: Config, given: argparse.Namespace) -> None:
             limits=measure.limits,
         )
         _report(index, manifest, built, time.monotonic() - began)
-        if manifest is not None and index.search.recall < 1:
-            if index.kind == "sparse":
-                build_rows(Path(index.path), manifest)
-            open_index(index)  # which measures it
 
 
 def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:

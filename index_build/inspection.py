@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.files import read_record
 from ratchet.text import plain_line
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import MILVUS_LITE, open_store
 from retrieval.shards import NOT_THERE, Shard, ShardManifest
 from retrieval.sparse.engine import Postings
 from retrieval.sparse.postings import BLOCKS
-from retrieval.sparse.recall import RECALL, MeasuredRecall
 
 # Files by what they are for; what is not named is the texts'.
 SEARCHED = {
@@ -74,8 +72,6 @@ def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest], l
         f"{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
     )
     print(encoder_truncation_line(settings, shards), end="")
-    if (measured := read_record(folder / RECALL, MeasuredRecall, "delete it")) is not None:
-        print(f"  {measured}, when it was last measured")
     sizes: Counter[str] = Counter()
     for shard in shards:
         for name, entry in shard.files.items():

@@ -5,8 +5,6 @@
     removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
-    rows/00000            the rows of a shard (sparse/forward.py), where an approximate search is configured
-    recall.json           what an approximate search leaves out, and its measured recall (sparse/recall.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
 A search trusts the bytes it maps, so a file that changed since its checksum was last computed, by its size or time of
@@ -34,7 +32,6 @@ from retrieval.shards import FORMAT, SHARD, FileEntry, ShardManifest, damaged, r
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 VERIFIED = "verified.json"
-ROWS = "rows"
 # Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
 
@@ -90,14 +87,6 @@ class ShardEntry(Record):
     digest: str
     documents: int
     chunks: int
-
-
-class RowsManifest(Record):
-    """The rows of one shard: made of its posting lists, and made again where they are gone."""
-
-    shard: str
-    """Digest of the shard."""
-    files: dict[str, FileEntry]
 
 
 class Manifest(Record):
@@ -182,28 +171,11 @@ def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
     return shards
 
 
-def rows_folder(folder: Path, shard: str) -> Path:
-    """Where an index folder has the rows of the shard with this name."""
-    return folder / ROWS / shard
-
-
-def read_rows_manifest(folder: Path, digest: str) -> RowsManifest | None:
-    """Read what lies in such a folder; None where it is not whole, or was made of a shard with another digest."""
-    try:
-        manifest = RowsManifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return manifest if manifest.shard == digest else None
-
-
 def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> Iterator[tuple[str, FileEntry]]:
     """(path below the index folder, entry) of every file that a checksum covers."""
     for entry, shard in zip(manifest.shards, shards, strict=True):
         for name, file in shard.files.items():
             yield f"{SHARDS}/{entry.name}/{name}", file
-        if (rows := read_rows_manifest(rows_folder(folder, entry.name), entry.digest)) is not None:
-            for name, file in rows.files.items():
-                yield f"{ROWS}/{entry.name}/{name}", file
     if manifest.removed is not None and manifest.removed_name is not None:
         yield manifest.removed_name, manifest.removed
 

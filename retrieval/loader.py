@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import EXACT_SEARCH, DenseConfig, EncoderConfig, IndexConfig, SearchConfig, is_missing, parse
+from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
 from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.shards import Shard
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import EXACT, Bm25, Engine
-from retrieval.sparse.forward import RowEngine, Rows, open_rows
+from retrieval.sparse.engine import Bm25, Engine
 from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
-from retrieval.sparse.recall import measured_recall
 
 MILVUS_LITE = "milvus.db"
 
@@ -44,7 +42,7 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     if config.kind == "hybrid":
         return _open_hybrid(config, threads)
-    return open_folder(config.path, config.encoder, config.milvus, threads, config.search)
+    return open_folder(config.path, config.encoder, config.milvus, threads)
 
 
 def open_folder(
@@ -52,12 +50,8 @@ def open_folder(
     encoder: EncoderConfig | DenseConfig | None = None,
     milvus: str = "",
     threads: int | None = None,
-    search: SearchConfig = EXACT_SEARCH,
 ) -> Index:
-    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device.
-
-    `search`: where its recall is below 1 and was not measured yet, it is measured now.
-    """
+    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device."""
     folder = Path(path)
     manifest = read_manifest(folder)
     try:
@@ -67,15 +61,7 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    rows = open_rows(folder, store.shards) if search.recall < 1 and manifest.settings.kind == "sparse" else None
-    ranker = _ranker(folder, manifest, store, encoder, milvus, threads, rows)
-    if search.recall == 1:
-        return Index(store, ranker, manifest.digest)
-    if not isinstance(ranker, SparseRanker):
-        raise UserError(f"{folder}: search.recall: only our own bm25 and sparse indexes can be searched approximately")
-    pruning = measured_recall(folder, manifest.digest, search, ranker.engine, ranker.read, store).pruning
-    digest = manifest.digest if pruning == EXACT else content_key(manifest.digest, pruning.mass, pruning.candidates)
-    return Index(store, SparseRanker(ranker.engine, ranker.read, pruning), digest)
+    return Index(store, _ranker(folder, manifest, store, encoder, milvus, threads), manifest.digest)
 
 
 def _server_key(config: IndexConfig) -> str | None:
@@ -109,7 +95,6 @@ def _ranker(
     given: EncoderConfig | DenseConfig | None,
     milvus: str,
     threads: int | None,
-    rows: Sequence[Rows] | None,
 ) -> Ranker:
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
@@ -130,8 +115,9 @@ def _ranker(
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
-    engine = Engine(store.shards, None, threads) if rows is None else RowEngine(store.shards, rows, threads)
-    return SparseRanker(engine, encoded_queries(_encoder_loader(folder, settings, encoder)))
+    return SparseRanker(
+        Engine(store.shards, None, threads), encoded_queries(_encoder_loader(folder, settings, encoder))
+    )
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:

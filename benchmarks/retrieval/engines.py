@@ -22,7 +22,7 @@ from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
 from retrieval.shards import Shard, ShardManifest, key_hash, read_shard_manifest
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import EXACT, Bm25, SparseQuery
+from retrieval.sparse.engine import Bm25, SparseQuery
 from retrieval.sparse.engine import Engine as SparseEngine
 
 MAX_THREADS = 8
@@ -35,7 +35,6 @@ class Ours(Engine):
 
     name = "ours"
     input_form = "text / vectors"
-    pruning = EXACT
 
     def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
         return rows, list(row_texts(rows)) if rows.kind == "bm25" else []
@@ -88,7 +87,7 @@ class Ours(Engine):
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
         hashes = self._hashes
         asked = [SparseQuery(q.terms if hashes is None else hashes[q.terms], q.weights) for q in queries]
-        return self._engine.search(asked, k, threads=threads, pruning=self.pruning)
+        return self._engine.search(asked, k, threads=threads)
 
     def size(self, folder: Path, columns: Columns) -> int:
         texts = ("document", "titles", "texts", "chunk_spans")  # of the one empty document

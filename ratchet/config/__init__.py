@@ -11,7 +11,7 @@ from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
-from ratchet.config.index import EXACT_SEARCH, IndexConfig, SearchConfig
+from ratchet.config.index import IndexConfig
 from ratchet.config.load import load_config, load_members
 from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import is_missing, missing_error
@@ -30,7 +30,6 @@ from ratchet.parsing import parse
 
 __all__ = [
     "DEFAULT_EMBEDDER",
-    "EXACT_SEARCH",
     "HUB",
     "SPLITS",
     "Config",
@@ -57,7 +56,6 @@ __all__ = [
     "RoleConfig",
     "RoundsConfig",
     "SamplingConfig",
-    "SearchConfig",
     "Section",
     "SelectConfig",
     "ServeConfig",

@@ -14,23 +14,6 @@ from ratchet.parsing import validate_section
 ENCODERS: dict[str, type[EncoderConfig] | type[DenseConfig]] = {"sparse": EncoderConfig, "dense": DenseConfig}
 
 
-class SearchConfig(Section):
-    """How much of the exact result a search has to find. For `kind: bm25` and `sparse` of `engine: ratchet`."""
-
-    recall: float = Field(1.0, gt=0, le=1)
-    """Share of the exact best chunks that a search has to find, on average over queries. Below 1, the search leaves out
-    as much work as this allows; the index measures it against its own exact search when it is built, or opened for the
-    first time after a change, and reports what it reached. Scores are exact in both cases. Default: exact search."""
-    depth: int = Field(10, gt=0)
-    """Number of best chunks that `recall` is about: the largest number of results that your searches ask for."""
-    questions: PathText | None = None
-    """JSONL file of objects with a `question` that recall is measured with. One half of them chooses what is left out,
-    the recall of the other half is reported. Default: words from 400 chunks of the index."""
-
-
-EXACT_SEARCH = SearchConfig()
-
-
 class IndexConfig(Section):
     """Which chunks there are, and how they are ranked. With `url`, a search server answers instead."""
 
@@ -78,8 +61,6 @@ class IndexConfig(Section):
     parts: tuple[IndexConfig, ...] = ()
     """`hybrid`: the indexes that are fused. They have the same documents and chunks: build them together, with the
     hybrid's config."""
-    search: Annotated[SearchConfig, AsGiven] = Field(EXACT_SEARCH, exclude_if=lambda search: search == EXACT_SEARCH)
-    """How much of the exact result a search has to find."""
     depth: int = Field(100, gt=0)
     """`hybrid`: minimum number of ranks of each part that the fusion uses."""
 
@@ -109,17 +90,4 @@ class IndexConfig(Section):
             raise ValueError("engine: lucene ranks kind: bm25 only")
         if self.kind == "bm25" and self.engine == "milvus":
             raise ValueError("engine: milvus takes vectors: kind: sparse or dense")
-        if self.search.recall < 1 and (problem := self._why_exact):
-            raise ValueError(f"search.recall: {problem}; remove it here")
         return self
-
-    @property
-    def _why_exact(self) -> str:
-        """Why this index cannot leave anything out of a search; empty where it can."""
-        if self.url is not None:
-            return "the search server's own config decides"
-        if self.kind == "hybrid":
-            return "a hybrid searches its parts; set it under index.parts"
-        if self.kind == "dense" or self.engine != "ratchet":
-            return "needs kind: bm25 or sparse and engine: ratchet"
-        return ""

@@ -15,24 +15,15 @@ import numpy as np
 from ratchet.errors import UserError
 from retrieval.index import Ranking
 from retrieval.shards import Shard, damaged, mapping_of
-from retrieval.sparse.kernels import MOST_TERMS, VECTOR, new_workspace, score_chunks, search_shard
-from retrieval.sparse.postings import FULL, WINDOW, WINDOW_BITS
-from retrieval.sparse.selection import LOOKUP
-from retrieval.sparse.terms import count_postings, keep_terms, locate_lists, merge_terms
+from retrieval.sparse.kernels import MOST_TERMS, new_workspace, search_shard
+from retrieval.sparse.postings import WINDOW, WINDOW_BITS
+from retrieval.sparse.terms import count_postings, locate_lists, merge_terms
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that.
 SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
-# Chunks that an exact search scores exactly for each that is asked for, about: over a million passages 66 for the best
-# 10 and 589 for the best 100, over 200,000 documents 34 for the best 10.
-EXACTLY_SCORED = 6
-# Looking a chunk up in one list takes as long as adding this many postings where the list was not just read.
-COLD_LOOKUP = 200
-# Share of all chunks that a search looks up one by one at most: more take longer than an exact search.
-MOST_LOOKED_AT = 0.05
-
 ALL_WINDOWS = (0, 1)
 Task = tuple[int, int, tuple[int, int]]
 """Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
@@ -64,23 +55,6 @@ class Bm25:
 
     k1: float
     b: float
-
-
-@dataclass(frozen=True)
-class Pruning:
-    """What a search leaves out: it is exact without, and else in two phases, of which the second has exact scores.
-
-    First the lists of a part of the query's terms are added up, then the chunks that have most are scored with all
-    terms. Lassance et al. 2024, "Two-step SPLADE", is this with another choice of terms.
-    """
-
-    mass: float = 1.0
-    """Share of a query's weight that these terms have: those that weigh most for the length of their lists."""
-    candidates: int = 0
-    """Chunks that are scored exactly, for each that is asked for."""
-
-
-EXACT = Pruning()
 
 
 class Postings:
@@ -155,65 +129,17 @@ class Engine:
         k: int,
         allowed: Sequence[np.ndarray] | None = None,
         threads: int | None = None,
-        pruning: Pruning = EXACT,
     ) -> list[Ranking]:
         """Return the k best chunks with a score above 0 for every query; equal scores in ascending chunk number.
 
         `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
-        nor on the other queries, nor, where it is exact, on how the index is cut into shards.
+        nor on the other queries, nor on how the index is cut into shards.
         """
         threads = min(threads or self.threads, self.threads)
         k = min(k, self._chunks)
         if k <= 0 or not queries:
             return [Ranking.empty() for _ in queries]
-        batch = self._prepare(queries)
-        looked_at = k * pruning.candidates
-        if pruning == EXACT or looked_at > MOST_LOOKED_AT * self._chunks:
-            return self._select(batch, k, allowed, threads)
-        promising = self._select(batch.only(self._kept(batch, pruning)), looked_at, allowed, threads, rough=True)
-
-        def score(query: int) -> Ranking:
-            return self._score(batch, query, promising[query].chunks, k)
-
-        numbers = range(len(queries))
-        found = list(map(score, numbers) if threads == 1 else self._pool.map(score, numbers))
-        # Where there are too few, those that only the other lists hold count too.
-        if short := [q for q in numbers if len(found[q]) < k]:
-            exact = self.search([queries[q] for q in short], k, allowed, threads)
-            for q, ranking in zip(short, exact, strict=True):
-                found[q] = ranking
-        return found
-
-    def work(self, queries: Sequence[SparseQuery], k: int, pruning: Pruning = EXACT) -> float:
-        """Estimate the work of a search, in postings that are added: it is counted, so it is the same everywhere."""
-        batch = self._prepare(queries)
-        k = min(k, self._chunks)
-        lists, kept = self._list_work(batch), self._kept(batch, pruning)
-        total = 0.0
-        for low, high in pairwise(batch.offsets):
-            if pruning == EXACT:
-                # Where that is less, an exact search walks over the lists once more instead.
-                rest = min(EXACTLY_SCORED * k * (high - low) * LOOKUP, lists[low:high].sum())
-            else:
-                rest = pruning.candidates * k * self._score_work(high - low)
-            total += lists[low:high][kept[low:high]].sum() + rest
-        return float(total)
-
-    def _score_work(self, terms: int) -> float:
-        """The work of scoring one chunk exactly for a query of so many terms."""
-        return terms * COLD_LOOKUP
-
-    def _list_work(self, batch: _Batch) -> np.ndarray:
-        """float64 [terms of all queries]: the work of adding a term's lists; long ones are mostly added as vectors."""
-        sizes = self._sizes(batch.begins).astype(np.float64)
-        return np.where(sizes < self._chunks / FULL, sizes, self._chunks / VECTOR)
-
-    def _kept(self, batch: _Batch, pruning: Pruning) -> np.ndarray:
-        """bool [terms of all queries]: whether the first phase adds up the term's lists."""
-        kept = np.ones(len(batch.weights), np.bool_)
-        if pruning != EXACT:
-            keep_terms(batch.offsets, self._list_work(batch), batch.weights, pruning.mass, kept)
-        return kept
+        return self._select(self._prepare(queries), k, allowed, threads)
 
     def _sizes(self, begins: np.ndarray) -> np.ndarray:
         """int64 [terms of all queries]: postings of each term in all shards."""
@@ -222,10 +148,7 @@ class Engine:
             count_postings(shard.words, begins[i], sizes)
         return sizes
 
-    def _select(
-        self, batch: _Batch, k: int, allowed: Sequence[np.ndarray] | None, threads: int, rough: bool = False
-    ) -> list[Ranking]:
-        """The k best of every query; where `rough`, by their upper bounds instead of their scores."""
+    def _select(self, batch: _Batch, k: int, allowed: Sequence[np.ndarray] | None, threads: int) -> list[Ranking]:
         count = len(batch.offsets) - 1
         if count >= threads or threads == 1:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
@@ -240,38 +163,13 @@ class Engine:
                 pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
-            return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed, rough)]
-        results = self._pool.map(lambda task: self._run(batch, task, k, allowed, rough), tasks)
+            return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed)]
+        results = self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
                 found[low + i].append(piece)
         return [_best(pieces_of, k) for pieces_of in found]
-
-    def _score(self, batch: _Batch, query: int, chunks: np.ndarray, k: int) -> Ranking:
-        """The k best of these chunks by their exact scores for a query."""
-        chunks = np.sort(chunks)
-        scores = np.empty(len(chunks))
-        terms = slice(batch.offsets[query], batch.offsets[query + 1])
-        with self._workspace() as workspace:
-            for i, shard in enumerate(self._shards):
-                begin = shard.shard.first_chunk
-                low, high = np.searchsorted(chunks, [begin, begin + len(shard.shard)])
-                if low < high:
-                    score_chunks(
-                        shard.files,
-                        shard.tables,
-                        self._bm25_of(shard),
-                        len(shard.shard),
-                        batch.terms[i, terms],
-                        batch.begins[i, terms],
-                        batch.weights[terms],
-                        chunks[low:high] - begin,
-                        scores[low:high],
-                        workspace,
-                    )
-        above = scores > 0
-        return _best([(scores[above], chunks[above])], k)
 
     @contextmanager
     def _workspace(self) -> Iterator[tuple[np.ndarray, ...]]:
@@ -308,7 +206,7 @@ class Engine:
         return _Batch(offsets, terms, begins, ends, all_weights)
 
     def _run(
-        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None, rough: bool
+        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """The best of some queries in some of the windows, in no order."""
         low, high, (piece, pieces) = task
@@ -347,7 +245,6 @@ class Engine:
                     batch.terms[i, first:last],
                     batch.begins[i, first:last],
                     batch.weights[first:last],
-                    rough,
                     scores,
                     chunks,
                     held,
@@ -365,12 +262,6 @@ class _Batch:
     ends: np.ndarray
     """int64 [shards, terms of all queries]: the words of the term's region; -1 where the shard does not have it."""
     weights: np.ndarray
-
-    def only(self, kept: np.ndarray) -> _Batch:
-        """The same queries with some of their terms: bool [terms of all queries]."""
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[self.offsets]
-        terms, begins, ends = (np.compress(kept, one, axis=1) for one in (self.terms, self.begins, self.ends))
-        return _Batch(offsets, terms, begins, ends, self.weights[kept])
 
     def words(self, query: int) -> int:
         """Words of the posting files that a query reads."""

@@ -32,7 +32,7 @@ from retrieval.sparse.postings import (
     store_of,
 )
 from retrieval.sparse.quantisation import STEPS
-from retrieval.sparse.screening import bound_of, coarse_steps, screen_window
+from retrieval.sparse.screening import coarse_steps, screen_window
 from retrieval.sparse.selection import (
     ABSENT,
     AT,
@@ -40,7 +40,6 @@ from retrieval.sparse.selection import (
     CODES,
     COLUMNS,
     ENTRIES,
-    GROUP,
     KIND,
     LEFT,
     LOOKUP,
@@ -48,8 +47,6 @@ from retrieval.sparse.selection import (
     ROW,
     UPCOMING,
     offer_chunks,
-    push,
-    score_some,
     select_chunks,
 )
 
@@ -185,7 +182,6 @@ def search_shard(
     query_terms: Any,
     query_regions: Any,
     query_weights: Any,
-    rough: bool,
     heap_scores: Any,
     heap_chunks: Any,
     held: Any,
@@ -198,7 +194,7 @@ def search_shard(
     entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard),
     query_regions (int64, the first word of its region; -1 where the shard does not have it) and query_weights
     (float64), in one term order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held
-    [queries] are the best so far by exact scores, or, where `rough`, by upper bounds, with the worst at the root.
+    [queries] are the best so far by exact scores, with the worst at the root.
     Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
     bounds = workspace[0]
@@ -265,12 +261,6 @@ def search_shard(
                 candidates = workspace[3][:found]
                 # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
                 screening = found * n * LOOKUP <= postings
-                if rough:
-                    for local in candidates:
-                        bound = bound_of(data, lists, steps, first, size, local)
-                        chunk = first_chunk + first + local
-                        held[q] = push(heap_scores[q], heap_chunks[q], held[q], bound * scale, chunk)
-                    continue
                 held[q] = offer_chunks(
                     files,
                     store,
@@ -308,55 +298,8 @@ def search_shard(
                 size,
                 postings,
                 scale,
-                rough,
                 heap_scores[q],
                 heap_chunks[q],
                 held[q],
                 workspace,
             )
-
-
-@njit(nogil=True, cache=True)
-def score_chunks(
-    files: Any,
-    tables: Any,
-    bm25: Any,
-    chunk_count: int,
-    terms: Any,
-    regions: Any,
-    weights: Any,
-    chunks: Any,
-    scores: Any,
-    workspace: Any,
-) -> None:
-    """Set scores (float64) to the exact scores of some chunks of a shard: int64, ascending, counted from its first.
-
-    The other arguments are those of `search_shard` for one query.
-    """
-    bounds = workspace[0]
-    placed = len(tables[0]) == 0
-    lists = np.empty((len(terms), ROW), np.int64)
-    nothing = np.zeros(STEPS + 1, np.uint16)
-    data, store = pointer(files[0]), store_of(files, tables)
-    some, hits = np.empty(GROUP, np.int64), np.empty((GROUP * len(terms), 4), np.int64)
-    windows = (np.int64(0), np.int64((chunk_count + WINDOW - 1) >> WINDOW_BITS))
-    for i in range(len(terms)):
-        open_list(files, regions[i], lists[i], windows, placed)
-    at = 0
-    while at < len(chunks):
-        window = chunks[at] >> WINDOW_BITS
-        first = window << WINDOW_BITS
-        size = min(WINDOW, chunk_count - first)
-        for i in range(len(terms)):
-            row = lists[i]
-            while row[UPCOMING] < window:
-                add_window(files, row, row[UPCOMING], WINDOW, bounds, nothing, 0, windows[1], placed)
-            add_window(files, row, window, size, bounds, nothing, 0, windows[1], placed)
-        while at < len(chunks) and chunks[at] >> WINDOW_BITS == window:
-            count = 0
-            while count < GROUP and at + count < len(chunks) and chunks[at + count] >> WINDOW_BITS == window:
-                some[count] = chunks[at + count] - first
-                count += 1
-            end = at + count
-            score_some(data, store, bm25, lists, terms, weights, first, size, some[:count], hits, scores[at:end])
-            at = end

@@ -14,7 +14,7 @@ from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
 from retrieval.shards import key_hash
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import EXACT, Engine, Pruning, SparseQuery
+from retrieval.sparse.engine import Engine, SparseQuery
 
 if TYPE_CHECKING:
     from retrieval.encoders.sparse import SparseEncoder
@@ -26,10 +26,9 @@ QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
 class SparseRanker:
     """Ranks texts with the engine; `read` turns them into weighted terms. Any number of threads may call it."""
 
-    def __init__(self, engine: Engine, read: QueryReader, pruning: Pruning = EXACT) -> None:
+    def __init__(self, engine: Engine, read: QueryReader) -> None:
         self.engine = engine
         self.read = read
-        self.pruning = pruning
 
     def __len__(self) -> int:
         """Return the number of chunks."""
@@ -37,11 +36,11 @@ class SparseRanker:
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Return at most k chunks with a score above 0 for every query."""
-        return self.engine.search(self.read(queries), k, pruning=self.pruning)
+        return self.engine.search(self.read(queries), k)
 
     def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
         """Return the same among the chunks that `allowed` has a 1 for: a uint8 per chunk, for every shard."""
-        return self.engine.search(self.read(queries), k, allowed, pruning=self.pruning)
+        return self.engine.search(self.read(queries), k, allowed)
 
 
 def word_queries(analyzer: Analyzer) -> QueryReader:

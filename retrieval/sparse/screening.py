@@ -14,9 +14,9 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
-from retrieval.sparse.postings import BITS, SHORT, find_entry
+from retrieval.sparse.postings import BITS
 from retrieval.sparse.quantisation import STEPS
-from retrieval.sparse.selection import ABSENT, AT, CODES, ENTRIES, KIND
+from retrieval.sparse.selection import AT, CODES, KIND
 
 
 @njit(nogil=True, cache=True)
@@ -33,22 +33,6 @@ def coarse_steps(bounds: Any, scale: float, best: float, steps: Any, tables: Any
             steps[i, c] = np.uint8(min(bounds[i, c] * unit + 1.0, 255.0)) if bounds[i, c] > 0 else np.uint8(0)
         for j in range(CLASSES):
             tables[i, j] = steps[i, 4 * j + 3]
-
-
-@njit(nogil=True, cache=True)
-def bound_of(data: Any, lists: Any, steps: Any, first: int, size: int, local: int) -> int:
-    """The bound of 16 bits of one chunk of a window; steps[i, c] is that of code c in list i.
-
-    data: a `pointer` to the posting file's bytes.
-    """
-    bound = 0
-    for i in range(len(lists)):
-        kind = lists[i, KIND]
-        if kind != ABSENT:
-            chunk = local + (first if kind == SHORT else 0)
-            code, _ = find_entry(data, kind, lists[i, AT], lists[i, ENTRIES], size, chunk)
-            bound += int(steps[i, code])
-    return bound
 
 
 @njit(nogil=True, cache=True)

@@ -275,15 +275,12 @@ def select_chunks(
     size: int,
     postings: int,
     scale: float,
-    rough: bool,
     heap_scores: Any,
     heap_chunks: Any,
     held: int,
     workspace: Any,
 ) -> int:
     """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
-
-    Chunks have their exact scores in the heap; where `rough`, their bounds.
 
     A chunk's score is at most `scale` times its bound, and the bound of a chunk with a posting is above 0.
     """
@@ -317,29 +314,24 @@ def select_chunks(
                     leading += 1
         begin, end = 0, leading
         while begin < end:
-            if rough:
-                for j in range(begin, end):
-                    bound = bounds[candidates[j]] * scale
-                    held = push(heap_scores, heap_chunks, held, bound, first_chunk + first + candidates[j])
-            else:
-                held = offer_chunks(
-                    files,
-                    store,
-                    bm25,
-                    lists,
-                    terms,
-                    weights,
-                    first_chunk,
-                    first,
-                    size,
-                    postings,
-                    candidates[begin:end],
-                    scale,
-                    heap_scores,
-                    heap_chunks,
-                    held,
-                    workspace,
-                )
+            held = offer_chunks(
+                files,
+                store,
+                bm25,
+                lists,
+                terms,
+                weights,
+                first_chunk,
+                first,
+                size,
+                postings,
+                candidates[begin:end],
+                scale,
+                heap_scores,
+                heap_chunks,
+                held,
+                workspace,
+            )
             # Then those of the others that may still belong.
             least = _threshold(heap_scores, held, scale)
             begin = end

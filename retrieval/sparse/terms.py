@@ -71,26 +71,3 @@ def count_postings(words: Any, begins: Any, sizes: Any) -> None:
         if begins[i] >= 0:
             head = words[begins[i]]
             sizes[i] += words[begins[i] + 1] if head >= BLOCKS else head
-
-
-@njit(nogil=True, cache=True)
-def keep_terms(offsets: Any, work: Any, weights: Any, mass: float, kept: Any) -> None:
-    """For every query choose terms that have `mass` of its positive weight: kept is bool, one for every entry.
-
-    Those are left out that weigh least for the `work` (float64) that their lists are.
-    """
-    kept[:] = True
-    for q in range(len(offsets) - 1):
-        start, end = offsets[q], offsets[q + 1]
-        values = np.empty(end - start)
-        total = 0.0
-        for i in range(end - start):
-            weight = max(weights[start + i], 0.0)
-            values[i] = weight / max(work[start + i], 1.0)
-            total += weight
-        left_out = 0.0
-        for i in np.argsort(values, kind="mergesort"):
-            left_out += max(weights[start + i], 0.0)
-            if left_out > (1.0 - mass) * total:
-                break
-            kept[start + i] = False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ratchet.errors import UserError
 from retrieval.sparse import engine as engine_module
-from retrieval.sparse.engine import Bm25, Engine, Pruning, SparseQuery
+from retrieval.sparse.engine import Bm25, Engine, SparseQuery
 from retrieval.sparse.postings import WINDOW
 from tests.helpers.postings_oracle import Corpus, Query, asked, assert_equal, assert_exact, corpus
 
@@ -174,18 +174,14 @@ def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
 
 
 @KINDS
-@pytest.mark.parametrize("candidates", [0, 1, 8])
 def test_a_window_after_others_gives_what_it_gives_alone(
-    folder: Path, bm25: Bm25 | None, candidates: int, monkeypatch: pytest.MonkeyPatch
+    folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its coarse bounds (screening.py) leave out nothing, from exact scores nor from a first phase's bounds."""
+    """Its coarse bounds (screening.py) leave out nothing."""
     _, one, _ = large(folder, bm25)
     monkeypatch.setattr(engine_module, "SPLIT_WORDS", 1)
     for query in usual_queries(12):
-        apart, together = (
-            one.search([asked(query, bm25)], 20, threads=threads, pruning=Pruning(1.0, candidates))
-            for threads in (8, 1)
-        )
+        apart, together = (one.search([asked(query, bm25)], 20, threads=threads) for threads in (8, 1))
         assert_equal(together, apart)
 
 
