@@ -1,5 +1,4 @@
-"""python -m retrieval memory stats|list|show ENTITY|forget [ENTITY]|compact --config X.yaml [--scope S]: look into a
-run's evidence memory, and remove something from it."""
+"""python -m retrieval memory stats|list|show ENTITY --config X.yaml [--scope S]: look into a run's evidence memory."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from retrieval.memory.memory import Memory
 from retrieval.memory.pieces import Piece, Pieces
 from retrieval.memory.records import entity_key
 
-ABOUT = "Look into the evidence memory of a config, and remove something from it."
+ABOUT = "Look into the evidence memory of a config."
 SHOWN_CHARACTERS = 600
 
 
@@ -90,37 +89,10 @@ def show(words: Sequence[str], prog: str) -> None:
     print(f"{len(found)} piece(s)" + (f", {given.n} shown; -n shows more" if len(found) > given.n else ""))
 
 
-def forget(words: Sequence[str], prog: str) -> None:
-    """Remove an entity, a scope, or one entity of a scope."""
-    about = "Take out one entity, a scope (--scope), or one entity of a scope; no job may be writing."
-    parser = _parser(prog, about)
-    parser.add_argument("entity", nargs="?", help="the entity's name")
-    given = parser.parse_args(words)
-    if given.entity is None and given.scope is None:
-        raise UserError("forget: name an entity, or a scope (--scope)")
-    memory, pieces, scopes = _open(given)
-    wanted = None if given.entity is None else entity_key(given.entity)
-    gone = {(scope, e) for scope in scopes for e in pieces.entities(scope) if wanted in (None, e)}
-    if not gone:
-        raise _unknown_entity(pieces, scopes, str(given.entity))
-    count = sum(len(pieces.under(*group)) for group in gone)
-    memory.compact(gone)
-    print(f"forgot {count} piece(s) of {len({e for _, e in gone})} entities")
-
-
-def compact(words: Sequence[str], prog: str) -> None:
-    """Rewrite the folder without the pieces beyond the limits."""
-    about = "Rewrite the folder without what the limits leave out; no job may be writing."
-    memory, _, _ = _open(_parser(prog, about).parse_args(words))
-    print(f"{memory.compact()} bytes freed")
-
-
 SUBCOMMANDS = {
     "stats": Subcommand("how much is kept in each scope, and on disk (the default)", stats),
     "list": Subcommand("the entities, by their number of pieces", list_entities),
     "show": Subcommand("the pieces of one entity, and where they came from", show),
-    "forget": Subcommand("take out one entity, a scope, or one entity of a scope", forget),
-    "compact": Subcommand("rewrite the folder without what the limits leave out", compact),
 }
 
 

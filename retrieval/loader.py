@@ -99,7 +99,10 @@ def _ranker(
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
     paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
-    encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
+    # An older index may name settings of its encoder that there are no more.
+    known = (DenseConfig if settings.kind == "dense" else EncoderConfig).model_fields
+    built_with = {key: value for key, value in manifest.encoder.items() if key in known}
+    encoder = built_with | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
     if settings.engine == "lucene":
         from retrieval.backends.lucene import LuceneRanker
 

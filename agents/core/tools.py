@@ -234,8 +234,8 @@ class Tools(Dialogues):
         memory, asked = self._resources.memory, self._question.id if self._question else ""
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
-        cut = sum(len(passage.text) > memory.config.characters for passage in passages)
-        note = f"; {cut} document(s) cut to {memory.config.characters} characters" if cut else ""
+        cut = sum(len(passage.text) > memory.limits.characters for passage in passages)
+        note = f"; {cut} document(s) cut to {memory.limits.characters} characters" if cut else ""
         self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}{note}")
         return new
 

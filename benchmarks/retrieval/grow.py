@@ -55,9 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     draw = np.random.default_rng(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
-    encoder = load_encoder(
-        EncoderConfig(path=options.model, dtype="float32", max_length=256, batch_tokens=2048, logit_tokens=256)
-    )
+    encoder = load_encoder(EncoderConfig(path=options.model, dtype="float32", max_length=256))
     questions = [row["question"] for path in options.questions for row in _read(path)]
     chosen = [questions[i] for i in draw.permutation(len(questions))[:500]]
     _kept(options.out / "queries.npz", lambda: encoder.encode_queries(chosen))

@@ -20,8 +20,6 @@ class EncoderConfig(Section):
     base: PathText | None = None
     """Folder of the base model, where `path` holds only an adapter. Default: the folder that `adapter_config.json`
     names."""
-    kind: Literal["auto", "lion", "splade"] = "auto"
-    """Kind of the model. `auto`: `lion` for a Llama, `splade` for a masked language model."""
     device: str = "auto"
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -30,18 +28,6 @@ class EncoderConfig(Section):
     """Maximum number of tokens of a text that the encoder reads, including title, prefix and special tokens. Chunks are
     made to fit (`index.chunk_tokens`); a longer query is truncated with a warning. Default: 576, which leaves room for
     a chunk of 512 and these, or what the model reads where that is less (512 for BERT)."""
-    batch_tokens: int = Field(16_384, gt=0)
-    """Maximum number of tokens of a batch, including padding. A batch has at least one text."""
-    logit_tokens: int = Field(1024, gt=0)
-    """Number of tokens whose logits over the vocabulary are held in memory at once."""
-    query_prefix: str = ""
-    """Text put before every query."""
-    document_prefix: str = ""
-    """Text put before every document."""
-    logit_scale: float | None = Field(None, gt=0)
-    """Factor that logits are multiplied by. Default: that of the model's kind."""
-    top: int | None = Field(None, gt=0)
-    """Number of largest weights of a text that are kept; equal weights in ascending vocabulary id. Default: all."""
 
 
 class DenseConfig(Section):
@@ -97,10 +83,6 @@ class EmbedderConfig(DenseConfig):
     """`openai`: address of the server, such as `http://127.0.0.1:8000/v1`."""
     api_key_env: str = "RATCHET_API_KEY"
     """`openai`: environment variable that holds the server's key."""
-    timeout: float = Field(60.0, gt=0)
-    """`openai`: seconds that one attempt may take."""
-    tries: int = Field(5, gt=0)
-    """`openai`: maximum number of attempts of one request."""
     thresholds: Thresholds = Thresholds()
     """Thresholds of Tool-MAD's scores with this encoder."""
 

@@ -2,7 +2,7 @@
 
 sources:
   web: {service: tavily, mode: local}           # offline: the index answers in its place, and says so
-  papers: {service: openalex, keywords: true, summarise: 3}
+  papers: {service: openalex, summarise: 3}
   lab: {service: mcp, command: [python, server.py]}
   mine: {service: plugin, name: ./my_source.py}
 """
@@ -40,25 +40,10 @@ class SourceConfig(Section):
     """Address to use instead of the service's own, such as a proxy's."""
     key_env: str | None = None
     """Environment variable that holds the key. Default: the service's own, such as `TAVILY_API_KEY`."""
-    contact: str | None = None
-    """Address at which the service can reach you. Default: the environment variable `RATCHET_CONTACT`."""
-    per_second: float | None = Field(None, gt=0)
-    """Maximum number of requests per second to this host, over everything in this process. Default: what the service's
-    rules allow."""
-    timeout: float = Field(30.0, gt=0)
-    """Seconds that one attempt may take."""
-    deadline: float = Field(180.0, gt=0)
-    """Seconds that a request may take with all its attempts. Waiting for its turn does not count."""
-    tries: int = Field(5, gt=0)
-    """Maximum number of attempts of one request."""
-    wait: float = Field(1.0, gt=0)
-    """Maximum wait before the second attempt, in seconds. It doubles with every further attempt."""
     max_tokens: MaxTokens = None
     """Maximum number of tokens of a passage, by the tokenizer of the model that searches. A longer passage is truncated
     at a word, ends with an ellipsis, and is named in a note of the trajectory. Default: what fits the context. The
     passages of one search share an eighth of the model's `max_context`."""
-    keywords: bool = False
-    """Send the query's content words instead of the query."""
     summarise: int | None = Field(None, gt=0)
     """Shorten each passage to this number of its own sentences, chosen with the config's `embedder`."""
 
@@ -92,15 +77,7 @@ class McpConfig(Section):
     key_env: str = ""
     """`url`: environment variable that holds the server's bearer token."""
     tools: tuple[str, ...] = ()
-    """Tools to offer to the system. Default: all that the server has."""
-    search_tool: str = ""
-    """Tool that searches. Default: the server's only tool, or the one named `search`."""
-    query_argument: str = "query"
-    """Argument of the search tool that takes the query."""
-    timeout: float = Field(60.0, gt=0)
-    """Seconds that one request may take."""
-    max_characters: int = Field(40_000, gt=0)
-    """Maximum number of characters of one answer that are read. A longer answer is truncated."""
+    """Tools to offer to the system. Default: all that the server has. Searches go to the only one, or to `search`."""
     max_tokens: MaxTokens = None
     """Maximum number of tokens of a passage, or of a tool's text. Default: as for a search service."""
 
@@ -114,8 +91,6 @@ class McpConfig(Section):
             raise ValueError("key_env goes with a url; a command gets its keys by env")
         if self.env and not self.command:
             raise ValueError("env goes with a command; a url gets its key by key_env")
-        if self.search_tool and self.tools and self.search_tool not in self.tools:
-            raise ValueError("search_tool must be among the tools that are offered")
         return self
 
 

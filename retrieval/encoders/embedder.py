@@ -27,6 +27,9 @@ from retrieval.errors import SourceError
 
 MAX_BYTES = 64 << 20
 """Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
+BACKOFF = Backoff(tries=5)
+TIMEOUT = 60.0
+"""Seconds of one attempt."""
 
 
 def open_embedder(config: EmbedderConfig) -> Embed:
@@ -36,7 +39,7 @@ def open_embedder(config: EmbedderConfig) -> Embed:
     that gives no answer is a SourceError, and one that refuses the key a UserError.
     """
     if config.engine == "openai":
-        return RemoteEmbedder(config, Backoff(config.tries))
+        return RemoteEmbedder(config)
     return LocalEmbedder(config)
 
 
@@ -64,8 +67,8 @@ class LocalEmbedder:
 class RemoteEmbedder:
     """Embeds texts by a server."""
 
-    def __init__(self, config: EmbedderConfig, backoff: Backoff) -> None:
-        self._config, self._backoff = config, backoff
+    def __init__(self, config: EmbedderConfig) -> None:
+        self._config = config
         self._url = f"{(config.url or '').rstrip('/')}/embeddings"
         self._key = os.environ.get(config.api_key_env, "").strip()
 
@@ -91,7 +94,7 @@ class RemoteEmbedder:
 
     def _post(self, body: dict[str, Any]) -> Answer:
         failed = 0
-        with open_client(self._key, trust_env=not is_local(self._url), timeout=self._config.timeout) as client:
+        with open_client(self._key, trust_env=not is_local(self._url), timeout=TIMEOUT) as client:
             while True:
                 asked = None
                 try:
@@ -109,9 +112,9 @@ class RemoteEmbedder:
                         raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
                     asked = parse_retry_after(answer.headers.get("retry-after"))
                 failed += 1
-                if failed >= self._backoff.tries or (asked or 0) > self._backoff.longest:
+                if failed >= BACKOFF.tries or (asked or 0) > BACKOFF.longest:
                     raise SourceError(f"{problem} (after {failed} tries)")
-                time.sleep(self._backoff.wait(failed, asked))
+                time.sleep(BACKOFF.wait(failed, asked))
 
     def _line(self, message: object) -> str:
         """The message in a short line, without the key."""

@@ -46,9 +46,9 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
             f"{base}: holds no *.safetensors weights; other formats are not loaded, because they may run code: "
             "convert the model with save_pretrained(..., safe_serialization=True)"
         )
-    shape, kind = _shape(base, config)
+    shape, kind = _shape(base)
     tokenizer = _tokenizer(folder if _has_tokenizer(folder) else base)
-    scale = config.logit_scale or (shape.hidden_size**-0.25 if kind == "lion" else 1.0)
+    scale = shape.hidden_size**-0.25 if kind == "lion" else 1.0
     model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
     config = _with_length(config, model, tokenizer.backend_tokenizer)
     digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
@@ -98,7 +98,7 @@ def _base_folder(config: EncoderConfig, adapter: Path) -> Path:
     return Path(named)
 
 
-def _shape(base: Path, config: EncoderConfig) -> tuple[Any, Literal["lion", "splade"]]:
+def _shape(base: Path) -> tuple[Any, Literal["lion", "splade"]]:
     """The model's configuration (transformers) and the kind of encoder that it makes."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
@@ -110,14 +110,12 @@ def _shape(base: Path, config: EncoderConfig) -> tuple[Any, Literal["lion", "spl
         ) from error
     model_type = shape.model_type
     masked = type(shape) in MODEL_FOR_MASKED_LM_MAPPING and not shape.is_encoder_decoder
-    if config.kind != "splade" and model_type == "llama":
+    if model_type == "llama":
         return shape, "lion"
-    if config.kind != "lion" and masked:
+    if masked:
         return shape, "splade"
-    wanted = {"lion": "a Llama", "splade": "a masked language model (BERT, DistilBERT, ...)"}
     raise UserError(
-        f"{base}: is a {model_type!r} model; kind {config.kind} wants "
-        + (wanted.get(config.kind) or f"{wanted['lion']} or {wanted['splade']}")
+        f"{base}: is a {model_type!r} model; a sparse encoder is a Llama or a masked language model (BERT, DistilBERT)"
     )
 
 
@@ -228,7 +226,9 @@ def _digest(
         "model": {key: value for key, value in shape.items() if key not in PROVENANCE},
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "adapter": adapter_digest(adapter) if adapter else None,
-        **config.model_dump(include={"dtype", "max_length", "query_prefix", "document_prefix", "top"}),
+        "dtype": config.dtype,
+        "max_length": config.max_length,
+        **{"query_prefix": "", "document_prefix": "", "top": None},  # once keys of the config
     }
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     for file in files:

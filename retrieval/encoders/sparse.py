@@ -27,6 +27,11 @@ from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
 from retrieval.encoders.vectors import SparseVectors
 
+BATCH_TOKENS = 16_384
+"""Tokens of a batch, padding included; a batch has at least one text."""
+LOGIT_TOKENS = 1024
+"""Tokens whose logits over the vocabulary are held in memory at once."""
+
 
 class SparseEncoder:
     """Made by `load_encoder`. Threads may call it at once.
@@ -52,24 +57,23 @@ class SparseEncoder:
         setattr(model.get_submodule(parent), last, torch.nn.Identity())
         self._body = model
         counter, limits = copy.deepcopy(tokenizer), (config.max_length, config.path, digest)
-        self.document_limit = TokenLimit(counter, config.document_prefix, *limits)
-        self._query_limit = TokenLimit(counter, config.query_prefix, *limits)
+        self.document_limit, self._query_limit = (TokenLimit(counter, "", *limits) for _ in range(2))
         self._tokenizer = tokenizer.backend_tokenizer
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(config.max_length)
 
     def encode_documents(self, texts: Sequence[str]) -> SparseVectors:
-        return self._encode([self._config.document_prefix + text for text in texts])
+        return self._encode(texts)
 
     def encode_queries(self, texts: Sequence[str]) -> SparseVectors:
         self._query_limit.warn_of_cut(texts)
-        return self._encode([self._config.query_prefix + text for text in texts])
+        return self._encode(texts)
 
-    def _encode(self, texts: list[str]) -> SparseVectors:
+    def _encode(self, texts: Sequence[str]) -> SparseVectors:
         clean = [replace_surrogates(text) for text in texts]  # the tokenizer would refuse half a surrogate pair
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
         rows: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.uint32), np.empty(0, np.uint16))] * len(ids)
-        for batch in batches([len(row) for row in ids], self._config.batch_tokens):
+        for batch in batches([len(row) for row in ids], BATCH_TOKENS):
             for at, row in zip(batch, self._encode_batch([ids[i] for i in batch]), strict=True):
                 rows[at] = row
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -99,18 +103,17 @@ class SparseEncoder:
                 np.split(terms.cpu().numpy().astype(np.uint32), ends),
                 np.split(codes[at, terms].cpu().numpy().view(np.uint16), ends),
             )
-            for row in zip(*split, strict=True):
-                yield self._keep_top(*row)
+            yield from zip(*split, strict=True)
 
     def _pool(self, hidden: torch.Tensor, mask: torch.Tensor, lengths: list[int]) -> Iterator[torch.Tensor]:
         """Largest logits of some rows at a time, [rows, vocabulary]; hidden is [batch, length, width].
 
-        max commutes with the scale, relu and log1p, which come after it. Logits of at most logit_tokens tokens exist
+        max commutes with the scale, relu and log1p, which come after it. Logits of at most LOGIT_TOKENS tokens exist
         at once: several rows, or a part of one.
         """
         batch, length, _ = hidden.shape
-        rows = max(1, self._config.logit_tokens // length)
-        tokens = min(length, self._config.logit_tokens)
+        rows = max(1, LOGIT_TOKENS // length)
+        tokens = min(length, LOGIT_TOKENS)
         for first in range(0, batch, rows):
             pooled: torch.Tensor | None = None
             for at in range(0, max(lengths[first : first + rows]), tokens):
@@ -122,12 +125,6 @@ class SparseEncoder:
                 pooled = highest if pooled is None else torch.maximum(pooled, highest)
             assert pooled is not None
             yield pooled
-
-    def _keep_top(self, terms: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if self._config.top is None or len(terms) <= self._config.top:
-            return terms, codes
-        kept = np.sort(np.argsort(-codes.astype(np.int32), kind="stable")[: self._config.top])
-        return terms[kept], codes[kept]
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

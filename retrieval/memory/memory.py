@@ -27,8 +27,9 @@ and a key of all that it samples (`sampling.pool.with_memory_scope`), so a chang
 same command again resumes its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
-length, merged when they are the same, and kept with where they came from. Its published description does not say how
-many of the pieces a prompt is given; here it is `most`, those under the most of the entities first, then the newest.
+length (`MemoryLimits`), merged when they are the same, and kept with where they came from. Its published description
+does not say how many of the pieces a prompt is given; here it is `most`, those under the most of the entities first,
+then the newest.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,16 +57,39 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 TITLE_CHARACTERS = 300
 
 
+@dataclass(frozen=True)
+class MemoryLimits:
+    """How much evidence is kept, and what is recalled."""
+
+    most: int = 10
+    """Pieces of evidence that are recalled at once."""
+    per_entity: int = 50
+    """Pieces of one entity that are kept in one scope: the newest."""
+    pieces: int = 100_000
+    """Pieces that are kept in one scope: the newest."""
+    characters: int = 4000
+    """Characters of a piece, and of the text that it was looked up for. The rest is cut."""
+    similarity: float = 0.5
+    """Recall by meaning: minimum cosine similarity of the claim and a piece."""
+    name_similarity: float = 0.55
+    """Recall by meaning: minimum cosine similarity of two entities' names."""
+
+
+LIMITS = MemoryLimits()
+
+
 class Memory:
     """Threads may call it at once, and so may other processes on the same folder."""
 
-    def __init__(self, config: MemoryConfig, default: Path) -> None:
+    def __init__(self, config: MemoryConfig, default: Path, limits: MemoryLimits = LIMITS) -> None:
         """`default`: the folder where the config names none. Nothing is made before the first piece."""
-        self.config = config
-        later = {} if config.sequential else {"sequential"}  # a newer key that keeps older digests where it is off
-        self.digest = content_key("memory", config.model_dump(mode="json", exclude=set(later)))
+        self.limits = limits
+        # As when `across` and the limits were keys of the config, and without the newer key where it is off.
+        kept = {"path", "sequential"} if config.sequential else {"path"}
+        settings = config.model_dump(mode="json", include=kept) | {"across": False} | asdict(limits)
+        self.digest = content_key("memory", settings)
         self.files = MemoryFiles(Path(config.path) if config.path else default)
-        self._pieces = self._empty()
+        self._pieces = Pieces(limits.per_entity, limits.pieces)
         self._vectors = _VectorCache()
         self._lock = threading.Lock()
 
@@ -84,7 +109,7 @@ class Memory:
             return []
         texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in found]
         fits = self._vectors.of(texts, embed) @ self._vectors.of([text], embed)[0]
-        fitting = [(e, float(fit)) for e, fit in zip(found, fits, strict=True) if fit >= self.config.similarity]
+        fitting = [(e, float(fit)) for e, fit in zip(found, fits, strict=True) if fit >= self.limits.similarity]
         return self._best(fitting)
 
     def remember(
@@ -95,7 +120,7 @@ class Memory:
         They are on disk when it returns. What other questions know already is not written again.
         """
         keys, now = _keys(entities), time.time()
-        looked_up = replace_surrogates(text[: self.config.characters])
+        looked_up = replace_surrogates(text[: self.limits.characters])
         cut: dict[str, Passage] = {}
         for passage in map(self._cut, passages):
             if passage.text.strip():
@@ -138,22 +163,6 @@ class Memory:
         with self._lock:
             return self._read()
 
-    def compact(self, without: Iterable[tuple[str, str]] = ()) -> int:
-        """Rewrite the folder as one segment of the pieces within the limits, but for these (scope, entity).
-
-        Returns the bytes freed. UserError where a job is writing.
-        """
-        dropped = set(without)
-        with self._lock:
-            self.files.close()
-            if not self.files.segments():
-                return 0
-            with self.files.rewriting() as segments:
-                before = self._bytes()
-                self.files.replace(segments, list(self._read().kept(dropped)))
-            self._read()
-            return before - self._bytes()
-
     def close(self) -> None:
         with self._lock:
             self.files.close()
@@ -161,17 +170,16 @@ class Memory:
     def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[Evidence]:
         with self._lock:
             pieces = self._read()
-            return [e for s in self._scopes(scope) for key in keys for e in pieces.as_seen_by(question_id, s, key)]
+            return [e for key in keys for e in pieces.as_seen_by(question_id, scope, key)]
 
     def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
         """The entities of the memory whose names are these, or near them."""
         with self._lock:
-            pieces = self._read()
-            names = sorted({name for s in self._scopes(scope) for name in pieces.entities(s)})
+            names = self._read().entities(scope)
         if not names:
             return []
         likeness = (self._vectors.of(names, embed) @ self._vectors.of(asked, embed).T).max(axis=1)
-        near = (likeness >= self.config.name_similarity).tolist()
+        near = (likeness >= self.limits.name_similarity).tolist()
         return [name for name, like in zip(names, near, strict=True) if like or name in asked]
 
     def _best(self, found: Iterable[tuple[Evidence, float]]) -> list[Evidence]:
@@ -184,27 +192,15 @@ class Memory:
             fit, best = max(group, key=lambda member: (member[0], member[1].order, member[1].scope, member[1].entity))
             ranked.append((fit, len({evidence.entity for _, evidence in group}), best.order, best))
         ranked.sort(key=lambda entry: entry[:3], reverse=True)
-        return [entry[3] for entry in ranked[: self.config.most]]
+        return [entry[3] for entry in ranked[: self.limits.most]]
 
     def _read(self) -> Pieces:
-        restart, records = self.files.read_new()
-        if restart:
-            self._pieces = self._empty()
-        self._pieces.add(records)
+        self._pieces.add(self.files.read_new())
         return self._pieces
 
-    def _scopes(self, scope: str) -> list[str]:
-        return self._pieces.scopes() if self.config.across else [scope]
-
-    def _empty(self) -> Pieces:
-        return Pieces(self.config.per_entity, self.config.pieces)
-
     def _cut(self, passage: Passage) -> Passage:
-        text, title = passage.text[: self.config.characters], passage.title[:TITLE_CHARACTERS]
+        text, title = passage.text[: self.limits.characters], passage.title[:TITLE_CHARACTERS]
         return passage.model_copy(update={"text": text, "title": title})
-
-    def _bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.files.segments())
 
 
 def _keys(entities: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ processes that read the same segments see the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ratchet.records import Passage
@@ -92,7 +92,7 @@ class Piece:
 class Pieces:
     """Limits: the `per_entity` newest pieces of an entity, and of these the `max_pieces` newest of a scope.
 
-    What a limit leaves out stays here until the segments are rewritten, and counts again if it is left again.
+    What a limit leaves out stays here, and counts again if it is left again.
     A scope has limits of its own, so that no scope's evidence is pushed out by another's.
     """
 
@@ -143,19 +143,6 @@ class Pieces:
         cutoff = self._cutoff(scope, without)
         newest = self._newest(scope, entity, without)
         return [piece for order, piece in newest if cutoff is None or (*order, entity) >= cutoff]
-
-    def kept(self, without: Collection[tuple[str, str]] = ()) -> Iterator[EvidenceRecord]:
-        """Records that amount to the pieces within the limits, but for these (scope, entity)."""
-        found: dict[EvidenceRecord, list[str]] = {}
-        for scope in self.scopes():
-            for entity in self.entities(scope):
-                if (scope, entity) in without:
-                    continue
-                for piece in self.under(scope, entity):
-                    for record in piece.by_question.values():
-                        found.setdefault(record, []).append(entity)
-        for record in sorted(found, key=EvidenceRecord.order):
-            yield record.model_copy(update={"entities": tuple(found[record])})
 
     def _newest(self, scope: str, entity: str, without: str | None) -> list[tuple[Order, Piece]]:
         pieces = self._scopes.get(scope, {}).get(entity, {}).values()

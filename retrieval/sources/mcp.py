@@ -40,6 +40,10 @@ ABOUT_CHARACTERS = 300
 SCHEMA_CHARACTERS = 8_000
 MESSAGE_CHARACTERS = 500
 """Of an error."""
+MAX_CHARACTERS = 40_000
+"""Of one answer that are read; a longer one is cut."""
+TIMEOUT = 60.0
+"""Seconds of one request."""
 MAX_BYTES = 32 << 20
 """Of one answer; a tool's text is cut long before that."""
 MAX_PAGES = 20
@@ -59,9 +63,9 @@ class McpSource:
     def __init__(self, name: str, config: McpConfig) -> None:
         """Raises UserError where the command or a key that the config names is not there."""
         self.name, self._config = name, config
-        self.digest = content_key(
-            "mcp", config.model_dump(mode="json", exclude={"service", "env", "key_env", "timeout"})
-        )
+        once_set = {"search_tool": "", "query_argument": "query", "max_characters": MAX_CHARACTERS}
+        settings = config.model_dump(mode="json", exclude={"service", "env", "key_env"}) | once_set
+        self.digest = content_key("mcp", settings)
         self.about = f"Search with the MCP server {name}."
         if config.command and shutil.which(config.command[0]) is None:
             raise UserError(f"sources.{name}.command: there is no command {config.command[0]!r}")
@@ -78,7 +82,7 @@ class McpSource:
         tool = await self._search_tool()
         takes = tool.schema.get("properties", {})
         wanted = offset + k
-        arguments: dict[str, Any] = {self._config.query_argument: query}
+        arguments: dict[str, Any] = {_query_argument(tool): query}
         if "k" in takes:
             arguments["k"] = min(wanted, _max_results(takes["k"]))
         passages: list[Passage] = []
@@ -135,11 +139,11 @@ class McpSource:
 
     async def _search_tool(self) -> ToolSpec:
         tools = {spec.name: spec for spec in await self.tools()}
-        name = self._config.search_tool or (next(iter(tools)) if len(tools) == 1 else "search")
+        name = next(iter(tools)) if len(tools) == 1 else "search"
         if name not in tools:
             raise UserError(
-                f"sources.{self.name}.search_tool: the server has no tool {name!r}; name the one that searches"
-                f"{did_you_mean(name, tools)}"
+                f"sources.{self.name}.tools: the server has several tools, and none is named {name!r}; name the one "
+                f"that searches, alone{did_you_mean(name, tools)}"
             )
         return tools[name]
 
@@ -154,7 +158,7 @@ class McpSource:
 
     def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, str]:
         """What was found, and the cursor of what follows."""
-        most = self._config.max_characters
+        most = MAX_CHARACTERS
         ours = read_results(result.structured_content, self.name, most)
         if ours is not None:
             return ToolResult(tuple(ours[0])), ours[1]
@@ -279,7 +283,7 @@ class _Connection:
             else:
                 headers = {"Authorization": f"Bearer {os.environ[config.key_env]}"} if config.key_env else {}
                 # A request ends by the client's own clock; a stream that the server keeps open may be silent longer.
-                times = httpx2.Timeout(config.timeout, read=config.timeout + 300)
+                times = httpx2.Timeout(TIMEOUT, read=TIMEOUT + 300)
                 http = httpx2.AsyncClient(
                     headers={"Accept-Encoding": "identity"} | headers,
                     timeout=times,
@@ -287,7 +291,7 @@ class _Connection:
                     event_hooks={"response": [_limit_body]},
                 )
                 transport = streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
-            client = Client(transport, read_timeout_seconds=config.timeout, cache=None)
+            client = Client(transport, read_timeout_seconds=TIMEOUT, cache=None)
             yield await stack.enter_async_context(client)
 
 
@@ -318,6 +322,12 @@ class _LimitedBody(httpx2.AsyncByteStream):
 
 async def _limit_body(response: httpx2.Response) -> None:
     response.stream = _LimitedBody(response)
+
+
+def _query_argument(tool: ToolSpec) -> str:
+    """The argument that takes the query: `query`, or the first that the tool needs."""
+    needed = [name for name in tool.schema.get("required", []) if isinstance(name, str)]
+    return "query" if "query" in tool.schema.get("properties", {}) or not needed else needed[0]
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -2,7 +2,7 @@
 
     sources:
       web: {service: tavily, mode: local}           # offline: the index answers in its place, and says so
-      papers: {service: openalex, keywords: true, summarise: 3}
+      papers: {service: openalex, summarise: 3}
       lab: {service: mcp, command: [python, server.py]}
       mine: {service: plugin, name: ./my_source.py}
 
@@ -22,7 +22,6 @@ from pathlib import Path
 
 from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.errors import UserError
-from ratchet.http.retry import Backoff
 from retrieval.encoders.embedder import open_embedder
 from retrieval.index import Retriever
 from retrieval.sources.plugin import open_plugin_source
@@ -65,13 +64,13 @@ def _open(
 
         return McpSource(name, config)
     kind = SERVICES[config.service]
-    treatment = TextProcessing(config.keywords)
+    treatment = TextProcessing()
     if config.summarise is not None:
-        machine = {"url", "api_key_env", "timeout", "tries", "thresholds"}
+        machine = {"url", "api_key_env", "thresholds"}
         summariser = Summariser(
             open_embedder(embedder), embedder.model_dump(mode="json", exclude=machine, exclude_unset=True)
         )
-        treatment = TextProcessing(config.keywords, summariser, config.summarise)
+        treatment = TextProcessing(summariser, config.summarise)
     if config.mode == "local":
         return _local_source(name, config, kind, treatment, retriever)
     cache = ResponseCache(Path(config.cache), config.mode)
@@ -104,7 +103,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
             "allows fewer requests",
             file=sys.stderr,
         )
-    contact = _printable(config.contact or "", f"sources.{name}.contact") or _from_environment(CONTACT)
+    contact = _from_environment(CONTACT)
     access = kind.access(key, contact)
     agent = f"ratchet/{_version()}" + (f" ({contact})" if contact else "")
     refused = f"check the key in {variable}" if variable else access.refused
@@ -112,10 +111,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
         kind.service,
         config.url or kind.url,
         replace(access, headers={"User-Agent": agent, **access.headers}, secret=key, refused=refused),
-        config.per_second or (kind.per_second_with_key if key else None) or kind.per_second,
-        config.timeout,
-        config.deadline,
-        Backoff(config.tries, config.wait, longest=60.0),
+        (kind.per_second_with_key if key else None) or kind.per_second,
     )
 
 

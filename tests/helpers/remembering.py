@@ -5,19 +5,20 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ratchet.config import MemoryConfig
 from ratchet.records import Passage
-from retrieval.memory.memory import Evidence, Memory
+from retrieval.memory.memory import Evidence, Memory, MemoryLimits
 
 
 def passage(text: str, title: str = "") -> Passage:
     return Passage(id=f"id of {text}", document_id=f"document of {text}", text=text, title=title, score=1.0)
 
 
-def opened(folder: Path, **config: object) -> Memory:
+def opened(folder: Path, config: MemoryConfig | None = None, **limits: Any) -> Memory:
     """A memory that closes its files when the test drops it."""
-    memory = Memory(MemoryConfig.model_validate(config), folder)
+    memory = Memory(config or MemoryConfig(), folder, MemoryLimits(**limits))
     weakref.finalize(memory, memory.files.close)
     return memory
 

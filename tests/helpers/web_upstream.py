@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from ratchet.config import Section, Sources, parse
-from retrieval.sources.registry import open_sources
+from retrieval.sources.registry import SERVICES, open_sources
 from retrieval.sources.source import Source
 from tests.helpers.served import Plain
 
@@ -241,10 +243,13 @@ def sources(**settings: dict[str, Any]) -> Sources:
     return parse(_Sources, {"sources": settings}, "the test's config").sources
 
 
-def opened(up: Upstream, service: str, folder: Path, **settings: Any) -> Source:
-    """The service as a config opens it, quick and impatient."""
-    quick = {"url": up.url, "cache": str(folder), "per_second": 10_000, "wait": 0.01, "contact": "me@velm.example"}
-    return open_sources(sources(web={"service": service, **quick, **settings}), Plain())["web"]
+def opened(up: Upstream, service: str, folder: Path, per_second: int = 10_000, **settings: Any) -> Source:
+    """The service as a config opens it, at another pace."""
+    where = {"service": service, "url": up.url, "cache": str(folder)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SERVICES[service], "per_second", per_second)
+        patch.setattr(SERVICES[service], "per_second_with_key", None)
+        return open_sources(sources(web=where | settings), Plain())["web"]
 
 
 def stored(folder: Path) -> list[Path]:

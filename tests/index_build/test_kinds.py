@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -180,13 +181,19 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
     index = opened(other)
     with pytest.raises(UserError, match=r"not the encoder that this index was built with"):
         index.search("harbour", 1)
-    changed = {**lion, "query_prefix": "query: "}  # other vectors come of the same weights
+    changed = {**lion, "max_length": 9}  # other vectors come of the same weights
     with pytest.raises(UserError, match=r"not the encoder that this index was built with"):
         opened(config.model_copy(update={"encoder": EncoderConfig(**changed)})).search("harbour", 1)
-    sized = EncoderConfig(path=lion["path"], device="cpu", batch_tokens=64)
+    sized = EncoderConfig(path=lion["path"], device="cpu")
     same = config.model_copy(update={"encoder": sized})
     assert opened(same).search("harbour", 1)  # what the index does not name comes from its own settings
-    assert opened(config.model_copy(update={"encoder": None})).search("harbour", 1)
+    named = config.model_copy(update={"encoder": None})
+    assert opened(named).search("harbour", 1)
+    manifest = Path(config.path) / "manifest.json"
+    older = json.loads(manifest.read_text())
+    older["encoder"]["batch_tokens"] = 64
+    manifest.write_text(json.dumps(older))
+    assert opened(named).search("harbour", 1), "an older index may name settings that there are no more"
 
 
 def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,13 +93,12 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
     named: dict[str, Any] = (
         {} if measured == "by the encoder" else {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))}
     )
-    encoder = {**lion, "document_prefix": "passage: "}
-    command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder, **named))
+    command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=lion, **named))
     texts = chunk_texts(tmp_path / "index")
-    assert max(token_count(lion, f"passage: {text}") for text in texts) in (LIMIT - 2, LIMIT - 1, LIMIT)
+    assert max(token_count(lion, text) for text in texts) in (LIMIT - 2, LIMIT - 1, LIMIT)
     assert texts[0].startswith("Ada Torrin\nThe tower") and any(CAT[-20:] in text for text in texts)
     cut, whole = (
-        load_encoder(EncoderConfig(**{**encoder, "max_length": n})).encode_documents(texts) for n in (LIMIT, 512)
+        load_encoder(EncoderConfig(**{**lion, "max_length": n})).encode_documents(texts) for n in (LIMIT, 512)
     )
     np.testing.assert_array_equal(cut.terms, whole.terms)
     np.testing.assert_array_equal(cut.codes, whole.codes)
@@ -138,8 +137,8 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
 def test_a_limit_without_room_for_text_is_refused(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = {**lion, "max_length": 8, "document_prefix": "the passage that is to be encoded: "}
-    with pytest.raises(UserError, match=r"max_length.*8.*no room.*document_prefix"):
+    encoder = {**lion, "max_length": 2}
+    with pytest.raises(UserError, match=r"max_length.*2.*no room"):
         command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder))
 
 

@@ -37,7 +37,7 @@ def read(folder: Path, *overrides: str, **changes: object) -> Config:
     ("changes", "key", "known"),
     [
         ({"models": {"agent": {"path": "m", "serve": {"replcas": 2}}}}, "models.agent.serve.replcas", "replicas"),
-        ({"index": {**SPARSE, "encoder": {"batch_token": 9}}}, "index.encoder.batch_token", "batch_tokens"),
+        ({"index": {**SPARSE, "encoder": {"max_lenth": 9}}}, "index.encoder.max_lenth", "max_length"),
         ({"index": {**DENSE, "encoder": {"max_lenght": 9}}}, "index.encoder.max_lenght", "max_length"),
         ({"index": {"kind": "hybrid", "parts": [{"path": "a", "kid": 1}]}}, "index.parts.0.kid", "kind"),
         (
@@ -45,9 +45,9 @@ def read(folder: Path, *overrides: str, **changes: object) -> Config:
             "index.parts.0.encoder.devise",
             "device",
         ),
-        ({"sources": {"web": {"service": "tavily", "time_out": 3}}}, "sources.web.time_out", "timeout"),
+        ({"sources": {"web": {"service": "tavily", "modes": "live"}}}, "sources.web.modes", "mode"),
         ({"sources": {"lab": {"service": "mcp", "comand": ["x"]}}}, "sources.lab.comand", "command"),
-        ({"memory": {"peices": 3}}, "memory.peices", "pieces"),
+        ({"memory": {"sequental": True}}, "memory.sequental", "sequential"),
         ({"embedder": {"path": "m", "devise": "cpu"}}, "embedder.devise", "device"),
         ({"questions": {**BASE["questions"], "leakage": {"nera": 1}}}, "questions.leakage.nera", "near"),
         ({"system": {"roles": {"default": {"max_token": 1}}}}, "system.roles.default.max_token", "max_tokens"),
@@ -130,16 +130,21 @@ def test_a_wrong_name_or_value_is_refused_when_the_file_is_read(
 
 
 def test_sections_are_typed_and_written_as_they_are_given(tmp_path: Path) -> None:
-    lion, e5 = {"path": "lion", "top": 9}, {"path": "e5"}
+    lion, e5 = {"path": "lion", "max_length": 9}, {"path": "e5"}
     parts = [{**SPARSE, "encoder": lion}, {**DENSE, "encoder": e5}]
-    given = {"index": {"kind": "hybrid", "parts": parts}, "memory": {"most": 3}, "rounds": {"count": 2}}
+    given = {"index": {"kind": "hybrid", "parts": parts}, "memory": {"path": "mine"}, "rounds": {"count": 2}}
     config = read(tmp_path, **given, sources={"web": {"service": "tavily"}})
     sparse, dense = config.index.parts
-    assert sparse.encoder == EncoderConfig(path="lion", top=9) and dense.encoder == DenseConfig(path="e5")
-    assert config.memory == MemoryConfig(most=3)
+    assert sparse.encoder == EncoderConfig(path="lion", max_length=9) and dense.encoder == DenseConfig(path="e5")
+    assert config.memory == MemoryConfig(path="mine")
     dump = config.model_dump(mode="json")
     assert [part["encoder"] for part in dump["index"]["parts"]] == [lion, e5]
-    assert (dump["memory"], dump["rounds"], dump["sweep"], dump["generation"]) == ({"most": 3}, {"count": 2}, {}, {})
+    assert (dump["memory"], dump["rounds"], dump["sweep"], dump["generation"]) == (
+        {"path": "mine"},
+        {"count": 2},
+        {},
+        {},
+    )
     assert dump["sources"] == {"web": {"service": "tavily"}}
     assert Config.model_validate(dump) == config
 

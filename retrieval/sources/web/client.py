@@ -25,6 +25,11 @@ from retrieval.errors import SourceError
 
 MAX_BYTES = 8 << 20
 """Of one response, unpacked."""
+TIMEOUT = 30.0
+"""Seconds of one try, to its last byte."""
+DEADLINE = 180.0
+"""Seconds of all tries of a request and the waits between them."""
+BACKOFF = Backoff(tries=5, longest=60.0)
 LATER = "run the same command again later, or set mode: replay or local"
 
 logger = logging.getLogger(__name__)
@@ -91,15 +96,9 @@ class WebClient:
         url: str,
         access: Access,
         per_second: float,
-        timeout: float = 30.0,
-        deadline: float = 180.0,
-        backoff: Backoff | None = None,
     ) -> None:
-        """`timeout`: seconds of one try, to its last byte. `deadline`: of all tries and the waits between them."""
         self.url = url.rstrip("/")
         self._service, self._access, self._interval = service, access, 1 / per_second
-        self._timeout, self._deadline = timeout, deadline
-        self._backoff = backoff or Backoff(tries=5, longest=60.0)
         self._host = httpx.URL(url).netloc.decode()
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
@@ -110,10 +109,10 @@ class WebClient:
             await asyncio.sleep(PACE.turn(self._host, self._interval))
             began, asked = time.monotonic(), None
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(TIMEOUT):
                     answer = await self._send(request)
             except TimeoutError:
-                problem = f"{self._service} gave no complete answer within {self._timeout:g} s"
+                problem = f"{self._service} gave no complete answer within {TIMEOUT:g} s"
             except TooLarge as error:
                 raise SourceError(f"{self._service}: {error}") from None
             except (httpx.TransportError, BadResponse) as error:
@@ -133,15 +132,15 @@ class WebClient:
                     raise SourceError(f"{problem}; {self._advice(answer)}")
                 asked = parse_retry_after(answer.headers.get("retry-after"))
             failed += 1
-            wait = self._backoff.wait(failed, asked)
+            wait = BACKOFF.wait(failed, asked)
             spent += time.monotonic() - began + wait
-            if asked is not None and asked > self._backoff.longest:
+            if asked is not None and asked > BACKOFF.longest:
                 raise SourceError(f"{problem}; it asks to wait for {asked:.0f} s: {LATER}")
             if asked:
                 PACE.hold(self._host, asked)
-            if failed >= self._backoff.tries or spent > self._deadline:
+            if failed >= BACKOFF.tries or spent > DEADLINE:
                 raise SourceError(f"{problem} (after {failed} tries); {LATER}")
-            logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, self._backoff.tries, wait)
+            logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, BACKOFF.tries, wait)
             await asyncio.sleep(wait)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from retrieval.sources.source import SearchSource
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache
 from retrieval.sources.web.client import Access, Busy, Request, WebClient
-from retrieval.sources.web.parsing import BUSY, InvalidResponse, keywords, plain, shorter_queries
+from retrieval.sources.web.parsing import BUSY, InvalidResponse, plain, shorter_queries
 
 T = TypeVar("T")
 
@@ -36,17 +36,13 @@ class SearchResult:
 class TextProcessing:
     """How a source processes queries and passages, whichever service answers."""
 
-    keywords: bool = False
-    """Ask for the query's content words alone."""
     summariser: Summariser | None = None
     sentences: int = 0
 
     @property
     def digest(self) -> str:
-        return content_key(self.keywords, self.sentences, self.summariser.digest if self.summariser else "")
-
-    def query(self, text: str) -> str:
-        return " ".join(keywords(text)) if self.keywords else plain_line(text)
+        # The first part was a setting once.
+        return content_key(False, self.sentences, self.summariser.digest if self.summariser else "")
 
     async def passages(self, found: Sequence[Passage]) -> list[Passage]:
         if self.summariser is None:
@@ -67,7 +63,7 @@ class ProcessedSource(SearchSource):
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         if k < 0 or offset < 0:
             raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
-        query = self._treatment.query(query)
+        query = plain_line(query)
         if k == 0 or not any(map(str.isalnum, query)):
             return []
         return await self._treatment.passages(await self.find(query, k, offset))

@@ -2,7 +2,7 @@
 
 One request searches and brings the introductions of the pages that it found. A passage is the snippet that matched,
 where that stands further down the page, and then the introduction, of which a cut takes the end. Wikimedia's rules ask
-for a contact: set `contact` or the environment variable RATCHET_CONTACT.
+for a contact: set the environment variable RATCHET_CONTACT.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Wikipedia(WebService):
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
-        return Access(refused="set contact to an address at which you can be reached, as Wikimedia asks")
+        return Access(refused="set RATCHET_CONTACT to an address at which you can be reached, as Wikimedia asks")
 
     async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         params = {

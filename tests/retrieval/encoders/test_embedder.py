@@ -18,12 +18,17 @@ from questions.manifest import check_same, open_run
 from ratchet.config import Config, EmbedderConfig
 from ratchet.errors import UserError
 from ratchet.http.retry import Backoff
-from retrieval.encoders.embedder import RemoteEmbedder, open_embedder
+from retrieval.encoders import embedder
+from retrieval.encoders.embedder import open_embedder
 from retrieval.errors import SourceError
 from tests.helpers.served import Plain
 
 pytestmark = pytest.mark.server
-QUICK = Backoff(tries=3, first=0.01, longest=0.02)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedder, "BACKOFF", Backoff(tries=3, first=0.01, longest=0.02))
 
 
 class Server(ThreadingHTTPServer):
@@ -87,7 +92,7 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
 
 
 def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_fault(server: Server) -> None:
-    embed = RemoteEmbedder(config(server), QUICK)
+    embed = open_embedder(config(server))
     for busy in ([(503, "busy"), (429, "slow down")], [(202, b""), (200, b"<html>Bad gateway</html>")]):
         server.asked.clear()
         server.faults.extend(busy)
@@ -113,7 +118,7 @@ def test_an_answer_that_cannot_be_used_is_named(
 ) -> None:
     server.faults.append((status, answer))
     with pytest.raises(error, match=words):
-        RemoteEmbedder(config(server), QUICK)(["abc"])
+        open_embedder(config(server))(["abc"])
 
 
 def test_a_server_needs_an_address() -> None:
@@ -123,22 +128,22 @@ def test_a_server_needs_an_address() -> None:
         EmbedderConfig(path="m", engine="openai", url="localhost:1")
 
 
-def whole(folder: Path, **embedder: Any) -> Config:
+def whole(folder: Path, **settings: Any) -> Config:
     split = {"path": str(folder / "questions.jsonl")}
     questions = dict.fromkeys(("train", "dev", "test"), split)
-    given = {"run": str(folder / "run"), "questions": questions, "embedder": {"path": "m", **embedder}}
+    given = {"run": str(folder / "run"), "questions": questions, "embedder": {"path": "m", **settings}}
     return Config.model_validate(given)
 
 
 def test_thresholds_are_part_of_the_keys_and_addresses_are_not(tmp_path: Path) -> None:
-    def digest(**embedder: Any) -> str:
-        return open_resources(whole(tmp_path, **embedder).environment, Plain()).digest
+    def digest(**settings: Any) -> str:
+        return open_resources(whole(tmp_path, **settings).environment, Plain()).digest
 
     assert digest() == digest(device="cpu") == "", "the keys of earlier runs"
     one = {"engine": "openai", "url": "http://127.0.0.1:1/v1"}
     others = [digest(**one), digest(thresholds={"relevance": 0.6}), digest(**one, thresholds={"relevance": 0.6})]
     assert len({"", *others}) == 4
-    assert digest(engine="openai", url="http://127.0.0.1:2/v1", timeout=3, tries=2) == others[0]
+    assert digest(engine="openai", url="http://127.0.0.1:2/v1") == others[0]
 
 
 def test_a_run_folder_moves_to_another_server_but_not_to_other_thresholds(tmp_path: Path) -> None:
@@ -147,6 +152,6 @@ def test_a_run_folder_moves_to_another_server_but_not_to_other_thresholds(tmp_pa
     run = open_run(first)
     (run.round(1).trajectories).mkdir(parents=True)
     (run.round(1).trajectories / "part-0.jsonl").write_text("{}\n")
-    check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:2/v1", tries=9))
+    check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:2/v1"))
     with pytest.raises(UserError, match=r"embedder\.thresholds"):
         check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:1/v1", thresholds={"relevance": 0.6}))

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from index_build.chunks import Chunker
 from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
+from retrieval.encoders import sparse
 from retrieval.encoders.loading import load_encoder
 from retrieval.encoders.sparse import SparseEncoder, batches
 from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
@@ -81,20 +82,19 @@ def test_lion_matches_a_plain_llama_with_full_attention(llama: Path) -> None:
         assert_same(vectors, causal)
 
 
-def test_an_untied_head_and_a_scale_of_ones_own(tmp_path: Path) -> None:
+def test_an_untied_head(tmp_path: Path) -> None:
     folder = plain.save_llama(tmp_path, tied=False)
-    vectors = load(folder, logit_scale=0.5).encode_queries(TEXTS)
-    assert_same(vectors, expected(folder, lambda ids: plain.llama_logits(folder, ids), 0.5))
+    vectors = load(folder).encode_queries(TEXTS)
+    assert_same(vectors, expected(folder, lambda ids: plain.llama_logits(folder, ids), LION_SCALE))
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 10_000], ids=["alone, no padding", "one padded batch"])
-def test_a_first_token_sees_the_last_one_padded_or_not(llama: Path, batch_tokens: int) -> None:
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_first_token_sees_the_last_one_padded_or_not(llama: Path, padded: bool) -> None:
     """Of two texts that differ in the last token, the first tokens' hidden states differ; causal ones would not."""
-    encoder = load(llama, batch_tokens=batch_tokens)
-    body = encoder._body
+    body = load(llama)._body
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
     mask = torch.ones_like(ids)
-    if batch_tokens > 1:
+    if padded:
         ids, mask = (torch.nn.functional.pad(t, (0, 3)) for t in (ids, mask))
     with torch.inference_mode():
         first = body(input_ids=ids, attention_mask=mask).logits[:, 0]
@@ -124,12 +124,16 @@ def test_other_masked_models_match_their_own_forward_pass(tmp_path: Path, model_
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert"])
-def test_batches_slices_and_order_change_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+def test_batches_slices_and_order_change_nothing(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = request.getfixturevalue(kind)
     whole = load(folder)
     wanted = dense(whole.encode_documents(TEXTS), whole.vocabulary)
-    for keys in ({"batch_tokens": 1}, {"batch_tokens": 60}, {"logit_tokens": 1}, {"logit_tokens": 7}):
-        got = dense(load(folder, **keys).encode_documents(TEXTS), whole.vocabulary)
+    for name, tokens_at_once in (("BATCH_TOKENS", 1), ("BATCH_TOKENS", 60), ("LOGIT_TOKENS", 1), ("LOGIT_TOKENS", 7)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sparse, name, tokens_at_once)
+            got = dense(whole.encode_documents(TEXTS), whole.vocabulary)
         np.testing.assert_allclose(got, wanted, rtol=1 / 128, atol=1e-5)  # one step of bfloat16
         assert (got == wanted).mean() > 0.99
     backwards = dense(whole.encode_documents(TEXTS[::-1]), whole.vocabulary)
@@ -146,8 +150,9 @@ def test_bfloat16_on_the_cpu_is_close(llama: Path) -> None:
     assert exact.digest != rounded.digest
 
 
-def test_no_more_logits_at_once_than_asked(llama: Path) -> None:
-    encoder = load(llama, logit_tokens=5)
+def test_no_more_logits_at_once_than_asked(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse, "LOGIT_TOKENS", 5)
+    encoder = load(llama)
     sizes = []
     encoder._vocabulary_layer.register_forward_hook(lambda _, given, out: sizes.append(out.shape[:2].numel()))
     encoder.encode_documents(TEXTS)
@@ -177,41 +182,25 @@ def test_by_default_a_chunk_of_512_fits_beside_title_and_start_token_or_what_the
     assert chunker.cut(["?!" * 600], ["A title"]) == [[(0, 512), (432, 944), (864, 1200)]]
 
 
-@pytest.mark.parametrize("top", [1, 7, 60, 150])
-def test_top_keeps_the_largest_weights_in_order_of_terms(bert: Path, top: int) -> None:
-    everything, few = load(bert).encode_documents(TEXTS[:1]), load(bert, top=top).encode_documents(TEXTS[:1])
-    order = sorted(range(len(everything.terms)), key=lambda i: (-everything.weights()[i], everything.terms[i]))[:top]
-    assert len(set(everything.codes.tolist())) < len(everything.codes) - 20  # there are ties
-    np.testing.assert_array_equal(few.terms, everything.terms[sorted(order)])
-    np.testing.assert_array_equal(few.codes, everything.codes[sorted(order)])
-
-
-def test_prefixes_and_truncation(llama: Path) -> None:
-    plain_encoder = load(llama)
-    prefixed = load(llama, query_prefix="query: ", document_prefix="title: ")
-    for got, wanted in (
-        (prefixed.encode_queries(["Velm"]), plain_encoder.encode_queries(["query: Velm"])),
-        (prefixed.encode_documents(["Velm"]), plain_encoder.encode_documents(["title: Velm"])),
-        # one special token and three of the text
-        (load(llama, max_length=4).encode_queries(["????!!!!"]), plain_encoder.encode_queries(["???"])),
-    ):
-        np.testing.assert_array_equal(got.codes, wanted.codes)
-        np.testing.assert_array_equal(got.terms, wanted.terms)
+def test_truncation_keeps_a_special_token_and_three_of_the_text(llama: Path) -> None:
+    got, wanted = load(llama, max_length=4).encode_queries(["????!!!!"]), load(llama).encode_queries(["???"])
+    np.testing.assert_array_equal(got.codes, wanted.codes)
+    np.testing.assert_array_equal(got.terms, wanted.terms)
 
 
 def test_what_is_cut_is_counted_and_a_query_that_is_cut_is_told_once(
     llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A special token and one for each mark; a mark of two bytes is two."""
-    encoder = load(llama, max_length=6, document_prefix="!", query_prefix="??")
+    encoder = load(llama, max_length=5)
     assert encoder.document_limit.over(["?!", "?!?!", "?!?!?!", "\u00a1?!?", ""]) == [0, 0, 2, 1, 0]
-    encoder.encode_queries(["?!?", "\ud800"])
+    encoder.encode_queries(["?!?!", "\ud800"])
     encoder.encode_documents(["?!?!?!?!"])  # the builder counts these
     assert not caplog.messages
     encoder.encode_queries(["?", "?!?!?!"])
     encoder.encode_queries(["?!?!?!"])
     (message,) = caplog.messages
-    assert f"a query of 9 tokens was cut to the 6 that {llama} reads" in message and "max_length" in message
+    assert f"a query of 7 tokens was cut to the 5 that {llama} reads" in message and "max_length" in message
 
 
 def test_texts_without_tokens_no_texts_and_broken_unicode(tmp_path: Path) -> None:
@@ -275,10 +264,8 @@ def test_the_digest_follows_what_decides_the_vectors(llama: Path, tmp_path: Path
     for file in llama.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     wanted = load(llama).digest
-    assert load(copy, batch_tokens=7, logit_tokens=3).digest == wanted  # another place, other batches
-    assert load(llama, kind="lion", logit_scale=LION_SCALE).digest == wanted
-    keys: list[dict[str, Any]] = [{"max_length": 9}, {"query_prefix": "q "}, {"top": 3}, {"logit_scale": 1.0}]
-    assert len({wanted, *(load(llama, **key).digest for key in keys)}) == 5
+    assert load(copy).digest == wanted  # in another place
+    assert len({wanted, load(llama, max_length=9).digest, load(llama, dtype="bfloat16").digest}) == 3
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"] += 1e-3
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
@@ -290,8 +277,6 @@ def test_the_digest_follows_what_decides_the_vectors(llama: Path, tmp_path: Path
 def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_path: Path) -> None:
     assert_error("no such model folder", tmp_path / "nowhere")
     assert_error("safetensors", tmp_path)
-    assert_error("kind splade wants a masked", llama, kind="splade")
-    assert_error("kind lion wants a Llama", bert, kind="lion")
     assert_error("max_length: 2 leaves no room", bert, max_length=2)
     assert_error("device: 'nonsense'", bert, device="nonsense")
     assert_error("base is set", bert, base=str(llama))

@@ -1,4 +1,4 @@
-"""`python -m retrieval memory`: looking into a run's evidence memory, and taking something out of it."""
+"""`python -m retrieval memory`: looking into a run's evidence memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from commands.memory import main
 from ratchet.errors import UserError
-from tests.helpers.remembering import leave, opened, recalled
+from tests.helpers.remembering import leave, opened
 
 Command = Callable[..., str]
 
@@ -22,7 +22,6 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
         "models": {"agent": {"path": "m"}, "judge": {"path": "m"}},
         "index": {"path": "i"},
         "questions": {split: {"path": "q"} for split in ("train", "dev", "test")},
-        "memory": {"per_entity": 2},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
 
@@ -48,7 +47,6 @@ def folder(tmp_path: Path) -> Path:
 def test_an_empty_memory(command: Command, tmp_path: Path) -> None:
     assert command() == f"{tmp_path / 'run' / 'memory'}: 0 segment(s), 0 bytes\n"
     assert command("list") == "0 entities\n"
-    assert command("compact") == "0 bytes freed\n"
     with pytest.raises(UserError, match="nothing is kept under this name"):
         command("show", "Velm")
     assert not (tmp_path / "run").exists()
@@ -60,43 +58,30 @@ def test_stats_by_scope(command: Command, folder: Path) -> None:
     assert out.startswith(f"{folder}: 1 segment(s), {size} bytes\n")
     rows = {cells[0]: cells[1:6] for row in out.splitlines() if (cells := row.replace("│", " ").split())}
     # entities, pieces, left out, questions, characters
-    assert rows["train"] == ["2", "3", "1", "2", str(12 + len("She was an engineer.") + len("\x1b]0;x"))]
+    assert rows["train"] == ["2", "4", "0", "2", str(18 + len("She was an engineer.") + len("\x1b]0;x"))]
     assert rows["test/base/base"] == ["1", "1", "0", "1", "8"]
     assert "train" not in command("stats", "--scope", "test/base/base").replace(str(folder), "")
 
 
 def test_list_by_pieces(command: Command, folder: Path) -> None:
     assert command("list") == (
-        "     2  velm  (train)\n     1  ada torrin  (train)\n     1  velm  (test/base/base)\n3 entities\n"
+        "     3  velm  (train)\n     1  ada torrin  (train)\n     1  velm  (test/base/base)\n3 entities\n"
     )
     assert command("list", "--scope", "train", "-n", "1").endswith("2 entities, 1 shown; -n shows more\n")
 
 
 def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(command: Command, folder: Path) -> None:
     out = command("show", "the velm", "--scope", "train")
-    assert out.index("fact 1") < out.index("fact 2") and "fact 3" not in out and "a test's" not in out
+    assert (
+        out.index("fact 1") < out.index("fact 2")
+        and out.index("fact 2") < out.index("fact 3")
+        and "a test's" not in out
+    )
     [writer] = [path.stem for path in folder.glob("*.jsonl")]
-    assert out.count("question q1  for: Velm is old.") == 2 and f"question q2  for: Velm is new.  ({writer})" in out
-    assert "document document of fact 1" in out and out.endswith("2 piece(s)\n")
+    assert out.count("question q1  for: Velm is old.") == 3 and f"question q2  for: Velm is new.  ({writer})" in out
+    assert "document document of fact 1" in out and out.endswith("3 piece(s)\n")
     assert "She was0;x an engineer." in command("show", "Ada Torrin")
     assert "a test's" in command("show", "Velm")
-
-
-def test_forget_an_entity_of_a_scope(command: Command, folder: Path) -> None:
-    assert command("forget", "Velm", "--scope", "train") == "forgot 2 piece(s) of 1 entities\n"
-    memory = opened(folder)
-    assert recalled(memory, "Velm", "Ada Torrin") == ["She was\x1b]0;x an engineer."]
-    assert recalled(memory, "Velm", scope="test/base/base") == ["a test's"]
-    assert b"fact" not in b"".join(path.read_bytes() for path in folder.glob("*.jsonl"))
-    with pytest.raises(UserError, match="there is ada torrin"):
-        command("forget", "Ada Torin")
-
-
-def test_forget_a_scope(command: Command, folder: Path) -> None:
-    assert command("forget", "--scope", "train") == "forgot 3 piece(s) of 2 entities\n"
-    assert recalled(opened(folder), "Velm", "Ada Torrin") == []
-    with pytest.raises(UserError, match=r"--scope train: nothing is kept there.*list"):
-        command("show", "Velm", "--scope", "train")
 
 
 def test_a_scopes_name_without_its_key_means_all_of_that_name(command: Command, tmp_path: Path) -> None:
@@ -105,22 +90,13 @@ def test_a_scopes_name_without_its_key_means_all_of_that_name(command: Command, 
         leave(memory, "Velm", f"of {scope}", scope=scope)
     memory.close()
     assert command("show", "Velm", "--scope", "dev/base ba9876543210").endswith("\n1 piece(s)\n")
-    assert command("forget", "--scope", "dev/base") == "forgot 2 piece(s) of 1 entities\n"
-    assert command("list") == "     1  velm  (dev/base too 0123456789ab)\n1 entities\n"
-
-
-def test_compact(command: Command, folder: Path) -> None:
-    before = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
-    freed = int(command("compact").split()[0])
-    assert freed == before - sum(path.stat().st_size for path in folder.glob("*.jsonl")) > 0
-    assert recalled(opened(folder), "Velm") == ["fact 1", "fact 2"]
+    assert command("show", "Velm", "--scope", "dev/base").endswith("\n2 piece(s)\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["show"], "name an entity"),
-        (["forget"], "name an entity, or a scope"),
         (["list", "-n", "0"], "-n must be at least 1"),
     ],
 )
@@ -129,7 +105,7 @@ def test_what_cannot_be_done_is_said(arguments: list[str], message: str, command
         command(*arguments)
 
 
-def test_only_show_and_forget_take_an_entity(command: Command, folder: Path) -> None:
+def test_only_show_takes_an_entity(command: Command, folder: Path) -> None:
     with pytest.raises(SystemExit) as end:
         command("stats", "Velm")
     assert end.value.code == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.config import MemoryConfig
 from retrieval.memory.records import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
@@ -83,7 +84,7 @@ def test_nothing_is_made_before_the_first_piece(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_config_comes_first(tmp_path: Path) -> None:
-    leave(opened(tmp_path / "default", path=str(tmp_path / "mine")), "Velm", "a fact")
+    leave(opened(tmp_path / "default", MemoryConfig(path=str(tmp_path / "mine"))), "Velm", "a fact")
     assert recalled(opened(tmp_path / "mine"), "Velm") == ["a fact"]
     assert not (tmp_path / "default").exists()
 
@@ -95,16 +96,6 @@ def test_scopes_never_leak(tmp_path: Path) -> None:
     assert recalled(memory, "Velm", scope="train") == ["of training"]
     assert recalled(memory, "Velm", scope="test/base/base") == ["of a test"]
     assert recalled(memory, "Velm", scope="test") == recalled(memory, "Velm", scope="test/base/p1") == []
-
-
-def test_across_scopes_only_when_told_to(tmp_path: Path) -> None:
-    leave(opened(tmp_path), "Velm", "of training", "of both", scope="train")
-    leave(opened(tmp_path), "Velm", "of both", "of a test", scope="test")
-    assert sorted(recalled(opened(tmp_path, across=True), "Velm", scope="dev")) == [
-        "of a test",
-        "of both",
-        "of training",
-    ]
 
 
 def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
@@ -122,7 +113,7 @@ def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limits", [{}, {"most": 2}, {"per_entity": 2}, {"pieces": 5}])
 def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, limits: dict[str, int]) -> None:
     def given(folder: Path, own: bool) -> list[str]:
-        memory = opened(folder, **limits)
+        memory = opened(folder, None, **limits)
 
         def leave_own() -> None:
             if own:

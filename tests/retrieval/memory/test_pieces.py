@@ -95,13 +95,3 @@ def test_a_question_sees_what_there_is_without_its_own_records(
         for scope in pieces.scopes():
             for entity in pieces.entities(scope):
                 assert pieces.as_seen_by(question, scope, entity) == others.as_seen_by(question, scope, entity)
-
-
-@settings(deadline=None, max_examples=60)
-@given(RECORDS, st.integers(1, 4), st.integers(1, 8))
-def test_what_a_rewriting_keeps_is_what_was_seen(records: list[EvidenceRecord], per_entity: int, most: int) -> None:
-    pieces = folded(records, per_entity, most)
-    rewritten = folded(list(pieces.kept()), 1000, 1000)
-    assert view(rewritten) == view(pieces)
-    without = view(folded(list(pieces.kept({("train", "velm")})), 1000, 1000))
-    assert without == {where: group for where, group in view(pieces).items() if where != ("train", "velm")}

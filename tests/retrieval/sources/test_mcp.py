@@ -18,6 +18,7 @@ import uvicorn
 from ratchet.config import McpConfig, parse
 from ratchet.errors import UserError
 from retrieval.errors import SourceError
+from retrieval.sources import mcp
 from retrieval.sources.mcp import McpSource
 from retrieval.sources.source import ToolError
 from tests.helpers import mcp_foreign
@@ -66,8 +67,9 @@ async def test_tools_are_listed_without_what_could_steer_a_reader(url: str) -> N
             await source.tools()
 
 
-async def test_text_is_an_answer_and_can_be_evidence(url: str) -> None:
-    async with opened(url=url, max_characters=400) as source:
+async def test_text_is_an_answer_and_can_be_evidence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "MAX_CHARACTERS", 400)
+    async with opened(url=url) as source:
         found = await source.call("lookup", {"query": "Velm \ud800"}, 3)
         again = await source.call("lookup", {"query": "Velm ?"}, 3)
         assert found == again, "half a surrogate pair becomes a question mark"
@@ -113,9 +115,9 @@ async def test_what_is_no_text_is_left_out_and_said_so(url: str) -> None:
 
 async def test_searching_needs_one_tool(url: str) -> None:
     async with opened(url=url) as source:
-        with pytest.raises(UserError, match=r"sources\.other\.search_tool: .*no tool 'search'"):
+        with pytest.raises(UserError, match=r"sources\.other\.tools: .*none is named 'search'"):
             await source.search("Velm", 3)
-    async with opened(url=url, search_tool="lookup") as source:
+    async with opened(url=url, tools=["lookup"]) as source:
         mcp_foreign.calls.clear()
         (passage,) = await source.search("Velm", 3)
         assert passage.text.startswith("Velm") and await source.search("Velm", 3, offset=1) == []
@@ -125,8 +127,11 @@ async def test_searching_needs_one_tool(url: str) -> None:
             await source.search("Velm", 3)
 
 
-async def test_a_slow_tool_ends_at_the_timeout_and_the_connection_goes_on(url: str) -> None:
-    async with opened(url=url, timeout=0.3) as source:
+async def test_a_slow_tool_ends_at_the_timeout_and_the_connection_goes_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "TIMEOUT", 0.3)
+    async with opened(url=url) as source:
         with pytest.raises(SourceError, match="timed out"):
             await source.call("slow", {"query": "x"}, 3)
         assert (await source.call("lookup", {"query": "Velm"}, 3)).text
@@ -140,7 +145,7 @@ async def test_a_key_is_sent_and_is_in_no_digest(url: str, monkeypatch: pytest.M
     async with opened(url=url) as source:
         assert (await source.call("bearer", {}, 1)).text == "(none)"
         assert source.digest == with_key
-    async with opened(url=url, search_tool="pair") as source:
+    async with opened(url=url, tools=["pair"]) as source:
         assert source.digest != with_key
 
 
@@ -180,7 +185,7 @@ async def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
 
 
 def test_a_source_serves_one_event_loop_after_another(url: str) -> None:
-    source = McpSource("other", McpConfig(url=url, search_tool="lookup"))
+    source = McpSource("other", McpConfig(url=url, tools=("lookup",)))
     for _ in range(2):
         assert len(asyncio.run(source.search("Velm", 1))) == 1
     asyncio.run(source.close())
@@ -194,8 +199,7 @@ def test_a_source_serves_one_event_loop_after_another(url: str) -> None:
         ({"url": "ftp://127.0.0.1"}, "url must be an address"),
         ({"url": "http://127.0.0.1/mcp", "env": ["HOME"]}, "env goes with a command"),
         ({"command": ["python"], "key_env": "HOME"}, "key_env goes with a url"),
-        ({"command": ["python"], "tools": ["a"], "search_tool": "b"}, "search_tool must be among"),
-        ({"command": ["python"], "serch_tool": "b"}, "did you mean 'search_tool'"),
+        ({"command": ["python"], "tols": ["b"]}, "did you mean 'tools'"),
         ({"command": ["no-such-program"]}, "no command 'no-such-program'"),
         ({"command": [sys.executable], "env": ["NOT_SET_HERE"]}, "NOT_SET_HERE is not set"),
         ({"url": "http://127.0.0.1/mcp", "key_env": "NOT_SET_HERE"}, "NOT_SET_HERE is not set"),

@@ -113,7 +113,7 @@ async def test_an_odd_answer_of_a_web_service_fails_one_search(
     answer: bytes, odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    source = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]
+    source = opened(odd, "tavily", tmp_path)  # type: ignore[arg-type]
     odd.answers = [answer]
     with pytest.raises(SourceError) as caught:
         await source.search("tide", 3)
@@ -129,7 +129,7 @@ async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, m
     for module in (remote_index, web_client, mcp_client):
         monkeypatch.setattr(module, "MAX_BYTES", 1 << 20)
     remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
-    web = opened(odd, "tavily", tmp_path, tries=2)  # type: ignore[arg-type]
+    web = opened(odd, "tavily", tmp_path)  # type: ignore[arg-type]
     tracemalloc.start()
     try:
         for answer in (packed, 1 << 30):
@@ -139,7 +139,7 @@ async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, m
                 await asyncio.to_thread(remote.search, "harbour", 1)
             with pytest.raises(SourceError, match="more than 1 MiB is not read"):
                 await web.search("harbour", 1)
-            mcp = McpSource("other", McpConfig(url=odd.url, timeout=5))
+            mcp = McpSource("other", McpConfig(url=odd.url))
             with pytest.raises(SourceError, match=r"more than 1 MiB is not read|is packed"):
                 await mcp.tools()
             await mcp.close()

@@ -23,11 +23,12 @@ def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
         yield state
 
 
-async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path) -> None:
+async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = opened(up, "tavily", tmp_path)
     found = await asyncio.gather(*(source.search("tide", 3) for _ in range(8)))
     assert len(up.asked) == 1 and found == [found[0]] * 8
-    again = opened(up, "tavily", tmp_path, contact="somebody@else.example")
+    monkeypatch.setenv("RATCHET_CONTACT", "somebody@else.example")
+    again = opened(up, "tavily", tmp_path)
     assert await again.search("tide", 3) == found[0] and len(up.asked) == 1
     await again.search("tide", 4)
     await again.search("tide", 1, 2)  # the first three, which are there

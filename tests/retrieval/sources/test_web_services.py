@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from ratchet.http.retry import Backoff
 from retrieval.errors import SourceError
 from retrieval.sources.registry import SERVICES
+from retrieval.sources.web import client
 from retrieval.sources.web.openalex import abstract
 from retrieval.sources.web.parsing import keywords, shorter_queries
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, upstream
@@ -118,9 +120,10 @@ TOO_BUSY = [
 @pytest.mark.parametrize("status", [200, 202])
 @pytest.mark.parametrize(("service", "body"), TOO_BUSY)
 async def test_too_busy_inside_a_success_is_temporary(
-    service: str, body: str, status: int, up: Upstream, tmp_path: Path
+    service: str, body: str, status: int, up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = opened(up, service, tmp_path, tries=2)
+    monkeypatch.setattr(client, "BACKOFF", Backoff(tries=2, first=0.01))
+    source = opened(up, service, tmp_path)
     up.faults.append(Reply(status, body))
     assert len(await source.search("tides", 2)) == 2
     up.faults += [Reply(status, body)] * 2
@@ -198,15 +201,18 @@ async def test_long_queries_are_cut_to_what_the_service_takes(up: Upstream, tmp_
     await source.close()
 
 
-async def test_wikipedia_puts_the_snippet_that_matched_further_down_first(up: Upstream, tmp_path: Path) -> None:
+async def test_wikipedia_puts_the_snippet_that_matched_further_down_first(
+    up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = opened(up, "wikipedia", tmp_path)
     assert (await source.search("tide", 1))[0].text == f"its tide rose & fell 41001\n{PAPERS[0].abstract}"
     up.faults.append(Reply(body=json.dumps({"error": {"code": "badvalue", "info": "The value is\nbad"}})))
     with pytest.raises(SourceError, match="badvalue: The value is bad"):
         await source.search("tides", 1)
     await source.close()
-    anonymous = opened(up, "wikipedia", tmp_path, contact=None)
-    with pytest.raises(SourceError, match=r"403: Please set a user-agent.*set contact"):
+    monkeypatch.delenv("RATCHET_CONTACT")
+    anonymous = opened(up, "wikipedia", tmp_path)
+    with pytest.raises(SourceError, match=r"403: Please set a user-agent.*set RATCHET_CONTACT"):
         await anonymous.search("anonymous", 1)
     await anonymous.close()
 
