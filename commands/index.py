@@ -3,8 +3,7 @@
 python -m index_build --config X.yaml [--workers 4] [--job 3/10] [--replace]
 python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
 python -m index_build remove --config X.yaml ID ... [--from ids.txt]
-python -m index_build inspect FOLDER [--verify] [--lists 20]
-python -m index_build capacity --help                        what a large corpus will take
+python -m index_build inspect FOLDER [--verify]
 """
 
 from __future__ import annotations
@@ -134,8 +133,7 @@ def remove(arguments: Sequence[str], prog: str) -> None:
 SUBCOMMANDS = {
     "add": Subcommand("add documents, as new shards", add),
     "remove": Subcommand("take documents out", remove),
-    "inspect": Subcommand("sizes and longest posting lists of an index; every checksum", "index_build.inspection:main"),
-    "capacity": Subcommand("compute what a large corpus will take", "commands.capacity:main"),
+    "inspect": Subcommand("the sizes of an index; every checksum", "index_build.inspection:main"),
 }
 
 

@@ -81,14 +81,15 @@ def _dense_contents(config: IndexConfig) -> ContentFactory:
     if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
     encoder = load_dense_encoder(config.encoder)
+    if encoder.dimension > MAX_DIMENSION:
+        raise UserError(f"{config.encoder.path}: vectors of more than {MAX_DIMENSION:,} dimensions cannot be indexed")
 
     def make(folder: Path, kept: Path) -> ContentWriter:
         parts: list[_Matrix] = []
 
         def write(files: FolderWriter) -> dict[str, Any]:
             out = files.array("vectors", "<f4")
-            coded = config.engine == "ratchet" and encoder.dimension <= MAX_DIMENSION
-            codes = files.array("codes", "|u1") if coded else None
+            codes = files.array("codes", "|u1") if config.engine == "ratchet" else None
             rest = np.empty((0, encoder.dimension), np.float32)
             for number, part in enumerate(parts, 1):
                 rows = np.load(part.path, allow_pickle=False)

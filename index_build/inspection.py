@@ -6,17 +6,10 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ratchet.errors import UserError
-from ratchet.text import plain_line
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
-from retrieval.loader import MILVUS_LITE, open_store
-from retrieval.shards import NOT_THERE, Shard, ShardManifest
-from retrieval.sparse.engine import Postings
-from retrieval.sparse.postings import BLOCKS
+from retrieval.loader import MILVUS_LITE
+from retrieval.shards import ShardManifest
 
 # Files by what they are for; what is not named is the texts'.
 SEARCHED = {
@@ -43,9 +36,6 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") 
     parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
     parser.add_argument("folder", type=Path, help="the index folder")
     parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
-    parser.add_argument(
-        "--lists", type=int, default=10, help="how many of the longest posting lists to show (default: 10)"
-    )
     given = parser.parse_args(arguments)
     manifest = read_manifest(given.folder)
     shards = read_shards(given.folder, manifest)
@@ -56,11 +46,11 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") 
 
             LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")
-    print_index(given.folder, manifest, shards, given.lists)
+    print_index(given.folder, manifest, shards)
 
 
-def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest], lists: int) -> None:
-    """Print an index's counts, the sizes of its parts and its longest posting lists."""
+def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> None:
+    """Print an index's counts, the sizes of its parts."""
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
     removed = sum(shard.documents for shard in shards) - manifest.documents
@@ -85,8 +75,6 @@ def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest], l
         print(f"  {part:<20}{size / 1e6:>12,.1f} MB{per}")
     if postings:
         print(f"  {postings:,} postings, {postings / max(manifest.chunks, 1):,.0f} a chunk")
-    if settings.engine == "ratchet" and settings.kind in ("bm25", "sparse"):
-        _show_lists(open_store(folder, manifest).shards, settings.kind == "bm25", manifest.chunks, lists)
 
 
 def encoder_truncation_line(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
@@ -105,29 +93,3 @@ def encoder_truncation_line(settings: IndexSettings, shards: Sequence[ShardManif
         f"  {chunks:,} chunks were cut by the encoder, {tokens:,} tokens in all, which no search finds: their titles "
         "leave too little room; shorten their titles, or raise index.encoder.max_length where the model reads more\n"
     )
-
-
-def _show_lists(shards: tuple[Shard, ...], bm25: bool, chunks: int, count: int) -> None:
-    longest: Counter[Any] = Counter()
-    for shard in shards:
-        sizes = list_sizes(Postings(shard, bm25))
-        for term in np.argsort(-sizes, kind="stable")[: 10 * count]:
-            longest[shard.terms[int(term)] if bm25 else int(term)] += int(sizes[term])
-    if longest and count:
-        print("  longest lists" + (" (of the longest in each shard)" if len(shards) > 1 else "") + ":")
-    for term, size in (+longest).most_common(count):
-        name = plain_line(str(term))
-        print(f"    {name:<24}{size:>14,}  in {size / chunks:6.1%} of the chunks")
-
-
-def list_sizes(postings: Postings) -> np.ndarray:
-    """int64 per term: its postings in one shard."""
-    there = np.flatnonzero(postings.regions != NOT_THERE)
-    regions = postings.regions[there].astype(np.int64)
-    if len(regions) and int(regions.max()) >= len(postings.words):
-        raise UserError(f"{postings.shard.folder}: its files do not fit together; run inspect --verify")
-    heads = postings.words[regions].astype(np.int64)
-    blocks = heads >= BLOCKS
-    sizes = np.zeros(len(postings.regions), np.int64)
-    sizes[there] = np.where(blocks, postings.words[np.minimum(regions + 1, len(postings.words) - 1)], heads)
-    return sizes

@@ -187,16 +187,18 @@ def _vector_ranker(
         return MilvusRanker(
             milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer
+    from retrieval.backends.codes import CodeScorer
+    from retrieval.backends.dense import BlockScorer, DenseRanker
 
+    if any("codes" not in shard.manifest.files for shard in store.shards):
+        raise UserError(
+            f"{folder}: was built before dense indexes had int8 codes; delete this folder and build it again with "
+            "`python -m index_build --config ...`"
+        )
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     device = str(encoder.get("device", "auto"))
 
     def on_host() -> BlockScorer:
-        if any("codes" not in shard.manifest.files for shard in store.shards):  # built before there were any
-            return HostScorer(matrices)
-        from retrieval.backends.codes import CodeScorer
-
         return CodeScorer(matrices, [shard.array("codes") for shard in store.shards], threads)
 
     def make_scorer(shards: Sequence[np.ndarray]) -> BlockScorer:

@@ -9,8 +9,7 @@ postings, regions               the posting file (postings.py); uint32 per term:
 exception_keys, exception_values  int64 ascending: term << 32 | chunk; uint32: what the code does not say
 BM25: term_hashes, terms        uint64 ascending; the terms themselves, in that order; lengths: uint32 per chunk
 learned sparse: weights         float32 per value number; code_values: uint32 [256]; terms are vocabulary numbers
-dense: vectors                  float32 [chunks, dimension]; codes: the same in int8 (backends/codes.py), which older
-                                indexes do not have
+dense: vectors                  float32 [chunks, dimension]; codes: the same in int8 (backends/codes.py)
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Dense search from int8 codes beside the matrix product of the stored vectors, in turns in one run.
+"""Dense search from int8 codes beside the flat indexes of faiss, in one run; needs pip install '.[benchmark]'.
 
     python -m benchmarks.retrieval.dense                         200,000 clustered random vectors of 384 dimensions
     python -m benchmarks.retrieval.dense --vectors FOLDER        encoded ones too: documents.npy and queries.npy there
 
-All rankings are compared, to the last bit, with those of the matrix product, and some with scores of every chunk in
-float64. Needs pip install threadpoolctl, which limits the threads of the matrix product.
+It prints how many queries get the chunks that scores of all vectors in float64 rank best (equal scores in ascending
+chunk number), in the same order and in any order, and milliseconds a query.
 """
 
 from __future__ import annotations
@@ -16,36 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-from benchmarks.retrieval.timing import log, machine
+from benchmarks.retrieval.timing import machine
 from commands.arguments import run_command
 from retrieval.backends.codes import CodeScorer, encode_blocks
-from retrieval.backends.dense import BlockScorer, DenseRanker, HostScorer
-from retrieval.index import Ranking
+from retrieval.backends.dense import DenseRanker
 
 GROUPS = (1, 8, 64)
-# Searches in a row of each kind a round, so that its threads have started and its kernels are loaded.
-SEARCHES = {1: 8, 8: 3, 64: 1}
-# Seconds between the two: after a product, OpenBLAS's threads wait in a loop for a while, and keep the cores busy.
-IDLE = 0.1
-CHECKED = 4
 ENCODED = 1 << 14
-
-
-class CountingRanker(DenseRanker):
-    """Counts the exact scores."""
-
-    scored = 0
-
-    def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
-        self.scored += len(chunks)
-        return super()._scores(vector, chunks)
+Search = Callable[[np.ndarray], Sequence[np.ndarray]]
+"""Queries to the numbers of their best chunks, best first."""
 
 
 def main() -> None:
     """Run the comparison that the command line asks for."""
-    parser = argparse.ArgumentParser(description="Dense search from int8 codes against the matrix product.")
+    parser = argparse.ArgumentParser(description="Dense search from int8 codes against faiss.")
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--vectors", type=Path, metavar="FOLDER", help="documents.npy and queries.npy: encoded ones")
@@ -80,69 +65,60 @@ def clustered(documents: int, dimension: int, seed: int) -> tuple[np.ndarray, np
 
 
 def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, rounds: int) -> None:
-    """Measure both ways with vectors stored in float32 and float16, and print a line for each number of queries."""
-    print(
-        f"\n{title}: {len(documents):,} vectors of {documents.shape[1]} dimensions, the best {k}, medians of {rounds}"
-    )
-    print("storage  threads queries  product: ms, CPU ms, MB read  codes: ms, CPU ms, MB read, scored exactly   ratio")
-    names = [str(i) for i in range(len(queries))]
+    """Measure every way, and print a line for each number of threads."""
+    import faiss
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return queries[[int(text) for text in texts]]
-
-    for stored in (documents, documents.astype(np.float16)):
-        codes = np.concatenate([encode_blocks(stored[at : at + ENCODED]) for at in range(0, len(stored), ENCODED)])
-        for threads in (1, 2):
-            scorers = (HostScorer([stored]), CodeScorer([stored], [codes.ravel()], threads))
-            product, coded = (CountingRanker([stored], encode, always(scorer)) for scorer in scorers)
-            with threadpool_limits(threads, "blas"):
-                log(f"{title}, {stored.dtype}, {threads} threads")
-                check(product.rank(names, k), coded.rank(names, k), stored, queries)
-                for group in GROUPS:
-                    times: dict[Any, list[tuple[float, float]]] = {product: [], coded: []}
-                    coded.scored = searched = 0
-                    for number in range(rounds):
-                        for ranker in (product, coded)[:: 1 if number % 2 else -1]:
-                            time.sleep(IDLE)
-                            for search in range(SEARCHES[group]):
-                                first = (number * SEARCHES[group] + search) * group % len(names)
-                                asked = names[first : first + group]
-                                times[ranker].append(timed(ranker, asked, k))
-                                searched += len(asked) if ranker is coded else 0
-                    share = coded.scored / searched / len(stored)
-                    (old, old_cpu), (new, new_cpu) = (
-                        1e3 * np.median(times[ranker], axis=0) / group for ranker in (product, coded)
-                    )
-                    reread = share * stored.nbytes
-                    print(
-                        f"{stored.dtype!s:<8} {threads:>7} {group:>7}  {old:>10.3f} {old_cpu:>8.3f} "
-                        f"{stored.nbytes / group / 1e6:>8.2f}  {new:>8.3f} {new_cpu:>8.3f} "
-                        f"{(codes.nbytes / group + reread) / 1e6:>8.2f} {share:>10.5%}   {old / new:>12.2f}",
-                        flush=True,
-                    )
+    print(f"\n{title}: {len(documents):,} vectors of {documents.shape[1]} dimensions, {len(queries)} queries, best {k}")
+    truth = [np.argsort(-(documents @ query.astype(np.float64)), kind="stable")[:k] for query in queries]
+    codes = np.concatenate([encode_blocks(documents[at : at + ENCODED]) for at in range(0, len(documents), ENCODED)])
+    flat: dict[str, Any] = {"faiss flat float32": faiss.IndexFlatIP(documents.shape[1])}
+    for name in ("fp16", "8bit"):
+        kind = getattr(faiss.ScalarQuantizer, f"QT_{name}")
+        flat[f"faiss {name}"] = faiss.IndexScalarQuantizer(documents.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+    for index in flat.values():
+        index.train(documents)
+        index.add(documents)
+    for threads in (1, 2):
+        faiss.omp_set_num_threads(threads)
+        ways = {"codes": search_codes(documents, codes.ravel(), threads, k)} | {
+            name: search_faiss(index, k) for name, index in flat.items()
+        }
+        for name, search in ways.items():
+            best = search(queries)
+            same = sum(one.tolist() == other.tolist() for one, other in zip(best, truth, strict=True))
+            alike = sum(set(one) == set(other) for one, other in zip(best, truth, strict=True))
+            times = ", ".join(f"{count}: {timed(search, queries, count, rounds):.3f} ms" for count in GROUPS)
+            print(
+                f"{threads} threads  {name:<20} same order {same}, same chunks {alike}; a query of {times}", flush=True
+            )
 
 
-def always(scorer: BlockScorer) -> Callable[[Sequence[np.ndarray]], BlockScorer]:
-    """What makes this scorer, whatever it is given."""
-    return lambda shards: scorer
+def search_codes(documents: np.ndarray, codes: np.ndarray, threads: int, k: int) -> Search:
+    """Search from int8 codes."""
+    asked: list[np.ndarray] = []
+    ranker = DenseRanker([documents], lambda texts: asked[0], lambda shards: CodeScorer(shards, [codes], threads))
+
+    def search(queries: np.ndarray) -> list[np.ndarray]:
+        asked[:] = [queries]
+        return [ranking.chunks for ranking in ranker.rank([""] * len(queries), k)]
+
+    return search
 
 
-def timed(ranker: DenseRanker, asked: Sequence[str], k: int) -> tuple[float, float]:
-    """Seconds, and CPU seconds of the process, of a search."""
-    started, cpu = time.perf_counter(), time.process_time()
-    ranker.rank(asked, k)
-    return time.perf_counter() - started, time.process_time() - cpu
+def search_faiss(index: Any, k: int) -> Search:
+    """Search by an index of faiss."""
+    return lambda queries: list(index.search(queries, k)[1])
 
 
-def check(product: Sequence[Ranking], coded: Sequence[Ranking], stored: np.ndarray, queries: np.ndarray) -> None:
-    """Both rankings of every query are the same, and for some are those by the scores of all vectors in float64."""
-    for number, (one, other) in enumerate(zip(product, coded, strict=True)):
-        assert one.chunks.tolist() == other.chunks.tolist() and one.scores.tobytes() == other.scores.tobytes()
-        if number < CHECKED:
-            scores = stored.astype(np.float64) @ queries[number].astype(np.float64)
-            best = np.argsort(-scores, kind="stable")[: len(one.chunks)]
-            assert np.allclose(one.scores, scores[best], rtol=0, atol=1e-13)
-            assert np.allclose(scores[one.chunks], scores[best], rtol=0, atol=1e-13)
+def timed(search: Search, queries: np.ndarray, count: int, rounds: int) -> float:
+    """Milliseconds a query of so many at once: the median."""
+    times = []
+    for number in range(rounds):
+        asked = np.take(queries, range(number * count, (number + 1) * count), axis=0, mode="wrap")
+        started = time.perf_counter()
+        search(asked)
+        times.append(time.perf_counter() - started)
+    return 1e3 * float(np.median(times)) / count
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ leaves out. A query is written as q = t d + g in the same way. Then
 
     q.x = s t (c.d) + (t d).e + g.x        so        |q.x - s t (c.d)| <= |t d| |e| + |g| |x|
 
-by the inequality of Cauchy and Schwarz. |x| <= 1.01, as rows have length 1 or less and may be rounded to float16. c.d
+by the inequality of Cauchy and Schwarz. |x| <= 1.01, as rows have length 1 or less, but for rounding. c.d
 is computed exactly. The rest is computed in float32, where each rounding is off by at most 2**-24 of a number below
 9 |q|: |g| <= 1.01 |q| and |e| <= 1.01 |x|, as a number is off by at most half a scale, and MAX_DIMENSION is 256**2.
 There are less than eight of them, and a score in float64 is off by less than 2**-36 |q|, so 2**-17 |q| covers all.
@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 
 from ratchet.errors import UserError
-from retrieval.backends.dense import LARGEST_NORM, Exact, HostScorer, below
+from retrieval.backends.dense import LARGEST_NORM, Exact, below
 from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
 from retrieval.sparse.engine import usable_cores
 
@@ -33,7 +33,7 @@ MAX_DIMENSION = 1 << 16
 """255 * 127 * dimension has to fit an int32, too."""
 SMALLEST_SCALE = 1e-30
 ROUNDING = 2.0**-17
-# The best that are asked for beyond which the matrix product of all scores is used: each takes memory for every query.
+# The best that are asked for beyond which queries are searched for one by one: each takes memory for every query.
 MAX_K = 1 << 12
 # Candidates of a query beyond 4 k, at which their exact scores decide at once.
 MAX_SPARE_CANDIDATES = 1 << 12
@@ -42,7 +42,7 @@ SPLIT_BYTES = 1 << 23
 
 
 def encode_blocks(vectors: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, bytes of a block]: float32 or float16 rows in blocks of 64, the last one filled up with zeros.
+    """uint8 [blocks, bytes of a block]: float32 rows in blocks of 64, the last one filled up with zeros.
 
     The codes have 128 added, because the instruction multiplies unsigned numbers with signed ones.
     """
@@ -54,11 +54,11 @@ def encode_blocks(vectors: np.ndarray) -> np.ndarray:
     head = np.zeros((blocks * BLOCK_ROWS, 2), "<f4")
     head[:count, 0] = scales
     head[:count, 1] = _above(errors)
-    found = np.empty((blocks, block_bytes(dimension)), np.uint8)
-    found[:, :HEAD].view("<f4").reshape(blocks, 2, BLOCK_ROWS)[:] = head.reshape(blocks, BLOCK_ROWS, 2).swapaxes(1, 2)
+    coded = np.empty((blocks, block_bytes(dimension)), np.uint8)
+    coded[:, :HEAD].view("<f4").reshape(blocks, 2, BLOCK_ROWS)[:] = head.reshape(blocks, BLOCK_ROWS, 2).swapaxes(1, 2)
     grouped = square.reshape(blocks, BLOCK_ROWS, groups, 4).swapaxes(1, 2)
-    found[:, HEAD:] = grouped.reshape(blocks, groups * GROUP)
-    return found
+    coded[:, HEAD:] = grouped.reshape(blocks, groups * GROUP)
+    return coded
 
 
 def block_bytes(dimension: int) -> int:
@@ -114,29 +114,29 @@ class CodeScorer:
 
     def __init__(self, shards: Sequence[np.ndarray], codes: Sequence[np.ndarray], threads: int | None = None) -> None:
         """`codes`: of each shard the bytes of `encode_blocks`; `threads`: at most so many for one search."""
-        self._host = HostScorer(shards)
         self._codes = []
-        for one, shard in zip(codes, shards, strict=True):
-            if len(one) != -(-len(shard) // BLOCK_ROWS) * block_bytes(shard.shape[1]):  # the kernel does not check
+        for blocks, shard in zip(codes, shards, strict=True):
+            if len(blocks) != -(-len(shard) // BLOCK_ROWS) * block_bytes(shard.shape[1]):  # the kernel does not check
                 raise UserError("the codes of dense vectors are not those of the vectors; build the index again")
-            one = one.view()
-            one.flags.writeable = False  # of the same type as a file, so that the kernel is compiled once
-            self._codes.append((one, one.view(np.float32)))
+            blocks = blocks.view()
+            blocks.flags.writeable = False  # of the same type as a file, so that the kernel is compiled once
+            self._codes.append((blocks, blocks.view(np.float32)))
         self._firsts = np.cumsum([0, *map(len, shards)]).tolist()
         self._groups = -(-shards[0].shape[1] // 4)
         self._threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="dense-search")
 
     def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
-        if k > MAX_K:
-            return self._host.candidates(vectors, k, exact)
+        if k > MAX_K and len(vectors) > 1:
+            one_by_one = zip(np.split(vectors, len(vectors)), exact, strict=True)
+            return [self.candidates(vector, k, [scores])[0] for vector, scores in one_by_one]
         queries = QueryCodes.of(vectors)
         min_bound = np.full(len(queries.biases), np.inf, np.float32)
         min_bound[: len(vectors)] = -np.inf
         work = self._firsts[-1] * 4 * self._groups * (1 + len(vectors) // 8)
         pieces = max(1, min(self._threads, work // SPLIT_BYTES))
         bounds = [self._firsts[-1] * piece // pieces for piece in range(pieces + 1)]
-        searches = [_Search(queries, min_bound, k, exact) for _ in range(pieces)]
+        searches = [_Search(queries, min_bound, k, exact, end - first) for first, end in pairwise(bounds)]
 
         def run(search: _Search, first: int, end: int) -> None:
             for (codes, floats), start, stop in zip(self._codes, self._firsts, self._firsts[1:], strict=False):
@@ -160,10 +160,13 @@ def _block_start(row: int, rows: int) -> int:
 class _Search:
     """The candidates for a group of queries among some rows."""
 
-    def __init__(self, queries: QueryCodes, min_bound: np.ndarray, k: int, exact: Sequence[Exact]) -> None:
-        """`min_bound`: for each query, the lowest that an upper bound may be. All searches of a group share it."""
+    def __init__(
+        self, queries: QueryCodes, min_bound: np.ndarray, k: int, exact: Sequence[Exact], max_rows: int
+    ) -> None:
+        """`min_bound`: for each query, the lowest that an upper bound may be. All searches of a group share it.
+        `max_rows`: about how many rows are searched."""
         self._queries, self._min_bound, self._k, self._exact = queries, min_bound, k, exact
-        size = (len(exact), 4 * k + MAX_SPARE_CANDIDATES + 2 * BLOCK_ROWS)
+        size = (len(exact), min(4 * k + MAX_SPARE_CANDIDATES, max_rows + 2 * BLOCK_ROWS) + 2 * BLOCK_ROWS)
         self._chunks, self._upper = np.empty(size, np.int64), np.empty(size, np.float32)
         self._counts = np.zeros(len(exact), np.int64)
         self._lower = np.full((len(exact), k), -np.inf, np.float32)

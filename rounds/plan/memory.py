@@ -112,18 +112,17 @@ def index_row(config: Config, node: Node, documents: int | None) -> TableRow:
     if config.index.url is not None:
         return TableRow("index", "elsewhere", f"a search server answers: {config.index.url}")
     folder = Path(config.index.path)
-    capacity = f"`python -m index_build capacity --config X --documents {documents or 'N'}`"
     try:
         there = read_json_file(folder / "manifest.json")["documents"]
         each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
     except (OSError, ValueError, KeyError, ZeroDivisionError):
-        return TableRow("index", "B bytes", f"{folder} is not built; {capacity} measures B")
+        return TableRow("index", "B bytes", f"{folder} is not built; an index of a part measures B")
     wanted = documents or there
     text = f"{wanted:,} documents x {each * there:,.0f} bytes / {there:,} documents = {format_gb(wanted * each)}"
     limit = "served from memory; `--memory-gb` says where that ends"
     if node.memory:
         limit = f"one node holds {node.memory / each:,.0f} documents in memory"
-    return TableRow("index", format_gb(wanted * each), limit, (text, f"hours, jobs, memory, latency: {capacity}"))
+    return TableRow("index", format_gb(wanted * each), limit, (text,))
 
 
 def serving_row(config: Config, name: str, node: Node, use: ModelUse) -> TableRow:

@@ -102,7 +102,7 @@ def _planned(
         asked = [(use.system, questions.evaluated * evaluation.samples * own)]
         asked += [(one, questions.evaluated * evaluation.samples_of(name)) for name, one in use.baselines.items()]
         judged = use.evaluation
-    else:  # an index is measured by `index_build capacity`; a report and a table take seconds
+    else:  # an index grows with its documents; a report and a table take seconds
         return PlannedStage(key)
     total = sum(number for _, number in asked)
     sampled, scored = _sampling(key, text, asked), _judging(config, key, text, judged, total)

@@ -226,7 +226,6 @@ def test_dense_is_brute_force_over_the_encoder(
 ) -> None:
     from ratchet.config import DenseConfig
     from retrieval.backends import codes
-    from retrieval.backends.dense import HostScorer
     from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
@@ -247,19 +246,10 @@ def test_dense_is_brute_force_over_the_encoder(
         assert [p.score for p in passages] == pytest.approx(best, rel=1e-5)
         number = {index.store.passage(chunk, 0).id: chunk for chunk in range(len(index))}
         assert [scores[number[p.id]] for p in passages] == pytest.approx(best, rel=1e-5)
-    # Every shard has the int8 codes of its vectors; an index without them, of an older version, finds the same.
+    # Every shard has the int8 codes of its vectors.
     for shard in index.store.shards:
         rows = shard.array("vectors").reshape(len(shard), -1)
         assert shard.array("codes").tobytes() == codes.encode_blocks(rows).tobytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(codes, "MAX_DIMENSION", 0)
-        older = config.model_copy(update={"path": str(tmp_path / "older")})
-        build(older)
-    assert "codes" not in opened(older).store.shards[0].manifest.files
-    without = opened(older)
-    assert found(without, 20) == found(index, 20)
-    kinds = [type(one.ranker._open_scorer()) for one in (index, without)]  # type: ignore[attr-defined]
-    assert kinds == [codes.CodeScorer, HostScorer]
     # What cannot be left out of a dense index is said before anything is changed.
     more = write_documents(tmp_path / "more.jsonl", [{"id": "d3", "text": "harbour"}])
     for change in (

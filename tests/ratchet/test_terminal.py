@@ -134,4 +134,4 @@ def test_no_command_line_passes_commands_on_to_the_terminal(hostile: Path) -> No
     assert "Velm" in found
     inspected = run("-m", "index_build", "inspect", str(hostile.parent / "index"))
     check_harmless(inspected)
-    assert "longest lists" in inspected
+    assert "bytes a posting" in inspected

@@ -202,7 +202,7 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     path = experiment(tmp_path)
     main(["--config", str(path)])
     said = capsys.readouterr().out
-    assert "index_build capacity" in said
+    assert "an index of a part measures B" in said
     # 57,344 bytes a token x 32,000 tokens; the GPU less 3%, weights, two adapters and vLLM's own.
     assert "57,344 bytes a token x 32,000 tokens (models.agent.max_context) = 1.8 GB" in said
     assert "serve judge" in said and "DOES NOT FIT" not in said
