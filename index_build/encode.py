@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Numbers, Words
 from retrieval.sparse.postings import (
     BITS,
     BLOCKS,
@@ -27,7 +26,7 @@ EXCEPTION = np.uint32(1 << 31)
 
 
 @njit(cache=True)
-def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> Any:
+def _block_shape(chunks: Words, start: int, end: int, size: int, placed: bool) -> tuple[int, int]:
     """(kind, entries) of the block of one window's postings start .. end - 1."""
     count = end - start
     if count * FULL >= size:
@@ -48,24 +47,26 @@ def _block_shape(chunks: Any, start: int, end: int, size: int, placed: bool) -> 
 
 
 @njit(cache=True)
-def _put16(data: Any, at: int, value: int) -> None:
+def _put16(data: Bytes, at: int, value: int) -> None:
     data[at] = value & 255
     data[at + 1] = value >> 8
 
 
 @njit(cache=True)
-def _put32(data: Any, at: int, value: int) -> None:
+def _put32(data: Bytes, at: int, value: int) -> None:
     for i in range(4):
         data[at + i] = (value >> (8 * i)) & 255
 
 
 @njit(cache=True)
-def _put_place(data: Any, at: int, entry: int, place: int) -> None:
+def _put_place(data: Bytes, at: int, entry: int, place: int) -> None:
     data[at + (entry >> 1)] |= place << (4 * (entry & 1))
 
 
 @njit(cache=True)
-def _put_block(data: Any, at: int, kind: int, entries: int, chunks: Any, codes: Any, places: Any, size: int) -> None:
+def _put_block(
+    data: Bytes, at: int, kind: int, entries: int, chunks: Words, codes: Bytes, places: Bytes, size: int
+) -> None:
     """Write one window's postings at byte `at` of zeroed data. Without places (length 0) none are written."""
     placed = len(places) > 0
     count = len(chunks)
@@ -108,7 +109,9 @@ def _put_block(data: Any, at: int, kind: int, entries: int, chunks: Any, codes: 
 
 
 @njit(cache=True)
-def encode_lists(offsets: Any, chunks: Any, codes: Any, places: Any, chunk_count: int, data: Any, regions: Any) -> int:
+def encode_lists(
+    offsets: Numbers, chunks: Words, codes: Bytes, places: Bytes, chunk_count: int, data: Bytes, regions: Numbers
+) -> int:
     """Write the regions of some terms into data; returns the bytes used.
 
     Term t has the postings offsets[t] .. offsets[t + 1] - 1 of chunks (ascending), codes (uint8) and places (uint8, or
@@ -176,7 +179,7 @@ def max_region_bytes(postings: int, terms: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def single_codes(lengths: Any, k1: float, b: float, mean_length: float, codes: Any) -> None:
+def single_codes(lengths: Words, k1: float, b: float, mean_length: float, codes: Bytes) -> None:
     """For every chunk the code of a term that it has once."""
     for chunk in range(len(lengths)):
         codes[chunk] = frequency_code(1, length_norm(lengths[chunk], k1, b, mean_length))
@@ -184,9 +187,9 @@ def single_codes(lengths: Any, k1: float, b: float, mean_length: float, codes: A
 
 @njit(nogil=True, cache=True)
 def frequency_codes(
-    first: int, bounds: Any, chunks: Any, frequencies: Any, once: Any, lengths: Any, k1: float, b: float,
-    mean_length: float, codes: Any,
-) -> Any:  # fmt: skip
+    first: int, bounds: Numbers, chunks: Words, frequencies: Words, once: Bytes, lengths: Words, k1: float, b: float,
+    mean_length: float, codes: Bytes,
+) -> tuple[Numbers, Words]:  # fmt: skip
     """The codes of BM25 postings, and (keys, frequencies) of the exceptions in the postings' order.
 
     Term first + t has the postings bounds[t] .. bounds[t + 1] - 1; `once`: as `single_codes` fills it.
@@ -209,9 +212,9 @@ def frequency_codes(
 
 @njit(nogil=True, cache=True)
 def value_places(
-    first: int, bounds: Any, chunks: Any, numbers: Any, codes_of_values: Any, first_of_codes: Any, codes: Any,
-    places: Any,
-) -> Any:  # fmt: skip
+    first: int, bounds: Numbers, chunks: Words, numbers: Words, codes_of_values: Bytes, first_of_codes: Words,
+    codes: Bytes, places: Bytes,
+) -> tuple[Numbers, Words]:  # fmt: skip
     """Codes and places of learned sparse postings, and (keys, value numbers) of the exceptions in their order.
 
     Term first + t has the postings bounds[t] .. bounds[t + 1] - 1.
@@ -229,7 +232,7 @@ def value_places(
 
 
 @njit(nogil=True, cache=True)
-def _exceptions(first: int, bounds: Any, chunks: Any, values: Any, count: int) -> Any:
+def _exceptions(first: int, bounds: Numbers, chunks: Words, values: Words, count: int) -> tuple[Numbers, Words]:
     """(keys, values) of the `count` postings whose values are marked as EXCEPTION."""
     keys = np.empty(count, np.int64)
     exact = np.empty(count, np.uint32)

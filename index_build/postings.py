@@ -6,7 +6,7 @@ shard is; what the BUFFER does not hold is collected on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ from index_build.encode import encode_lists, frequency_codes, max_region_bytes, 
 from index_build.words import Growing, TermCounter
 from index_build.writing import FolderWriter
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Halves, Numbers, Words
 from retrieval.shards import NOT_THERE
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.bits import OVERREAD
@@ -27,6 +28,11 @@ SLICE = 1 << 23
 PARTITIONS = 16
 # Rows of 12 bytes that are held before they go to the files: where no file's share of them is full, none is written.
 BUFFER = 1 << 22
+
+
+Coder = Callable[[int, Numbers, Words, Words, Bytes, Bytes], tuple[Numbers, Words]]
+"""Fills the codes [postings] and places [postings, or none] of the terms from a first one on, whose postings begin at
+bounds [terms + 1] of chunks and values [postings]; returns the keys and values of the exceptions."""
 
 
 class Spill:
@@ -87,9 +93,9 @@ class Spill:
 
 @njit(nogil=True, cache=True)
 def _deal(
-    chunk: int, offsets: Any, row: int, at: int, terms: Any, values: Any, min_value: int, partitions: Any, held: Any,
-    filled: Any,
-) -> Any:  # fmt: skip
+    chunk: int, offsets: Numbers, row: int, at: int, terms: Words, values: Words | Halves, min_value: int,
+    partitions: Bytes, held: Words, filled: Numbers,
+) -> tuple[int, int, int]:  # fmt: skip
     """Deal postings out to their parts, from posting `at` of row `row` on, until one is full; returns where it stopped
     (row, posting) and how many were dealt."""
     dealt = 0
@@ -151,11 +157,12 @@ class Bm25Postings:
         single_codes(lengths, self._k1, self._b, mean, once)
 
         def code(
-            first: int, bounds: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: Any
-        ) -> Any:
-            return frequency_codes(
+            first: int, bounds: Numbers, chunks: Words, values: Words, codes: Bytes, places: Bytes
+        ) -> tuple[Numbers, Words]:
+            coded: tuple[Numbers, Words] = frequency_codes(
                 first, bounds, chunks, values, once, lengths, self._k1, self._b, mean, codes
-            )  # fmt: skip
+            )
+            return coded
 
         _write_lists(files, self._spill, rank, len(lengths), code, placed=False)
         return {"terms": len(terms), "postings": self._spill.rows, "total_length": total, "top": 1.0}
@@ -199,9 +206,12 @@ class SparsePostings:
         files.array("code_values", "<u4").append(first_of_codes)
 
         def code(
-            first: int, bounds: np.ndarray, chunks: np.ndarray, values: np.ndarray, codes: np.ndarray, places: Any
-        ) -> Any:
-            return value_places(first, bounds, chunks, values, codes_of_values, first_of_codes, codes, places)
+            first: int, bounds: Numbers, chunks: Words, values: Words, codes: Bytes, places: Bytes
+        ) -> tuple[Numbers, Words]:
+            coded: tuple[Numbers, Words] = value_places(
+                first, bounds, chunks, values, codes_of_values, first_of_codes, codes, places
+            )
+            return coded
 
         rank = np.arange(self._vocabulary)
         _write_lists(files, self._spill, rank, self._chunks, code, placed=True)
@@ -216,9 +226,7 @@ class SparsePostings:
         self._spill.close()
 
 
-def _write_lists(
-    files: FolderWriter, spill: Spill, rank: np.ndarray, chunk_count: int, code: Any, placed: bool
-) -> None:
+def _write_lists(files: FolderWriter, spill: Spill, rank: Numbers, chunk_count: int, code: Coder, placed: bool) -> None:
     """Sort the rows by the rank of their terms and write the regions, slice by slice."""
     data_file, regions_file = files.array("postings", "|u1"), files.array("regions", "<u4")
     keys_file, values_file = files.array("exception_keys", "<i8"), files.array("exception_values", "<u4")
@@ -259,7 +267,7 @@ def _write_lists(
 
 
 @njit(cache=True)
-def _count(rows: Any, rank: Any, first: int, frequencies: Any) -> int:
+def _count(rows: Words, rank: Numbers, first: int, frequencies: Numbers) -> int:
     """Postings of every term from rank `first` on; returns one more than the largest rank seen, less `first`."""
     end = 0
     for i in range(len(rows)):
@@ -270,7 +278,7 @@ def _count(rows: Any, rank: Any, first: int, frequencies: Any) -> int:
 
 
 @njit(cache=True)
-def _sort(rows: Any, rank: Any, first: int, last: int, slots: Any, chunks: Any, values: Any) -> None:
+def _sort(rows: Words, rank: Numbers, first: int, last: int, slots: Numbers, chunks: Words, values: Words) -> None:
     """One slice of a stable counting sort: postings of the terms of ranks first .. last - 1, in chunk order."""
     for i in range(len(rows)):
         at = rank[rows[i, 0]] - first

@@ -15,6 +15,7 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from ratchet.words import MARKS, WORD, spaced_words
+from retrieval.arrays import Bytes, Hashes, Numbers, Words
 from retrieval.sparse.bits import load_64
 
 # What a character is: no part of a word, a letter or digit, or a mark, which is part of the word before it, if any.
@@ -79,7 +80,7 @@ def character_kinds() -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _character(data: Any, at: int) -> Any:
+def _character(data: Bytes, at: int) -> tuple[int, int]:
     """(code point, bytes) of the character that the byte at `at`, which is not ASCII, begins."""
     first = np.int64(data[at])
     if first < 0xE0:
@@ -91,14 +92,14 @@ def _character(data: Any, at: int) -> Any:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _slot(key: Any, slots: int) -> Any:
+def _slot(key: np.uint64, slots: int) -> np.int64:
     """Where the search for a key begins among the slots, whose number is a power of 2."""
     product = (key ^ (key >> HALF)) * SPREAD
     return np.int64(product >> HALF) & (slots - 1)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _key(data: Any, first: int, end: int) -> Any:
+def _key(data: Bytes, first: int, end: int) -> np.uint64:
     """What a word of up to 8 bytes is told apart by, those bytes, and longer ones are looked up by, a hash."""
     size = end - first
     key = load_64(data, first)
@@ -110,7 +111,7 @@ def _key(data: Any, first: int, end: int) -> Any:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _same(data: Any, first: int, end: int, spelled: Any, at: int) -> bool:
+def _same(data: Bytes, first: int, end: int, spelled: Bytes, at: int) -> bool:
     """Whether the bytes first .. end - 1 of data, and a line break, are those of `spelled` from `at` on."""
     for i in range(end - first):
         if spelled[at + i] != data[first + i]:
@@ -119,7 +120,7 @@ def _same(data: Any, first: int, end: int, spelled: Any, at: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _larger(array: Any, size: int) -> Any:
+def _larger(array: Bytes | Numbers, size: int) -> Bytes | Numbers:
     """The array with room for `size` elements, and for as many again."""
     larger = np.empty(2 * size, array.dtype)
     larger[: len(array)] = array
@@ -127,7 +128,7 @@ def _larger(array: Any, size: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _more_slots(slots: Any) -> Any:
+def _more_slots(slots: Hashes) -> Hashes:
     """The hash table with twice as many slots."""
     more = np.zeros(2 * len(slots), np.uint64)
     for old in range(0, len(slots), 2):
@@ -140,7 +141,7 @@ def _more_slots(slots: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _find_words(data: Any, at: int, end: int, ascii_kinds: Any, kinds: Any, bounds: Any) -> Any:
+def _find_words(data: Bytes, at: int, end: int, ascii_kinds: Bytes, kinds: Bytes, bounds: Numbers) -> np.int64:
     """Where the words of the text at .. end - 1 begin and end, in turns; returns how many words there are."""
     # No branch depends on where words end, which a processor could not foretell.
     found = inside = np.int64(0)
@@ -161,9 +162,9 @@ def _find_words(data: Any, at: int, end: int, ascii_kinds: Any, kinds: Any, boun
 
 @njit(nogil=True, cache=True)
 def _number_words(
-    data: Any, text_ends: Any, ascii_kinds: Any, kinds: Any, count: int, slots: Any, spelled: Any, starts: Any,
-    words: Any, word_ends: Any,
-) -> Any:  # fmt: skip
+    data: Bytes, text_ends: Numbers, ascii_kinds: Bytes, kinds: Bytes, count: int, slots: Hashes, spelled: Bytes,
+    starts: Numbers, words: Words, word_ends: Numbers,
+) -> tuple[int, Hashes, Bytes, Numbers]:  # fmt: skip
     """Number the words of some texts, which end at the bytes `text_ends` of data; 8 bytes more are there to read.
 
     `words` takes their numbers and word_ends where each text's end; `count` words are known before. Returns how many

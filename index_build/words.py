@@ -9,6 +9,7 @@ import numpy as np
 
 from index_build.word_table import WordTable
 from ratchet.numba_cache import njit
+from retrieval.arrays import Numbers, Places, Words
 from retrieval.shards import key_hashes
 from retrieval.sparse.analyzer import Analyzer
 
@@ -79,7 +80,14 @@ class TermCounter:
 
 @njit(nogil=True, cache=True)
 def _count_terms(
-    words: Any, word_ends: Any, term_of_word: Any, tally: Any, lengths: Any, offsets: Any, terms: Any, frequencies: Any
+    words: Words,
+    word_ends: Numbers,
+    term_of_word: Places,
+    tally: Words,
+    lengths: Words,
+    offsets: Numbers,
+    terms: Words,
+    frequencies: Words,
 ) -> None:
     """Fill the last four arrays as `TermCounter.count` returns them.
 

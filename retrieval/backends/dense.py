@@ -11,6 +11,7 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.numba_cache import njit
+from retrieval.arrays import Doubles, Floats, Numbers
 from retrieval.index import Ranking
 
 QUERY_GROUP = 256
@@ -117,7 +118,7 @@ def below(scores: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _add_products(rows: Any, vector: Any, places: Any, scores: Any) -> None:
+def _add_products(rows: Floats, vector: Doubles, places: Numbers, scores: Doubles) -> None:
     """Put the inner products of rows with a vector at their places: float64, added from left to right.
 
     The product of two float32 is exact in float64. Four rows at a time, as an addition waits for the one before it.

@@ -20,9 +20,11 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from ratchet.llvm import load, splat, store
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Floats, Numbers, Places
 
 BLOCK_ROWS = 64
 HEAD = 8 * BLOCK_ROWS
@@ -136,9 +138,10 @@ def _lowest_bit(typing: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def scan(
-    codes: Any, floats: Any, groups: int, first: int, row: int, end: int, query_codes: Any, biases: Any, factors: Any,
-    min_bound: Any, lower: Any, chunks: Any, upper: Any, counts: Any,
-) -> Any:  # fmt: skip
+    codes: Bytes, floats: Floats, groups: int, first: int, row: int, end: int,
+    query_codes: NDArray[np.int8] | NDArray[np.int16], biases: Places, factors: Floats, min_bound: Floats,
+    lower: Floats, chunks: Numbers, upper: Floats, counts: Numbers,
+) -> tuple[int, int]:  # fmt: skip
     """Offer rows row .. end - 1 to every query; returns (the row it came to, a query whose candidates are too many).
 
     `codes` are a shard's, which begins at chunk `first`, and `floats` the same bytes; `row` is a multiple of 64.
@@ -189,7 +192,7 @@ def scan(
 
 
 @njit(nogil=True, cache=True)
-def prune(chunks: Any, upper: Any, counts: Any, query: int, min_bound: float) -> None:
+def prune(chunks: Numbers, upper: Floats, counts: Numbers, query: int, min_bound: float) -> None:
     """Drop the candidates of a query that are out by now."""
     kept = 0
     for i in range(counts[query]):
@@ -200,7 +203,7 @@ def prune(chunks: Any, upper: Any, counts: Any, query: int, min_bound: float) ->
 
 
 @njit(nogil=True, cache=True)
-def _replace_least(heap: Any, value: float) -> None:
+def _replace_least(heap: Floats, value: float) -> None:
     """Put a value in the place of the least, which is the first of a heap."""
     at = 0
     while True:

@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 
 from ratchet.llvm import element, load, splat
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Halves, Numbers, Places, Pointer
 
 # Chunks whose bounds stay in a core's first-level cache while all blocks of a window are added to them.
 STRIP = 1 << 13
@@ -281,7 +282,7 @@ def count_bits(typing: Any, word: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def add_bits(bounds: Any, data: Any, masks: int, codes: int, first: int, end: int, weight: int) -> int:
+def add_bits(bounds: Halves, data: Bytes, masks: int, codes: int, first: int, end: int, weight: int) -> int:
     """Add the codes of a block's chunks first .. end - 1 to the bounds; returns where the codes of the next ones begin.
 
     `masks` and `codes` are the bytes of `data` at which the block's masks, and the codes of these chunks, begin.
@@ -311,7 +312,7 @@ def add_bits(bounds: Any, data: Any, masks: int, codes: int, first: int, end: in
 
 @njit(nogil=True, cache=True)
 def screen_bits(
-    bounds: Any, data: Any, masks: Any, codes: Any, lists: int, tables: Any, size: int, candidates: Any
+    bounds: Bytes, data: Bytes, masks: Numbers, codes: Numbers, lists: int, tables: Bytes, size: int, candidates: Places
 ) -> int:
     """Add all lists' BITS blocks to a window's coarse bounds and set these to 0; returns how many are SATURATED.
 
@@ -356,7 +357,7 @@ FOUR, LOW, HIGH = np.uint64(0x0001000100010001), np.uint64(0x00FF00FF00FF00FF), 
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def sum_of_8(data: Any, at: int) -> Any:
+def sum_of_8(data: Bytes | Pointer, at: int) -> np.int64:
     """The sum of the 8 bytes from data[at] on."""
     word = load_64(data, at)
     pairs = (word & LOW) + ((word >> np.uint64(8)) & LOW)
@@ -364,7 +365,7 @@ def sum_of_8(data: Any, at: int) -> Any:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def sums_before(data: Any, at: int, wanted: int) -> Any:
+def sums_before(data: Bytes | Pointer, at: int, wanted: int) -> tuple[int, bool]:
     """Of the sums of the first 1 to 8 bytes from data[at] on: (how many are below `wanted`, which is one of them)."""
     word = load_64(data, at)
     odd = (word >> np.uint64(8)) & LOW
@@ -378,7 +379,7 @@ def sums_before(data: Any, at: int, wanted: int) -> Any:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def rank_in(data: Any, masks: int, place: int) -> int:
+def rank_in(data: Bytes | Pointer, masks: int, place: int) -> int:
     """How many of the first `place` bits from data[masks] on are set: at most 511."""
     rank = 0
     for word in range(8):

@@ -13,11 +13,10 @@ shards or windows gives the same result to the last bit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bm25Numbers, Bytes, Doubles, Files, Halves, Numbers, Tables, Workspace
 from retrieval.sparse.bits import AHEAD, CLASSES, SCREENS, STRIP, add_bits, fetch, increase, pointer
 from retrieval.sparse.postings import (
     BITS,
@@ -75,7 +74,7 @@ def new_workspace() -> tuple[np.ndarray, ...]:
 
 
 @njit(nogil=True, cache=True)
-def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps: Any) -> None:
+def _add_block(bounds: Halves | Bytes, files: Files, kind: int, at: int, entries: int, steps: Halves | Bytes) -> None:
     """Add the bounds of a SPARSE or GAPS block to the window's; steps[c] is the bound of code c."""
     data, halves, _ = files
     if kind == SPARSE:
@@ -94,7 +93,7 @@ def _add_block(bounds: Any, files: Any, kind: int, at: int, entries: int, steps:
 
 
 @njit(nogil=True, cache=True)
-def open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) -> None:
+def open_list(files: Files, region: int, row: Numbers, windows: tuple[int, int], placed: bool) -> None:
     """Set a row of the table of lists to the list's first block in the range of windows."""
     words = files[2]
     row[KIND], row[LEFT], row[UPCOMING] = ABSENT, 0, windows[1]
@@ -124,7 +123,15 @@ def open_list(files: Any, region: int, row: Any, windows: Any, placed: bool) -> 
 
 @njit(nogil=True, cache=True)
 def add_window(
-    files: Any, row: Any, window: int, size: int, bounds: Any, steps: Any, weight: int, end: int, placed: bool
+    files: Files,
+    row: Numbers,
+    window: int,
+    size: int,
+    bounds: Halves | Bytes,
+    steps: Halves | Bytes,
+    weight: int,
+    end: int,
+    placed: bool,
 ) -> int:
     """Add what a list has in a window, all but a BITS block, and move its row on; returns how many postings it has."""
     data, _, words = files
@@ -159,7 +166,7 @@ def add_window(
 
 
 @njit(nogil=True, cache=True)
-def _add_bits_blocks(files: Any, lists: Any, size: int, bounds: Any, weights: Any) -> None:
+def _add_bits_blocks(files: Files, lists: Numbers, size: int, bounds: Halves, weights: Numbers) -> None:
     """Add the BITS blocks of all lists in a window, strip by strip."""
     for first in range(0, size, STRIP):
         for i in range(len(lists)):
@@ -170,22 +177,22 @@ def _add_bits_blocks(files: Any, lists: Any, size: int, bounds: Any, weights: An
 
 @njit(nogil=True, cache=True)
 def search_shard(
-    files: Any,
-    tables: Any,
-    bm25: Any,
+    files: Files,
+    tables: Tables,
+    bm25: Bm25Numbers,
     top: float,
-    allowed: Any,
+    allowed: Bytes,
     chunk_count: int,
     first_chunk: int,
-    windows: Any,
-    query_offsets: Any,
-    query_terms: Any,
-    query_regions: Any,
-    query_weights: Any,
-    heap_scores: Any,
-    heap_chunks: Any,
-    held: Any,
-    workspace: Any,
+    windows: tuple[int, int],
+    query_offsets: Numbers,
+    query_terms: Numbers,
+    query_regions: Numbers,
+    query_weights: Doubles,
+    heap_scores: Doubles,
+    heap_chunks: Numbers,
+    held: Numbers,
+    workspace: Workspace,
 ) -> None:
     """Carry the best chunks of some queries on through one shard.
 

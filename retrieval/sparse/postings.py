@@ -23,9 +23,8 @@ and the fastest from about a twelfth on.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
 from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
@@ -71,7 +70,7 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def last_up_to(data: Any, at: int, count: int, chunk: int) -> int:
+def last_up_to(data: Bytes | Pointer, at: int, count: int, chunk: int) -> int:
     """Which of `count` ascending 16-bit numbers from byte `at` on is the last one up to `chunk`; 0 where none is."""
     low, left = 0, count
     while left > 1:
@@ -82,7 +81,9 @@ def last_up_to(data: Any, at: int, count: int, chunk: int) -> int:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, chunk: int) -> Any:
+def find_entry(
+    data: Bytes | Pointer, kind: int, at: int, entries: int, window_chunks: int, chunk: int
+) -> tuple[int, int]:
     """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
 
     `data` is the posting file's bytes or a `pointer` to them; `at` is as for `places_at`; `chunk` counts from the
@@ -126,7 +127,7 @@ def find_entry(data: Any, kind: int, at: int, entries: int, window_chunks: int, 
 
 
 @njit(nogil=True, cache=True)
-def exception(keys: Any, values: Any, count: int, key: int, otherwise: int) -> int:
+def exception(keys: Numbers | Pointer, values: Words | Pointer, count: int, key: int, otherwise: int) -> int:
     """The value of a key among so many keys, which ascend."""
     low, left = 0, count
     while left > 1:
@@ -137,7 +138,7 @@ def exception(keys: Any, values: Any, count: int, key: int, otherwise: int) -> i
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def store_of(files: Any, tables: Any) -> Any:
+def store_of(files: Files, tables: Tables) -> Store:
     """The arrays of a shard as `posting_weight` takes them: pointers, the number of exceptions, and whether it is BM25.
 
     files: the posting file as (uint8, uint16, uint32) arrays. tables: (lengths, weights of value numbers, first value
@@ -149,7 +150,7 @@ def store_of(files: Any, tables: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def posting_weight(store: Any, bm25: Any, place: int, code: int, entry: int, term: int, chunk: int) -> float:
+def posting_weight(store: Store, bm25: Bm25Numbers, place: int, code: int, entry: int, term: int, chunk: int) -> float:
     """The exact weight behind a posting's code: float64.
 
     store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `place` is where the block's places

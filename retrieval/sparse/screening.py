@@ -8,11 +8,10 @@ are added, a table of 64 bytes in a register turns codes into bounds, and the co
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Files, Halves, Numbers, Places, Screen
 from retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
 from retrieval.sparse.postings import BITS
 from retrieval.sparse.quantisation import STEPS
@@ -20,7 +19,7 @@ from retrieval.sparse.selection import AT, CODES, KIND
 
 
 @njit(nogil=True, cache=True)
-def coarse_steps(bounds: Any, scale: float, best: float, steps: Any, tables: Any) -> None:
+def coarse_steps(bounds: Halves, scale: float, best: float, steps: Bytes, tables: Bytes) -> None:
     """Set steps[i, c] (uint8) to the coarse bound of code c in list i, where `best` is the k-th best score so far.
 
     bounds[i, c]: its bound of 16 bits, 0 where it has none; `scale`: what a bound of 1 is worth. tables[i, c >> 2]: the
@@ -37,7 +36,14 @@ def coarse_steps(bounds: Any, scale: float, best: float, steps: Any, tables: Any
 
 @njit(nogil=True, cache=True)
 def screen_window(
-    files: Any, lists: Any, weights: Any, allowed: Any, first: int, size: int, screen: Any, candidates: Any
+    files: Files,
+    lists: Numbers,
+    weights: Numbers,
+    allowed: Bytes,
+    first: int,
+    size: int,
+    screen: Screen,
+    candidates: Places,
 ) -> int:
     """Add the BITS blocks of all lists; returns how many candidates there are, ascending. Coarse bounds are 0 then."""
     bounds, _, tables, masks, codes, chosen = screen

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
 from retrieval.sparse.bits import fetch, pointer
 from retrieval.sparse.postings import BITS, GAPS, RANK, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
 
@@ -33,7 +32,7 @@ def worse(score: float, chunk: int, other_score: float, other_chunk: int) -> boo
 
 
 @njit(nogil=True, cache=True)
-def push(scores: Any, chunks: Any, held: int, score: float, chunk: int) -> int:
+def push(scores: Doubles, chunks: Numbers, held: int, score: float, chunk: int) -> int:
     """Add a hit to a heap of `held`, in place of the worst where the arrays are full; returns how many it holds."""
     if held < len(scores):
         at = held
@@ -63,7 +62,7 @@ def push(scores: Any, chunks: Any, held: int, score: float, chunk: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def column_maxima(bounds: Any, size: int, maxima: Any) -> None:
+def column_maxima(bounds: Halves, size: int, maxima: Halves) -> None:
     """The largest bound in every column."""
     maxima[:] = 0
     for row in range((size + COLUMNS - 1) // COLUMNS):
@@ -74,7 +73,7 @@ def column_maxima(bounds: Any, size: int, maxima: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def kth_largest(values: Any, count: int, k: int) -> Any:
+def kth_largest(values: Halves, count: int, k: int) -> int:
     """The k-th largest of values[:count], 1 <= k <= count (Hoare's selection); reorders them."""
     low, high, wanted = 0, count - 1, k - 1
     while low < high:
@@ -100,17 +99,17 @@ def kth_largest(values: Any, count: int, k: int) -> Any:
 
 @njit(nogil=True, cache=True)
 def score_some(
-    data: Any,
-    store: Any,
-    bm25: Any,
-    lists: Any,
-    terms: Any,
-    weights: Any,
+    data: Pointer,
+    store: Store,
+    bm25: Bm25Numbers,
+    lists: Numbers,
+    terms: Numbers,
+    weights: Doubles,
     first: int,
     size: int,
-    wanted: Any,
-    hits: Any,
-    exact: Any,
+    wanted: Numbers | Places,
+    hits: Numbers,
+    exact: Doubles,
 ) -> None:
     """exact[j] becomes the exact score of chunk wanted[j] of a window: float64, added in term order.
 
@@ -151,17 +150,17 @@ def score_some(
 
 @njit(nogil=True, cache=True)
 def _score_many(
-    files: Any,
-    store: Any,
-    bm25: Any,
-    lists: Any,
-    terms: Any,
-    weights: Any,
+    files: Files,
+    store: Store,
+    bm25: Bm25Numbers,
+    lists: Numbers,
+    terms: Numbers,
+    weights: Doubles,
     first: int,
     size: int,
-    wanted: Any,
-    slots: Any,
-    exact: Any,
+    wanted: Numbers | Places,
+    slots: Places,
+    exact: Doubles,
 ) -> None:
     """exact[i] becomes the exact score of chunk wanted[i]; a list is walked once. slots: all 0, and left so."""
     data, halves, words = files
@@ -206,7 +205,7 @@ def _score_many(
 
 
 @njit(nogil=True, cache=True)
-def _threshold(heap_scores: Any, held: int, scale: float) -> int:
+def _threshold(heap_scores: Doubles, held: int, scale: float) -> int:
     """The least bound that may still belong to the best: 0 until there are k."""
     if held < len(heap_scores):
         return 0
@@ -216,22 +215,22 @@ def _threshold(heap_scores: Any, held: int, scale: float) -> int:
 
 @njit(nogil=True, cache=True)
 def offer_chunks(
-    files: Any,
-    store: Any,
-    bm25: Any,
-    lists: Any,
-    terms: Any,
-    weights: Any,
+    files: Files,
+    store: Store,
+    bm25: Bm25Numbers,
+    lists: Numbers,
+    terms: Numbers,
+    weights: Doubles,
     first_chunk: int,
     first: int,
     size: int,
     postings: int,
-    wanted: Any,
+    wanted: Numbers | Places,
     scale: float,
-    heap_scores: Any,
-    heap_chunks: Any,
+    heap_scores: Doubles,
+    heap_chunks: Numbers,
     held: int,
-    workspace: Any,
+    workspace: Workspace,
 ) -> int:
     """Offer some of a window's chunks, with their exact scores, to a query's heap; returns how many it holds.
 
@@ -264,21 +263,21 @@ def offer_chunks(
 
 @njit(nogil=True, cache=True)
 def select_chunks(
-    files: Any,
-    store: Any,
-    bm25: Any,
-    lists: Any,
-    terms: Any,
-    weights: Any,
+    files: Files,
+    store: Store,
+    bm25: Bm25Numbers,
+    lists: Numbers,
+    terms: Numbers,
+    weights: Doubles,
     first_chunk: int,
     first: int,
     size: int,
     postings: int,
     scale: float,
-    heap_scores: Any,
-    heap_chunks: Any,
+    heap_scores: Doubles,
+    heap_chunks: Numbers,
     held: int,
-    workspace: Any,
+    workspace: Workspace,
 ) -> int:
     """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Doubles, Hashes, Numbers, Words
 from retrieval.shards import NOT_THERE
 from retrieval.sparse.postings import BLOCKS
 
@@ -14,7 +13,7 @@ LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @njit(nogil=True, cache=True)
-def merge_terms(offsets: Any, keys: Any, weights: Any) -> int:
+def merge_terms(offsets: Numbers, keys: Hashes, weights: Doubles) -> int:
     """Sort every query's terms and add up the weights of those that come twice, in place.
 
     Returns the largest number of different terms in a query, and -1 where a weight is no number. Term order, not query
@@ -39,7 +38,9 @@ def merge_terms(offsets: Any, keys: Any, weights: Any) -> int:
 
 
 @njit(nogil=True, cache=True)
-def locate_lists(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, begins: Any, ends: Any) -> None:
+def locate_lists(
+    hashes: Hashes, regions: Words, end: int, keys: Hashes, terms: Numbers, begins: Numbers, ends: Numbers
+) -> None:
     """For term keys: their numbers and regions in one shard, as words begins[i] .. ends[i] - 1; -1, -1 where absent.
 
     Without hashes keys are numbers. `end` is the posting file's.
@@ -65,7 +66,7 @@ def locate_lists(hashes: Any, regions: Any, end: int, keys: Any, terms: Any, beg
 
 
 @njit(nogil=True, cache=True)
-def count_postings(words: Any, begins: Any, sizes: Any) -> None:
+def count_postings(words: Words, begins: Numbers, sizes: Numbers) -> None:
     """Add every list's number of postings to sizes."""
     for i in range(len(begins)):
         if begins[i] >= 0:

@@ -1,0 +1,40 @@
+"""The arrays of the kernels, by the type of their elements; each function says the shapes of its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Halves = NDArray[np.uint16]
+Words = NDArray[np.uint32]
+Hashes = NDArray[np.uint64]
+Places = NDArray[np.int32]
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+
+class Pointer(Protocol):
+    """Where an array's elements are (`retrieval.sparse.bits.pointer`): it takes an index, and has no length."""
+
+    def __getitem__(self, at: int) -> int: ...
+
+
+Files = tuple[Bytes, Halves, Words]
+"""A posting file of n bytes, three times: uint8 [n], uint16 [n / 2], uint32 [n / 4]."""
+Tables = tuple[Words, Floats, Words, Numbers, Words]
+"""What goes with a posting file: the lengths of chunks [chunks], the weights of value numbers [values], the first value
+number of each code [256], and the keys and values of exceptions [exceptions]. A learned sparse index has no lengths, a
+BM25 index no weights and codes."""
+Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, bool]
+"""Of `retrieval.sparse.postings.store_of`."""
+Bm25Numbers = tuple[float, float, float, float]
+"""k1, b, the mean length of a shard's chunks, and of the index's."""
+Workspace = tuple[Halves, Halves, Halves, Places, Halves, Places, Doubles, Bytes]
+"""Of `retrieval.sparse.kernels.new_workspace`."""
+Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]
+"""Coarse bounds [WINDOW] and, of each list: the bound of each code [lists, 256], of each class [lists, CLASSES]; of
+the BITS blocks that are added: where their masks and codes begin [lists], and the bounds of classes."""
