@@ -42,7 +42,7 @@ def splade(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     from tests.helpers import plain_encoders
 
     folder = plain_encoders.save_masked(tmp_path_factory.mktemp("splade"))
-    return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": 64, "top": 20}
+    return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": 64}
 
 
 @pytest.fixture
