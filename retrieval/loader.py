@@ -103,16 +103,6 @@ def _ranker(
     known = (DenseConfig if settings.kind == "dense" else EncoderConfig).model_fields
     built_with = {key: value for key, value in manifest.encoder.items() if key in known}
     encoder = built_with | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
-    if settings.engine == "lucene":
-        from retrieval.backends.lucene import LuceneRanker
-
-        lucene = LuceneRanker(folder / "lucene", settings.k1, settings.b)
-        if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
-            raise UserError(
-                f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "
-                "`python -m index_build --config ...` again, which resumes the build"
-            )
-        return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":

@@ -13,7 +13,6 @@ OPTIONAL = {
     "fastapi",
     "gguf",
     "inspect_ai",
-    "jpype",
     "mcp",
     "opentelemetry",
     "pymilvus",
