@@ -1,6 +1,6 @@
 """python -m index_build --config X.yaml: build the index of a config, or what is missing of it.
 
-python -m index_build --config X.yaml [--workers 4] [--job 3/10] [--replace]
+python -m index_build --config X.yaml [--workers 4] [--job 3/10]
 python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
 python -m index_build remove --config X.yaml ID ... [--from ids.txt]
 python -m index_build inspect FOLDER [--verify]
@@ -56,9 +56,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--job", type=part_of_work, metavar="K/N", help="build only every N-th shard from K on, as one of N jobs"
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="where an added document has an older one's id, remove the older one"
-    )
 
 
 def _build(config: Config, given: argparse.Namespace) -> None:
@@ -78,7 +75,6 @@ def _build(config: Config, given: argparse.Namespace) -> None:
             measure.name,
             workers=given.workers,
             job=given.job,
-            replace=given.replace,
             contents=content,
             limits=measure.limits,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,6 @@ def build_index(
     *,
     workers: int = 1,
     job: tuple[int, int] | None = None,
-    replace: bool = False,
     contents: ContentFactory | None = None,
     limits: Sequence[TokenLimit] = (),
 ) -> tuple[Manifest | None, int]:
@@ -58,9 +58,8 @@ def build_index(
 
     `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
     side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
-    manifest (None until then) is written by whoever finds all shards built. `replace`: where an added document has
-    the id of an older one, the older one is removed, which is otherwise an error. `contents` is that of the config,
-    where it is loaded already. Chunks are made to fit what its encoder reads, and `limits`, of other encoders.
+    manifest (None until then) is written by whoever finds all shards built. `contents` is that of the config, where it
+    is loaded already. Chunks are made to fit what its encoder reads, and `limits`, of other encoders.
     """
     target = Path(config.path)
     contents = contents or open_content_factory(config)
@@ -70,10 +69,7 @@ def build_index(
     settings = IndexSettings.of(config, chunker.digest, contents.encoder, chunker.fits)
     paths = [Path(path) for path in config.documents]
 
-    def check(new: Sequence[Path]) -> None:
-        _check_ids(target, new, replace)
-
-    plan = plan_index(target, settings, paths, config.shard_documents, check)
+    plan = plan_index(target, settings, paths, config.shard_documents, partial(_check_ids, target))
     pieces = plan.pieces
     missing = [number for number, piece in enumerate(pieces) if not is_built(target, number, piece, settings.key)]
     mine = [number for number in missing if job is None or number % job[1] == job[0]]
@@ -94,7 +90,7 @@ def build_index(
     if not all(is_built(target, number, pieces[number], settings.key) for number in others):
         return None, len(mine)
     with locked(target):  # another job may have come here too
-        return list_shards(config, plan, name, replace), len(mine)
+        return list_shards(config, plan, name), len(mine)
 
 
 def build_planned_shard(
@@ -125,7 +121,7 @@ def is_built(target: Path, number: int, piece: PlannedShard, settings: str) -> b
     return True
 
 
-def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Manifest:
+def list_shards(config: IndexConfig, plan: Plan, name: str) -> Manifest:
     """Write the manifest over all shards of the plan, unless it is there; they are only listed, never copied."""
     target = Path(config.path)
     old = read_manifest(target) if (target / MANIFEST).exists() else None
@@ -142,7 +138,7 @@ def list_shards(config: IndexConfig, plan: Plan, name: str, replace: bool) -> Ma
     manifest = _manifest(plan, name, config, shards, names, before.removed)
     _stamp(target, dict(zip(names, shards, strict=True)), len(before.shards))
     if old is not None:
-        manifest = _without_older(target, manifest, len(before.shards), replace)
+        _check_new_ids(target, manifest, len(before.shards))
     build_engine_index(config, target, manifest)
     manifest.write(target)
     _drop_removed(target, old, manifest)
@@ -189,14 +185,11 @@ def with_removed(target: Path, manifest: Manifest, removed: np.ndarray) -> Manif
     return manifest.model_copy(update={"digest": manifest.content})
 
 
-def _check_ids(target: Path, new: Sequence[Path], replace: bool) -> None:
+def _check_ids(target: Path, new: Sequence[Path]) -> None:
     """Refuse sources with ids that the index holds already, before anything is planned or built of them."""
     if not (target / MANIFEST).exists():
         return
     manifest = read_manifest(target)
-    if replace:
-        _check_removable(target, manifest)
-        return
     if not all((target / SHARDS / entry.name / SHARD).exists() for entry in manifest.shards):
         return  # one that was damaged and deleted is rebuilt first; listing compares the ids in the end
     store = open_store(target, manifest)
@@ -210,8 +203,7 @@ def _check_ids(target: Path, new: Sequence[Path], replace: bool) -> None:
 def _check_removable(target: Path, manifest: Manifest) -> None:
     if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
         raise UserError(
-            f"{target}: documents can be removed from or replaced in our own bm25 and sparse indexes only; "
-            "rebuild the index"
+            f"{target}: documents can be removed from our own bm25 and sparse indexes only; rebuild the index"
         )
 
 
@@ -219,27 +211,21 @@ def _taken(target: Path, store: Store, older: np.ndarray) -> UserError:
     place = int(np.searchsorted([shard.first_document for shard in store.shards], older[0], side="right")) - 1
     document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
     return UserError(
-        f"{target}: added documents have ids that the index holds already, such as {document!r}; run again with "
-        "--replace to put them in the older ones' place, or remove these first"
+        f"{target}: added documents have ids that the index holds already, such as {document!r}; remove these "
+        "first (`python -m index_build remove`)"
     )
 
 
-def _without_older(target: Path, manifest: Manifest, old_shards: int, replace: bool) -> Manifest:
-    """The manifest with those older documents removed whose ids were added again; without `replace`, an error."""
+def _check_new_ids(target: Path, manifest: Manifest, old_shards: int) -> None:
+    """Refuse ids of the newest shards that older ones hold too: planning could not compare all."""
     store = open_store(target, manifest)
     last_old = store.shards[old_shards].first_document
-    again: list[np.ndarray] = []
     for shard in store.shards[old_shards:]:
         for first in range(0, shard.manifest.documents, IDS):
             last = min(first + IDS, shard.manifest.documents)
-            ids = [shard.document_ids[i] for i in range(first, last)]
-            numbers = store.document_numbers(ids)
-            again.append(numbers[numbers < last_old])
-    older = np.unique(np.concatenate(again))
-    # Planning found none: another job was started with --replace, or the ids were not in the index at that time.
-    if len(older) and not replace:
-        raise _taken(target, store, older)
-    return with_removed(target, manifest, np.union1d(store.removed, older)) if len(older) else manifest
+            numbers = store.document_numbers([shard.document_ids[i] for i in range(first, last)])
+            if len(older := numbers[numbers < last_old]):
+                raise _taken(target, store, older)
 
 
 def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:

@@ -38,15 +38,15 @@ def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store:
         build_milvus(
             milvus_uri(target, config.milvus),
             vector_space(manifest, store),
-            lambda first: _vectors(store, first),
-            lambda rows: progress.advance(rows),
+            _vectors(store),
+            progress.advance,
         )
 
 
-def _vectors(store: Store, first: int) -> Iterator[Any]:
-    """The vectors of chunks first, first + 1, ..."""
+def _vectors(store: Store) -> Iterator[Any]:
+    """The vectors of all chunks."""
     for shard in store.shards:
-        for at in range(max(first - shard.first_chunk, 0), len(shard), ROWS):
+        for at in range(0, len(shard), ROWS):
             yield _rows(shard, at, min(at + ROWS, len(shard)))
 
 

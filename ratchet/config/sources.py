@@ -29,9 +29,9 @@ class SourceConfig(Section):
 
     service: Literal["tavily", "serper", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
     """The search service."""
-    mode: Literal["live", "record", "replay", "local"] = "live"
-    """Where responses come from. `live`: the cache, else the network. `record`: the network, and they are written to
-    the cache. `replay`: the cache only. `local`: an index on this machine answers in place of the service."""
+    mode: Literal["live", "replay", "local"] = "live"
+    """Where responses come from. `live`: the cache, else the network, and then they are written to the cache. `replay`:
+    the cache only. `local`: an index on this machine answers in place of the service."""
     index: PathText = ""
     """`mode: local`: index folder that answers. Default: the config's own index."""
     cache: PathText = Field("cache/sources", validate_default=True)

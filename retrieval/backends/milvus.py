@@ -26,8 +26,7 @@ from retrieval.index import Ranking
 
 Vectors = np.ndarray | SparseVectors
 """float32 [n, dimension], or sparse rows."""
-# Rows of one request, and the most that an interrupted build can have left beyond its first gap. Do not change it while
-# a build is under way.
+# Rows of one request.
 BATCH = 500
 MAX_RANKS = 16_384  # ranks of one search: a limit of Milvus
 MAX_RANKS_PER_REQUEST = 1 << 18  # ranks of one request, over its queries
@@ -60,35 +59,32 @@ def collection_name(space: VectorSpace) -> str:
 def build_milvus(
     uri: str,
     space: VectorSpace,
-    vectors: Callable[[int], Iterable[Vectors]],
+    vectors: Iterable[Vectors],
     advance: Callable[[int], None] = lambda rows: None,
 ) -> str:
     """Fill the collection and return its name; a complete collection is left as it is.
 
     `uri`: a file that ends in .db, for Milvus Lite and one process at a time; else http(s)://host:port of a server.
-    `vectors(first)` gives the vectors of chunks first, first + 1, ... in order, in pieces of any length. Run again
-    after an interruption, the build resumes where it was, at most BATCH rows back. `advance` gets the rows done,
-    those of earlier runs first.
+    `vectors` are those of all chunks in order, in pieces of any length. What an interrupted build left is sent again.
+    `advance` gets the rows done.
     """
     name = collection_name(space)
     with _Server(uri) as server:
         if server.has(name):
             return name
-        if not server.has(name + BUILDING):
-            server.create(name + BUILDING, space)
+        if server.has(name + BUILDING):
+            server.call("drop_collection", name + BUILDING)
+        server.create(name + BUILDING, space)
         server.call("load_collection", name + BUILDING)
-        # Requests go one by one, in order: before the one that was interrupted there are no gaps, after it nothing. So
-        # fewer than a batch of the rows that there are can lie behind the first gap.
-        at = max(0, server.count(name + BUILDING) - BATCH)
-        advance(at)
-        for rows in _batches(vectors(at), space, at):
+        sent = 0
+        for rows in _batches(vectors, space):
             server.call("upsert", name + BUILDING, rows)
-            at += len(rows)
+            sent += len(rows)
             advance(len(rows))
         stored = server.count(name + BUILDING)
-        if (at, stored) != (space.chunks, space.chunks):
+        if (sent, stored) != (space.chunks, space.chunks):
             raise UserError(
-                f"{uri}: the collection {name + BUILDING} has {stored} rows after {at} of {space.chunks} chunks "
+                f"{uri}: the collection {name + BUILDING} has {stored} rows after {sent} of {space.chunks} chunks "
                 "were sent; is another process writing to it? Drop it and build again"
             )
         server.call("flush", name + BUILDING)
@@ -128,7 +124,7 @@ class MilvusRanker:
         server, where = self._server, f"{self._uri}: the Milvus collection {self._name}"
         if not server.has(self._name):
             if server.has(self._name + BUILDING):
-                raise UserError(f"{where} is half-filled; run `python -m index_build` again to resume the build")
+                raise UserError(f"{where} is half-filled; run `python -m index_build` again")
             others = [name for name in server.call("list_collections") if name.startswith(PREFIX)]
             hint = f"; {', '.join(others)}: of another model, other documents or settings" if others else ""
             raise UserError(f"{where} is not there; build it with `python -m index_build --config ...`{hint}")
@@ -186,10 +182,10 @@ def _ranking(hits: list[dict[str, Any]]) -> Ranking:
     return Ranking(scores[order], chunks[order])
 
 
-def _batches(pieces: Iterable[Vectors], space: VectorSpace, first: int) -> Iterator[list[dict[str, Any]]]:
+def _batches(pieces: Iterable[Vectors], space: VectorSpace) -> Iterator[list[dict[str, Any]]]:
     """Rows for Milvus, BATCH at a time."""
     vectors = (vector for piece in pieces for vector in _rows(piece, space, documents=True))
-    rows = ({"id": number, "vector": vector} for number, vector in enumerate(vectors, first))
+    rows = ({"id": number, "vector": vector} for number, vector in enumerate(vectors))
     while batch := list(islice(rows, BATCH)):
         yield batch
 

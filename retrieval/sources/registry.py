@@ -7,7 +7,7 @@
       mine: {service: plugin, name: ./my_source.py}
 
 Every response of a service is kept on disk (`cache`), and the same request is answered from there: a run that is
-repeated sees the same web. `mode: replay` never uses the network, `mode: record` fetches everything again.
+repeated sees the same web. `mode: replay` never uses the network.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def documents_of(found: list[list[tuple[str, float, str]]]) -> set[str]:
     return {chunk.partition("#")[0] for each in found for chunk, _, _ in each}
 
 
-def add(config: IndexConfig, folder: Path, documents: list[dict[str, str]], replace: bool = False) -> Manifest:
+def add(config: IndexConfig, folder: Path, documents: list[dict[str, str]]) -> Manifest:
     number = len(config.documents)
     path = write_documents(folder / f"more-{number}.jsonl", documents)
-    return built(with_sources(config, path), replace=replace)
+    return built(with_sources(config, path))
 
 
 def remove(config: IndexConfig, *ids: str) -> tuple[Manifest, int]:
@@ -111,7 +111,7 @@ def test_an_id_that_is_there_is_refused_before_anything_is_built(tmp_path: Path,
     clash = [*B[:3], {**(B[0] if where == "in the same source" else A[7]), "text": "harbour"}]
     with pytest.raises(UserError, match=r"'d7'|'e0'") as caught:
         add(config, tmp_path, clash)
-    assert ("--replace" in str(caught.value)) == (where == "in the index")
+    assert ("remove these first" in str(caught.value)) == (where == "in the index")
     assert tree(Path(config.path)) == before
     assert add(config, tmp_path, B[:3]).documents == 43
 
@@ -216,42 +216,6 @@ def test_damaged_removals_are_refused(tmp_path: Path, config: IndexConfig) -> No
     for use in (lambda: open_folder(config.path), lambda: add(config, tmp_path, B), lambda: remove(config, "d7")):
         with pytest.raises(UserError, match=r"content of removed-\w+ has changed"):
             use()
-
-
-# Replacing
-
-
-def test_replaced_documents_are_found_in_their_new_form_only(tmp_path: Path, config: IndexConfig) -> None:
-    new = [{"id": "d3", "text": "harbour of Velm"}, {"id": "d20", "text": "mill of Velm"}, *B[:4]]
-    manifest = add(config, tmp_path, new, replace=True)
-    assert manifest.documents == 44
-    index = open_folder(config.path)
-    assert {p.document_id: p.text for p in index.search("Velm", 10)} == {d["id"]: d["text"] for d in new[:2]}
-    for document in new:
-        texts = {p.text for query in [*QUERIES, "Velm"] for p in index.search(query, 50, documents=[document["id"]])}
-        assert texts and all(text in document["text"] for text in texts)
-    again = [{"id": "d3", "text": "tower of Velm"}]
-    extended = with_sources(config, tmp_path / "more-1.jsonl")
-    assert add(extended, tmp_path, again, replace=True).documents == 44
-    assert [p.text for p in open_folder(config.path).search("Velm", 10, documents=["d3"])] == ["tower of Velm"]
-    assert len(list(Path(config.path).glob("removed-*"))) == 1
-
-
-def test_replacing_is_removing_and_adding(tmp_path: Path, config: IndexConfig) -> None:
-    other = config.model_copy(update={"path": str(tmp_path / "other")})
-    shutil.copytree(config.path, other.path)
-    new = [{"id": "d3", "text": "harbour of Velm"}, *B]
-    add(config, tmp_path, new, replace=True)
-    remove(other, "d3")
-    add(other, tmp_path, new)
-    assert tree(Path(other.path)) == tree(Path(config.path))
-
-
-def test_replace_without_older_ones_is_adding(tmp_path: Path, config: IndexConfig) -> None:
-    add(config, tmp_path, B, replace=True)
-    assert not list(Path(config.path).glob("removed-*"))
-    fresh = tiny_index(tmp_path / "fresh", [*A, *B], shard_documents=15, **SMALL)
-    assert results(fresh, QUERIES) == results(config.path, QUERIES)
 
 
 def test_what_is_built_anew_has_its_own_statistics(tmp_path: Path, config: IndexConfig) -> None:

@@ -247,7 +247,6 @@ def test_dense_is_brute_force_over_the_encoder(
     more = write_documents(tmp_path / "more.jsonl", [{"id": "d3", "text": "harbour"}])
     for change in (
         lambda: remove_documents(Path(config.path), ["d3"]),
-        lambda: build(with_sources(config, more), replace=True),
         lambda: index.search("harbour", 1, documents=["d3"]),
     ):
         with pytest.raises(UserError, match=r"kind: bm25 or sparse|bm25 and sparse indexes only"):

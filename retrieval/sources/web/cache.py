@@ -1,7 +1,7 @@
 """Responses on disk, one JSON file a request: the same request gets the same response, which makes a run repeatable.
 
 The file's name is a digest of service, address and request, without key or contact. Nothing expires: a run that is to
-see today's web has a folder of its own, or mode: record. A damaged file counts as none (replay says which one it is).
+see today's web has a folder of its own. A damaged file counts as none (replay says which one it is).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ratchet.files import read_json_file, write_json
 from ratchet.records import content_key
 from retrieval.errors import SourceError
 
-Mode = Literal["live", "record", "replay"]
-"""live: from the disk, else fetched and stored. record: fetched again, once in a process. replay: from the disk."""
+Mode = Literal["live", "replay"]
+"""live: from the disk, else fetched and stored. replay: from the disk."""
 
 
 class ResponseCache:
@@ -26,7 +26,6 @@ class ResponseCache:
 
     def __init__(self, folder: Path, mode: Mode) -> None:
         self._folder, self._mode = folder, mode
-        self._recorded: set[str] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, service: str, request: dict[str, Any], query: str, fetch: Callable[[], Awaitable[str]]) -> str:
@@ -35,10 +34,9 @@ class ResponseCache:
         path = self._folder / service / f"{key}.json"
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            if self._mode != "record" or key in self._recorded:
-                stored = await asyncio.to_thread(_read, path, request)
-                if stored is not None:
-                    return stored
+            stored = await asyncio.to_thread(_read, path, request)
+            if stored is not None:
+                return stored
             if self._mode == "replay":
                 what = "is damaged" if path.exists() else "is not there"
                 raise SourceError(
@@ -48,7 +46,6 @@ class ResponseCache:
             text = await fetch()
             entry = {"request": request, "fetched": datetime.now(UTC).isoformat(timespec="seconds"), "response": text}
             await asyncio.to_thread(write_json, path, entry)
-            self._recorded.add(key)
             return text
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from ratchet.errors import UserError
 from retrieval.backends.milvus import (
-    BUILDING,
     MAX_RANKS,
     MilvusRanker,
     VectorSpace,
@@ -25,8 +24,7 @@ from retrieval.backends.milvus import (
 )
 from retrieval.encoders.vectors import SparseVectors
 from retrieval.index import Ranking
-from tests.helpers.experiment import ROOT, kill, preloaded
-from tests.helpers.run_code import code_command, run_code
+from tests.helpers.run_code import run_code
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -80,8 +78,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One file with a dense and a sparse collection."""
     config = str(tmp_path_factory.mktemp("milvus") / "vectors.db")
     dense, sparse = dense_vectors(CHUNKS, 0), sparse_vectors(CHUNKS, 0)
-    build_milvus(config, DENSE, lambda first: [dense[first:700], dense[700:]])
-    build_milvus(config, SPARSE, lambda first: [part(sparse, first, 11), part(sparse, 11, CHUNKS)])
+    build_milvus(config, DENSE, [dense[:700], dense[700:]])
+    build_milvus(config, SPARSE, [part(sparse, 0, 11), part(sparse, 11, CHUNKS)])
     return config
 
 
@@ -125,10 +123,11 @@ def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
 
 
 def test_a_finished_collection_is_left_alone(config: str) -> None:
-    def no_vectors(first: int) -> Iterator[np.ndarray]:
+    def no_vectors() -> Iterator[np.ndarray]:
+        yield from ()
         raise AssertionError("encoded again")
 
-    assert build_milvus(config, DENSE, no_vectors) == collection_name(DENSE)
+    assert build_milvus(config, DENSE, no_vectors()) == collection_name(DENSE)
 
 
 def test_another_models_vectors_are_refused(config: str) -> None:
@@ -144,13 +143,13 @@ def test_another_models_vectors_are_refused(config: str) -> None:
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(UserError, match=r"neither a file that ends in \.db nor"):
-        build_milvus("vectors.sqlite", DENSE, lambda first: [])
+        build_milvus("vectors.sqlite", DENSE, [])
 
 
 def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
     config = str(tmp_path / "short.db")
     with pytest.raises(UserError, match=f"of {CHUNKS} chunks were sent"):
-        build_milvus(config, DENSE, lambda first: [dense_vectors(700, 0)])
+        build_milvus(config, DENSE, [dense_vectors(700, 0)])
     with pytest.raises(UserError, match="half-filled"):
         MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
     drop_milvus(config, DENSE)
@@ -158,52 +157,24 @@ def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
         MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
 
 
-BUILD = """
-    import time
-    from tests.retrieval.backends.test_milvus import CHUNKS, SPARSE, build_milvus, part, sparse_vectors
+def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:
+    uri, documents, queries = str(tmp_path / "killed.db"), sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
 
-    def vectors(first):
-        print("from", first, flush=True)
-        documents = sparse_vectors(CHUNKS, 0)
-        for at in range(first, CHUNKS, 100):
-            yield part(documents, at, min(at + 100, CHUNKS))
-            if {slow}:
-                time.sleep(0.05)
+    def stopped() -> Iterator[SparseVectors]:
+        yield part(documents, 0, 1000)
+        raise KeyboardInterrupt
 
-    build_milvus({uri!r}, SPARSE, vectors, lambda rows: print("rows", rows, flush=True))
-"""
-
-
-def start_build(uri: str, slow: bool) -> subprocess.Popen[str]:
-    code = textwrap.dedent(BUILD).format(uri=uri, slow=slow)
-    return subprocess.Popen(code_command(code), stdout=subprocess.PIPE, text=True, cwd=ROOT, env=preloaded())
-
-
-def test_a_killed_build_goes_on(tmp_path: Path) -> None:
-    uri = str(tmp_path / "killed.db")
-    build = start_build(uri, slow=True)
-    assert build.stdout
-    sent = 0
-    for line in build.stdout:
-        word, number = line.split()
-        sent += int(number) if word == "rows" else 0
-        if sent >= 1000:
-            break
-    kill(build)
-    build.communicate()
-    build = start_build(uri, slow=False)
-    out, _ = build.communicate(timeout=60)
-    assert build.returncode == 0  # with Milvus Lite's threads ended too
-    first = int(out.split("from ")[1].split()[0])
-    assert 0 < first <= 1000  # not from the start, and not past what was sent
-
-    documents, queries = sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
-    config = uri
-    ranker = MilvusRanker(config, SPARSE, lambda texts: queries)
+    with pytest.raises(KeyboardInterrupt):
+        build_milvus(uri, SPARSE, stopped())
+    with pytest.raises(UserError, match="half-filled"):
+        MilvusRanker(uri, SPARSE, lambda texts: queries)
+    sent: list[int] = []
+    build_milvus(uri, SPARSE, [documents], sent.append)
+    assert sum(sent) == CHUNKS
+    ranker = MilvusRanker(uri, SPARSE, lambda texts: queries)
     truth = (matrix(documents) @ matrix(queries).T).toarray()
     for i, ranking in enumerate(ranker.rank(["q"] * 4, CHUNKS)):
         check(ranking, truth[:, i], int((truth[:, i] > 0).sum()))
-    assert not collection_name(SPARSE).endswith(BUILDING)
 
 
 def test_a_file_that_is_open_elsewhere(config: str) -> None:
@@ -234,7 +205,7 @@ def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert server.stdout and "listening" in server.stdout.readline()
         config = f"http://127.0.0.1:{port}"
         documents = dense_vectors(CHUNKS, 0)
-        build_milvus(config, DENSE, lambda first: [documents[first:]])
+        build_milvus(config, DENSE, [documents])
         ranker = MilvusRanker(config, DENSE, lambda texts: documents[:1])
         check(ranker.rank(["q"], 20)[0], documents.astype(np.float64) @ documents[0].astype(np.float64), 20)
     finally:
@@ -243,4 +214,4 @@ def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UserError, match="Milvus failed in search"):
         ranker.rank(["q"], 20)
     with pytest.raises(UserError, match="no Milvus server answers"):
-        build_milvus("http://127.0.0.1:1", DENSE, lambda first: [])
+        build_milvus("http://127.0.0.1:1", DENSE, [])

@@ -69,19 +69,6 @@ async def test_a_damaged_file_is_fetched_again(damage: str, up: Upstream, tmp_pa
     await source.close()
 
 
-async def test_record_fetches_anew_and_once(up: Upstream, tmp_path: Path) -> None:
-    live = opened(up, "tavily", tmp_path)
-    await live.search("tide", 1)
-    record = opened(up, "tavily", tmp_path, mode="record")
-    changed = {"results": [{"title": "New", "url": "https://velm.example/new", "content": "It changed."}]}
-    up.faults.append(Reply(body=json.dumps(changed)))
-    found = [await record.search("tide", 1) for _ in range(3)]
-    assert [passages[0].text for passages in found] == ["It changed."] * 3 and len(up.asked) == 2
-    assert await live.search("tide", 1) == found[0]
-    await live.close()
-    await record.close()
-
-
 async def test_failures_and_other_addresses_are_not_answers(up: Upstream, tmp_path: Path) -> None:
     source = opened(up, "tavily", tmp_path)
     up.faults.append(Reply(400, "bad"))
