@@ -63,7 +63,9 @@ def _build(config: Config, given: argparse.Namespace) -> None:
     if any(index.url is not None for index in indexes):
         raise UserError(OTHER_MACHINE)
     contents = [open_content_factory(index) for index in indexes]
-    measure = chunk_tokenizer_of(config, [each.limit for each in contents if each.limit is not None])
+    measure = chunk_tokenizer_of(
+        config.index, config.models.get("agent"), [each.limit for each in contents if each.limit is not None]
+    )
     for index, content in zip(indexes, contents, strict=True):
         if "sources" in given:
             index = _with_sources(index, given.sources)

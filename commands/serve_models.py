@@ -127,7 +127,7 @@ def _placements(
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
-    encoders = encoder_memory(config) if on_gpu else []
+    encoders = encoder_memory(config.index, config.embedder) if on_gpu else []
     gpus = keep_free(gpus, [(one.device, one.size) for one in encoders])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
     kept = [

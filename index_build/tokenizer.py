@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.tokenizer import load_tokenizer
-from ratchet.config import Config, IndexConfig, written
+from ratchet.config import IndexConfig, ModelConfig, written
 from ratchet.errors import UserError
 from retrieval.encoders.limits import TokenLimit
 
@@ -26,9 +26,8 @@ class ChunkTokenizer:
     """Of the index's encoders: of all of them, where it is a hybrid, whose parts have the same chunks."""
 
 
-def chunk_tokenizer_of(config: Config, limits: Sequence[TokenLimit]) -> ChunkTokenizer:
+def chunk_tokenizer_of(index: IndexConfig, agent: ModelConfig | None, limits: Sequence[TokenLimit]) -> ChunkTokenizer:
     """index.tokenizer; else the encoder's own, of several that of the one that reads the least; else the agent's."""
-    index = config.index
     _check_parts(index)
     named = (index.parts[0].tokenizer if index.parts else None) or index.tokenizer
     if named is not None:
@@ -36,7 +35,6 @@ def chunk_tokenizer_of(config: Config, limits: Sequence[TokenLimit]) -> ChunkTok
     if with_own := [limit for limit in limits if getattr(limit.tokenizer, "is_fast", False)]:
         least = min(with_own, key=lambda limit: (limit.tokens or math.inf, limit.encoder))
         return ChunkTokenizer(least.tokenizer, written(least.name), tuple(limits))
-    agent = config.models.get("agent")
     if agent is None:
         raise UserError("index.tokenizer is not set and there is no models.agent to take it from; set index.tokenizer")
     return ChunkTokenizer(load_tokenizer(agent.path, agent.revision), written(agent.path), tuple(limits))

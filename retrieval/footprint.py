@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.footprint import DTYPE_BYTES
-from ratchet.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
+from ratchet.config import DenseConfig, EmbedderConfig, EncoderConfig, IndexConfig, is_missing
 from ratchet.config.index import ENCODERS
 from ratchet.errors import UserError
 from ratchet.parsing import parse
@@ -29,40 +29,35 @@ class EncoderMemory:
     """Bytes."""
 
 
-def encoder_memory(config: Config) -> list[EncoderMemory]:
-    """What a command of this config may load on a GPU besides language models.
+def encoder_memory(index: IndexConfig, embedder: EmbedderConfig) -> list[EncoderMemory]:
+    """What a command of a config with these sections may load on a GPU besides language models.
 
     A model whose files are not on this machine is left out: it cannot be loaded here.
     """
-    found = [] if is_missing(config.index) else _index_memory(config.index, "index")
-    if config.embedder.engine == "local":
-        found += _encoder("embedder", config.embedder)
-    return found
+    memory = [] if is_missing(index) else _index_memory(index, "index")
+    return memory + (_encoder("embedder", embedder) if embedder.engine == "local" else [])
 
 
 def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
     if index.url is not None:
         return []
-    found: list[EncoderMemory] = []
-    for number, part in enumerate(index.parts):
-        found += _index_memory(part, f"{key}.parts[{number}]")
     if index.kind not in ("sparse", "dense"):
-        return found
+        parts = (_index_memory(part, f"{key}.parts[{number}]") for number, part in enumerate(index.parts))
+        return [memory for part in parts for memory in part]
     settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
     try:
         encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")
     except UserError:  # an index of another version, which no command opens
-        return found
-    found += _encoder(f"{key}.encoder", encoder)
+        return []
+    memory = _encoder(f"{key}.encoder", encoder)
     if index.kind == "dense" and index.engine == "ratchet" and encoder.device != "cpu":
         from retrieval.backends.gpu import memory_needed
 
         vectors = sum(file.stat().st_size for file in Path(index.path).glob("shards/*/vectors"))
         if vectors:
-            found.append(
-                EncoderMemory(f"{key}.encoder: vectors of {index.path}", encoder.device, memory_needed(vectors // 4))
-            )
-    return found
+            name = f"{key}.encoder: vectors of {index.path}"
+            memory.append(EncoderMemory(name, encoder.device, memory_needed(vectors // 4)))
+    return memory
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:
@@ -70,7 +65,7 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
     from retrieval.layout import read_manifest
 
     try:
-        return read_manifest(Path(index.path)).encoder
+        return read_manifest(Path(index.path)).encoder_settings
     except UserError:
         return {}
 

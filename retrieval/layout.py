@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from ratchet.config import IndexConfig
+from ratchet.config.index import ENCODERS
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_json
 from ratchet.progress import Progress
@@ -109,6 +110,12 @@ class Manifest(Record):
 
     def write(self, folder: Path) -> None:
         write_json(folder / MANIFEST, self.model_dump(mode="json"))
+
+    @property
+    def encoder_settings(self) -> dict[str, Any]:
+        """Those of `encoder` that there are still: an older index may name others."""
+        known = ENCODERS[self.settings.kind].model_fields if self.settings.kind in ENCODERS else {}
+        return {key: value for key, value in self.encoder.items() if key in known}
 
     @property
     def content(self) -> str:

@@ -99,10 +99,9 @@ def _ranker(
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
     paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
-    # An older index may name settings of its encoder that there are no more.
-    known = (DenseConfig if settings.kind == "dense" else EncoderConfig).model_fields
-    built_with = {key: value for key, value in manifest.encoder.items() if key in known}
-    encoder = built_with | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
+    encoder = manifest.encoder_settings | (
+        {**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {}
+    )
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":
