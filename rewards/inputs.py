@@ -75,6 +75,12 @@ class ScoreJudge:
         """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         return await self.judge.ask_all(requests, self.owner, self.log)
 
+    def finish(self, score: Score) -> Score:
+        """The score with what `ask` was answered."""
+        if not self.verdicts:
+            return score
+        return score.model_copy(update={"verdicts": tuple(self.verdicts), "unparsed": self.unparsed})
+
     async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
         """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
 

@@ -1,12 +1,13 @@
 """A reward: one file that scores trajectories, found by its name.
 
-A built-in reward is a file in `rewards/builtin/` that declares `REWARD`, a `Rule` or a `Judged`: its title, what it
-needs of a question, and its function `score`. Code outside of it (`ratchet.plugins`) is a module with
+A reward is a module that declares `REWARD`, a `Rule` or a `Judged`: its title, what it needs of a question, and its
+function `score`. So do the files of `rewards/builtin/`. Code outside of it (`ratchet.plugins`) may as well be a module
+with nothing but
 
     def score(question, trajectory) -> float | None | tuple[float | None, str]
 
-and nothing else. The value is from 0 to 1, or None where it cannot be told, and then the text says why. Outside code's
-`score` may be async, and may have these parameters by name:
+The value is from 0 to 1, or None where it cannot be told, and then the text says why. Such a `score` may be async, and
+may have these parameters by name:
 
     judge      the judge's model (`rewards.inputs.ScoreJudge`); `score` is then async, and the score a judged one
     embed      texts -> their unit vectors, by the config's `embedder`
@@ -79,6 +80,11 @@ class Reward:
     unscorable: Callable[[Question], str] | None = None
     """Why no answer to a question can be scored, empty where one can; for questions that `needs` cannot tell apart."""
     needs_embedder: bool = False
+    against_documents: bool = False
+    """Whether it compares the answer with the documents that were returned with it: a system that looks nothing up, and
+    has no such score, is not measured by it."""
+    scale: tuple[int, int] | None = None
+    """The least and the greatest value on the judge's own scale, where a measure shows it beside the normalised one."""
     name: str = ""
     """As the config has it. `load_reward` sets it."""
     outside: Plugin | None = None
@@ -179,7 +185,9 @@ def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
     if at not in _loaded:
         plugin = load_plugin("rewards", name, ("score",), key)
         with plugin.errors("is not a reward as rewards/reward.py describes it"):
-            declared: Rule | Judged = _declare(plugin, key) if plugin.is_outside else plugin.module.REWARD
+            declared: Rule | Judged = getattr(plugin.module, "REWARD", None) or _declare(plugin, key)
+        if plugin.is_outside:
+            declared = replace(declared, version=plugin.digest, outside=plugin)
         _loaded[at] = replace(declared, name=name)
     return _loaded[at]
 
@@ -225,10 +233,9 @@ def _declare(plugin: Plugin, key: str) -> Rule | Judged:
             )
     about: dict[str, Any] = {
         "title": str(getattr(module, "TITLE", short_name(plugin.name))),
-        "version": plugin.digest,
+        "version": 0,
         "needs": needs,
         "needs_embedder": "embed" in asks_for,
-        "outside": plugin,
     }
 
     def by_rule(question: Question, trajectory: Trajectory, inputs: Inputs) -> Result | Awaitable[Result]:

@@ -171,7 +171,15 @@ class Scorer:
                         name: scores[trajectory.key, name] for name in reward.after if (trajectory.key, name) in scores
                     }
                     asker = ScoreJudge(
-                        judge, log, prompts, nuggets, embed, before, question, trajectory.key, short_name(reward.name)
+                        judge,
+                        log,
+                        {**reward.prompts, **prompts},
+                        nuggets,
+                        embed,
+                        before,
+                        question,
+                        trajectory.key,
+                        short_name(reward.name),
                     )
                     with session(question.id):  # what is asked of one answer begins alike: one server, of several
                         score = await _judge_one(reward, question, trajectory, asker)
@@ -280,13 +288,11 @@ async def _judge_one(reward: Judged, question: Question, trajectory: Trajectory,
     try:
         with reward.errors(question, trajectory, PromptTooLong, JudgeError):
             result = await reward.score(question, trajectory, judge)
-        score = reward.make_score(trajectory, result)
+        score = judge.finish(reward.make_score(trajectory, result))
     except PromptTooLong as error:
         return null.model_copy(update={"reason": str(error)})
     except (JudgeError, SourceError) as error:
         return null.model_copy(update={"state": "unfinished", "reason": str(error)})
-    if judge.verdicts:
-        score = score.model_copy(update={"verdicts": tuple(judge.verdicts), "unparsed": judge.unparsed})
     cut, _ = cut_off(score.verdicts)
     if score.value is None and cut:
         why = f"{cut} of {len(score.verdicts)} replies were cut off (raise max_context of the judge)"

@@ -77,6 +77,8 @@ LENIENT = "_lenient"
 """The suffix of a measure over only the trajectories with an answer."""
 AS_RETURNED = "_as_returned"
 """The suffix of a measure that counts an answer at the end of the budget."""
+RAW = "_raw"
+"""The suffix of the strict measure on the scale of the judge."""
 
 
 def strict_form(name: str) -> str:
@@ -158,7 +160,7 @@ class _Measures(dict[str, Measure]):
     """The measures by name; one that is not among MEASURES is that of a reward from outside rewards/builtin/."""
 
     def __missing__(self, name: str) -> Measure:
-        score = strict_form(name)
+        score = strict_form(name).removesuffix(RAW)
         try:
             reward = load_reward(score)
         except UserError:  # results may be shown where their reward's file is not
@@ -167,14 +169,14 @@ class _Measures(dict[str, Measure]):
             forms = _in_every_form(score, short_name(score))
         else:
             forms = _in_every_form(score, reward.title, "judge" if reward.needs_judge else "rule")
-        return next(measure for measure in forms if measure.name == name)
+            if reward.scale is not None:
+                low, high = reward.scale
+                forms = (*forms, Measure(score + RAW, f"... from {low} to {high}", "quality"))
+        by_name = {measure.name: measure for measure in forms}
+        return by_name[name]
 
 
 BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
-RAW = {"correctness": 3, "faithfulness": 2}
-"""By score, the width of the scale from -1 on that its judge uses."""
-AGAINST_DOCUMENTS = {"faithfulness", "ragas_faithfulness"}
-"""Scores that need documents returned with the answer."""
 
 
 def measure(
@@ -218,10 +220,10 @@ def measure(
     for name in names:
         if name not in MATCHES:
             values |= forms(name, (name,), score(name))
-    for name, width in RAW.items():
-        if name in names:
-            normalised = values[name]
-            values[f"{name}_raw"] = None if normalised is None else width * normalised - 1
+    for name in sorted(names):
+        if (scale := load_reward(name).scale) is not None:
+            (low, high), normalised = scale, values[name]
+            values[name + RAW] = None if normalised is None else (high - low) * normalised + low
     if weights and set(weights) <= set(names):
         needed = [name for name, weight in weights.items() if weight]
         values |= forms("reward", needed, reward(trajectory.key, scores, weights))
@@ -308,8 +310,10 @@ def values_of_samples(
     answered = [t for t in trajectories if has_answer(t)]
     undefined = {
         name
-        for name in AGAINST_DOCUMENTS & set(names)
-        if not retrieves and not any(_value(scores, t, name) is not None for t in answered)
+        for name in names
+        if load_reward(name).against_documents
+        and not retrieves
+        and not any(_value(scores, t, name) is not None for t in answered)
     }
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)

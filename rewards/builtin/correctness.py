@@ -152,6 +152,7 @@ REWARD = Judged(
     score=score,
     needs=("nuggets", "reference"),
     unscorable=_without_nuggets,
+    scale=(-1, 2),
     prompts={**nuggets.PROMPTS, **PROMPTS},
     settings=_settings,
 )

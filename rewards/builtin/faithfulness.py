@@ -56,6 +56,8 @@ REWARD = Judged(
     title="Faithfulness",
     version=version_of(claims.CLAIMS, SUPPORT),
     score=score,
+    against_documents=True,
+    scale=(-1, 1),
     prompts={**claims.PROMPTS, **PROMPTS},
     settings=_settings,
 )

@@ -35,5 +35,6 @@ REWARD = Judged(
     title="RAGAS faithfulness",
     version=version_of(ragas.STATEMENTS, ragas.SUPPORT),
     score=score,
+    against_documents=True,
     prompts={slot: PROMPTS[slot] for slot in ("statements.user", "support.user")},
 )

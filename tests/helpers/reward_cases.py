@@ -127,8 +127,10 @@ def judge_it(
             CallLog(folder / "calls.jsonl", set()) as log,
             NuggetStore(folder / "nuggets", judge, PROMPTS, "t") as store,
         ):
-            asker = ScoreJudge(judge, log, PROMPTS, store, no_vectors, before, question, made.key, name)
-            return reward.make_score(made, await reward.score(question, made, asker))
+            asker = ScoreJudge(
+                judge, log, {**reward.prompts, **PROMPTS}, store, no_vectors, before, question, made.key, name
+            )
+            return asker.finish(reward.make_score(made, await reward.score(question, made, asker)))
 
     return asyncio.run(run())
 

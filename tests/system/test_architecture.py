@@ -8,7 +8,12 @@ from pathlib import Path
 
 import yaml
 
+from evaluation.measures.measures import BY_NAME
+from ratchet.records import Question
+from rewards.prompts import PROMPTS
+from rewards.reward import Judged, load_reward
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
+from tests.helpers.reward_cases import judge_it, scripted_judge, trajectory
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,8 +27,13 @@ def test_the_table_of_folders_is_the_contract_on_imports() -> None:
     assert packages == {name for row in rows for name in row}
 
 
+def recipe_of(title: str) -> str:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    return page.partition(f"## Recipe: {title}\n")[2].partition("\n## ")[0]
+
+
 async def test_a_two_role_system_is_one_file_and_one_config(tmp_path: Path) -> None:
-    recipe = (ROOT / "docs" / "architecture.md").read_text().partition("## Recipe: a two-role system")[2]
+    recipe = recipe_of("a two-role system")
     [source], [config] = (re.findall(rf"```{kind}\n(.*?)```", recipe, re.DOTALL) for kind in ("python", "yaml"))
     (tmp_path / "draft_and_check.py").write_text(source)
     system = yaml.safe_load(config)["system"] | {"name": str(tmp_path / "draft_and_check.py")}
@@ -33,3 +43,16 @@ async def test_a_two_role_system_is_one_file_and_one_config(tmp_path: Path) -> N
     writer, checker = played.conversations
     assert (writer.role, writer.trainable, checker.role, checker.trainable) == ("writer", True, "checker", False)
     assert str(agent.calls[1].messages[-1]["content"]).endswith("Draft: Bo")
+
+
+def test_a_judged_reward_is_one_file_and_a_line_for_its_prompt(tmp_path: Path) -> None:
+    [source] = re.findall(r"```python\n(.*?)```", recipe_of("a judged reward"), re.DOTALL)
+    file = tmp_path / "directness.py"
+    file.write_text(source)
+    engine = scripted_judge(lambda given: '{"score": 1}' if given["answer"] == "Ada." else "?")
+    for answer, value in (("Ada.", 0.5), ("Bo.", None)):
+        score = judge_it(tmp_path, engine, str(file), Question(id="q1", text="Who?"), trajectory(answer=answer))
+        assert (score.value, score.unparsed) == (value, 0 if value else 2)
+    assert (BY_NAME[str(file)].short, BY_NAME[f"{file}_lenient"].form) == ("Directness (judge)", "lenient")
+    declared = load_reward("relevance")
+    assert isinstance(declared, Judged) and PROMPTS.items() >= declared.prompts.items()
