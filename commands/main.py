@@ -34,7 +34,7 @@ COMMANDS = {
     "selftrain": Subcommand(
         "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
     ),
-    "plan": Subcommand("memory and hours of a run before it starts, and beside what it took", "commands.plan:main"),
+    "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
     "status": Subcommand("what of a run is done, and what is left", "commands.selftrain:status"),
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "commands.rounds:choose"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "commands.rounds:promote"),

@@ -2,7 +2,7 @@
 
 python -m rounds choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
 python -m rounds promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
-python -m rounds plan --config X                  memory and hours of the run, and beside what it took
+python -m rounds plan --config X                  memory and calls of the run, and beside what it took
 python -m rounds trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
 """
 
@@ -100,5 +100,5 @@ SUBCOMMANDS = {
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
     "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
     "trace": Subcommand("one question through every round", trace),
-    "plan": Subcommand("memory and hours of a run before it starts, and beside what it took", "commands.plan:main"),
+    "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
 }

@@ -53,9 +53,11 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     config = config_of(arguments)
     if arguments.gpu_gb and not arguments.dry_run:
         raise UserError("--gpu-gb plans for another machine: add --dry-run")
-    from rounds.plan.usage import model_uses  # late: rounds, which knows the stages, imports inference
+    from rounds.plan.usage import model_uses  # late: --help needs no stages
+    from rounds.stage import ExperimentRun
 
-    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, model_uses(config))
+    uses = model_uses(ExperimentRun(config, ()))
+    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, uses)
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((spec for spec in specs if config.training.model in spec.names), None)

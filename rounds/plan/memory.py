@@ -28,7 +28,7 @@ from inference.serving.memory import (
     estimate_memory,
 )
 from inference.serving.specs import ModelUse, ServerSpec
-from ratchet.config import Config, is_missing
+from ratchet.config import IndexConfig, ModelConfig, ServeConfig, TrainingConfig, is_missing
 from ratchet.files import read_json_file
 from training.memory import OPTIMIZER_BYTES, Activations
 
@@ -105,13 +105,13 @@ class Step:
         return max(0, bisect_right(range(1 << 26), room, key=lambda count: self.memory(count, count).total) - 1)
 
 
-def index_row(config: Config, node: Node, documents: int | None) -> TableRow:
+def index_row(index: IndexConfig, node: Node, documents: int | None) -> TableRow:
     """The index on disk and in memory."""
-    if is_missing(config.index):
+    if is_missing(index):
         return TableRow("index", "none", "the config has no index")
-    if config.index.url is not None:
-        return TableRow("index", "elsewhere", f"a search server answers: {config.index.url}")
-    folder = Path(config.index.path)
+    if index.url is not None:
+        return TableRow("index", "elsewhere", f"a search server answers: {index.url}")
+    folder = Path(index.path)
     try:
         there = read_json_file(folder / "manifest.json")["documents"]
         each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
@@ -125,12 +125,11 @@ def index_row(config: Config, node: Node, documents: int | None) -> TableRow:
     return TableRow("index", format_gb(wanted * each), limit, (text,))
 
 
-def serving_row(config: Config, name: str, node: Node, use: ModelUse) -> TableRow:
+def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, use: ModelUse) -> TableRow:
     """A server of one model that has its GPUs to itself."""
-    model = config.models[name]
     if model.engine in ("openai", "chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
-    spec = ServerSpec((name,), model, config.serve_config(name), model.concurrency, use.calls, use.conversation_tokens)
+    spec = ServerSpec((name,), model, serve, model.concurrency, use.calls, use.conversation_tokens)
     size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel
     estimate, overhead = estimate_memory(spec, 1, size), ACTIVATION_BYTES + CUDA_GRAPH_BYTES + CUDA_CONTEXT_BYTES
     token, one = int(estimate.token), int(estimate.token) * model.max_context
@@ -155,12 +154,11 @@ def serving_row(config: Config, name: str, node: Node, use: ModelUse) -> TableRo
     return TableRow(f"serve {name}", needs, limit, arithmetic)
 
 
-def training_row(config: Config, node: Node) -> TableRow:
-    """A training step."""
+def training_row(training: TrainingConfig, model: ModelConfig, node: Node) -> TableRow:
+    """A training step of the trained model."""
     import torch
     from transformers import AutoConfig
 
-    training, model = config.training, config.models[config.training.model]
     size = footprint(model.path, model.revision, model.dtype)
     loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
     rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]

@@ -1,4 +1,4 @@
-"""What each stage of a run computes: trajectories, judge calls and trained tokens. Pure, but for what is on disk."""
+"""What each stage of a run asks of models: trajectories, judge calls and trained tokens."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.core.system import load_system
-from ratchet.config import Config
-from rounds.plan.hours import Work, judging_work, row_tokens, sampling_work
-from rounds.plan.usage import JudgeUse, SystemUse, assumed_use, judge_use, system_use
+from rounds.plan.usage import JudgeUse, RoleUse, SystemUse, assumed_use, judge_use, system_use
 from rounds.records import StageKey
 from rounds.stage import ExperimentRun
 from rounds.stages import SAMPLING_STAGES, stages_of
@@ -34,9 +32,6 @@ class PlannedStage:
     """How its trajectories, calls or tokens were counted."""
     trajectories: float = 0.0
     judge_calls: float = 0.0
-    work: tuple[Work, ...] = ()
-    """Of language models that sample and judge."""
-    trained_tokens: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,47 +46,48 @@ class RunUse:
     """For one trajectory of an evaluation."""
 
 
-def run_use(config: Config) -> RunUse:
+def run_use(experiment: ExperimentRun) -> RunUse:
     """Measured on the run where it has been sampled and scored, else assumed; baselines are assumed. UserError."""
+    config, run = experiment.config, experiment.run
+    evaluation, rewards = config.evaluation, config.rewards
     return RunUse(
-        system_use(config),
-        {name: assumed_use(load_system(one), config) for name, one in config.evaluation.baselines.items()},
-        judge_use(config, config.rewards.weights, config.sampling.samples),
-        judge_use(config, config.evaluation.scores, config.evaluation.samples),
+        system_use(config.system, config.models, run),
+        {name: assumed_use(load_system(baseline), config.models) for name, baseline in evaluation.baselines.items()},
+        judge_use(rewards, rewards.weights, config.sampling.samples, run),
+        judge_use(rewards, evaluation.scores, evaluation.samples, run),
     )
 
 
 def plan_stages(experiment: ExperimentRun, use: RunUse, questions: NumQuestions) -> list[PlannedStage]:
     """The stages of the run in their order; in later rounds as many as in the first. UserError."""
     keys = [stage.key for stage in stages_of(experiment)]
-    return [_planned(experiment.config, key, keys, use, questions) for key in keys]
+    return [_planned(experiment, key, keys, use, questions) for key in keys]
 
 
 def _planned(
-    config: Config, key: StageKey, keys: Sequence[StageKey], use: RunUse, questions: NumQuestions
+    experiment: ExperimentRun, key: StageKey, keys: Sequence[StageKey], use: RunUse, questions: NumQuestions
 ) -> PlannedStage:
-    samples, pilot = config.sampling.samples, config.sampling.pilot or 0
-    if key.id in ("sample.pilot", "sample"):
-        each = pilot if key.id == "sample.pilot" else samples - pilot
-        text = f"{count(questions.train)} questions x {each} samples"
-        return _sampling(key, text, [(use.system, questions.train * each)])
-    if key.id in ("score.pilot", "score"):
-        each = pilot if key.id == "score.pilot" else samples - pilot
-        text = f"{count(questions.train)} questions x {each} samples"
-        return _judging(config, key, text, use.rewards, questions.train * each)
-    if key.id in ("train", "train.random", "train.gold"):
-        return _training(config, key, use, questions.train)
+    config = experiment.config
+    evaluation = config.evaluation
     asked: list[tuple[SystemUse, float]]
+    if key.id in ("sample.pilot", "sample", "score.pilot", "score"):
+        pilot = config.sampling.pilot or 0
+        each = pilot if key.id.endswith(".pilot") else config.sampling.samples - pilot
+        text = f"{count(questions.train)} questions x {each} samples"
+        if key.id.startswith("sample"):
+            return _sampling(key, text, [(use.system, questions.train * each)])
+        return _judging(key, text, use.rewards, questions.train * each)
+    if key.id in ("train", "train.random", "train.gold"):
+        return _training(experiment, key, use, questions.train)
     if key.id in ("choose.sample", "choose"):
         candidates = max(1, config.training.max_steps // config.training.eval_steps)
         text = f"{count(questions.dev)} questions x {candidates} candidates (max_steps / eval_steps)"
         asked, judged = [(use.system, questions.dev * candidates)], use.rewards
     elif key.id in ("promote.sample", "promote"):
         arms = 2 if key.round == 1 else 3
-        text = f"{count(questions.dev)} questions x {config.evaluation.samples} samples x {arms} arms"
-        asked, judged = [(use.system, questions.dev * config.evaluation.samples * arms)], use.evaluation
+        text = f"{count(questions.dev)} questions x {evaluation.samples} samples x {arms} arms"
+        asked, judged = [(use.system, questions.dev * evaluation.samples * arms)], use.evaluation
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
-        evaluation = config.evaluation
         own = 2 + len(evaluation.controls) + ("form" in evaluation.controls)  # which has two arms
         text = (
             f"{count(questions.evaluated)} questions x {evaluation.samples} samples x "
@@ -100,47 +96,48 @@ def _planned(
         if evaluation.baseline_samples:
             text += ", more or fewer by evaluation.baseline_samples"
         asked = [(use.system, questions.evaluated * evaluation.samples * own)]
-        asked += [(one, questions.evaluated * evaluation.samples_of(name)) for name, one in use.baselines.items()]
+        asked += [
+            (baseline, questions.evaluated * evaluation.samples_of(name)) for name, baseline in use.baselines.items()
+        ]
         judged = use.evaluation
     else:  # an index grows with its documents; a report and a table take seconds
         return PlannedStage(key)
     total = sum(number for _, number in asked)
-    sampled, scored = _sampling(key, text, asked), _judging(config, key, text, judged, total)
+    sampled, scored = _sampling(key, text, asked), _judging(key, text, judged, total)
     if key.id in SAMPLING_STAGES.values():
         return sampled
     before = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()}.get(key.id)
     if any(other.id == before and other.round == key.round for other in keys):
         return scored
-    return PlannedStage(
-        key, f"{sampled.counted}; {scored.counted}", total, scored.judge_calls, (*sampled.work, *scored.work)
-    )
+    return PlannedStage(key, f"{sampled.counted}; {scored.counted}", total, scored.judge_calls)
 
 
 def _sampling(key: StageKey, text: str, asked: Sequence[tuple[SystemUse, float]]) -> PlannedStage:
     total = sum(number for _, number in asked)
-    work = [one for use, number in asked for one in sampling_work(use, number)]
-    calls, new = sum(one.calls for one in work), sum(one.new_tokens for one in work)
+    calls = sum(number * use.calls for use, number in asked)
+    new = sum(number * use.new_tokens for use, number in asked)
+    prefilled = sum(number * use.prefilled_tokens for use, number in asked)
     counted = (
         f"{text} = {count(total)} trajectories: {count(calls)} calls, {count(new)} new tokens, "
-        f"{count(sum(one.prefilled_tokens for one in work))} prompt tokens that are in no cache"
+        f"{count(prefilled)} prompt tokens that are in no cache"
     )
-    return PlannedStage(key, counted, total, 0.0, tuple(work))
+    return PlannedStage(key, counted, total)
 
 
-def _judging(config: Config, key: StageKey, text: str, use: JudgeUse, trajectories: float) -> PlannedStage:
+def _judging(key: StageKey, text: str, use: JudgeUse, trajectories: float) -> PlannedStage:
     if not use.total:
         return PlannedStage(key, f"{text}: scored by rules", trajectories)
-    work = judging_work(config.rewards.judge, use, trajectories)
-    parts = " + ".join(f"{calls:,.1f} {name}" for name, calls in use.calls.items())
-    counted = f"{text} = {count(trajectories)} trajectories x ({parts}) = {count(work.calls)} judge calls"
-    return PlannedStage(key, counted, trajectories, work.calls, (work,))
+    calls = trajectories * use.total
+    parts = " + ".join(f"{number:,.1f} {name}" for name, number in use.calls.items())
+    counted = f"{text} = {count(trajectories)} trajectories x ({parts}) = {count(calls)} judge calls"
+    return PlannedStage(key, counted, trajectories, calls)
 
 
-def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> PlannedStage:
-    training = config.training
+def _training(experiment: ExperimentRun, key: StageKey, use: RunUse, questions: float) -> PlannedStage:
+    config, training = experiment.config, experiment.config.training
     roles = use.system.of_model(training.model).roles
     each = row_tokens(roles, training.max_length)
-    kept, steps, passes = _kept(config), training.max_steps, ""
+    kept, steps, passes = _max_kept(experiment), training.max_steps, ""
     earlier = key.round if config.rounds.learn_from == "all" else 1
     learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
     rows = earlier * learnt * kept * sum(role.conversations for role in roles)
@@ -153,13 +150,20 @@ def _training(config: Config, key: StageKey, use: RunUse, questions: float) -> P
         f"{steps:,} steps x batch of {training.batch_size} (at most{passes}) "
         f"x {each:,.0f} tokens a row = {count(trained)} tokens"
     )
-    return PlannedStage(key, counted, trained_tokens=trained)
+    return PlannedStage(key, counted)
 
 
-def _kept(config: Config) -> int:
+def _max_kept(experiment: ExperimentRun) -> int:
     """The most trajectories of a question that are learnt from."""
+    config = experiment.config
     select, samples = config.rewards.select, config.sampling.samples
     return min(select.ties, samples) if config.training.objective == "sft" else samples
+
+
+def row_tokens(roles: Sequence[RoleUse], max_length: int) -> float:
+    """The mean tokens of a training row: of a conversation of these roles."""
+    lengths = [min(role.conversation_tokens, max_length) for role in roles]
+    return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 def count(number: float) -> str:

@@ -6,20 +6,21 @@ Assumptions are constants here, and `ratchet plan` prints each one that it uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
 from agents.core.system import System, load_system
 from inference.serving.specs import ModelUse
-from ratchet.config import Config
+from ratchet.config import ModelConfig, RewardsConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Score, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards.reward import judged
 from rewards.store import stored_scores
+from rounds.stage import ExperimentRun
 from sampling.store import TrajectoryStore
 
 MAX_TRAJECTORIES = 500
@@ -83,7 +84,7 @@ class SystemUse:
         return SystemUse(tuple(role for role in self.roles if role.model == model), self.source)
 
 
-def assumed_use(system: System, config: Config) -> SystemUse:
+def assumed_use(system: System, models: Mapping[str, ModelConfig]) -> SystemUse:
     """The calls of a system that has not been sampled. A conversation takes a quarter of its model's context."""
     name = short_name(system.config.name)
     calls = CALLS.get(name, {})
@@ -95,7 +96,7 @@ def assumed_use(system: System, config: Config) -> SystemUse:
             PROMPT_TOKENS,
             CACHED * PROMPT_TOKENS,
             NEW_TOKENS,
-            config.models[system.config.role(role).model].max_context / 4,
+            models[system.config.role(role).model].max_context / 4,
         )
         for role in system.roles
     )
@@ -110,14 +111,14 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     calls: Counter[str] = Counter()
     tokens: dict[str, Counter[str]] = {"prompt": Counter(), "cached": Counter(), "new": Counter()}
     lengths: dict[str, list[int]] = {}
-    for one in trajectories:
+    for trajectory in trajectories:
         count += 1
-        for call in one.model_calls:
+        for call in trajectory.model_calls:
             calls[call.role] += 1
             tokens["prompt"][call.role] += call.prompt_tokens
             tokens["cached"][call.role] += call.cached_tokens
             tokens["new"][call.role] += call.new_tokens
-        for talk in one.conversations:
+        for talk in trajectory.conversations:
             models[talk.role] = talk.model
             lengths.setdefault(talk.role, []).append(len(talk.ids))
     roles = tuple(
@@ -137,15 +138,15 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     return SystemUse(roles, source) if roles else None
 
 
-def system_use(config: Config) -> SystemUse:
-    """The calls of the config's system: of the latest round that was sampled, else assumed."""
-    for folder in reversed(RunFolder(config.folder).rounds()):
-        some = list(islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES))
-        finished = [one for one in some if one.status != "failed"]
+def system_use(system: SystemConfig, models: Mapping[str, ModelConfig], run: RunFolder) -> SystemUse:
+    """The calls of a system: of the run's latest round that was sampled, else assumed."""
+    for folder in reversed(run.rounds()):
+        sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
+        finished = [trajectory for trajectory in sampled if trajectory.status != "failed"]
         source = f"measured on {len(finished):,} trajectories of round {folder.number}"
-        if (found := use_of(finished, source)) is not None:
-            return found
-    return assumed_use(load_system(config.system), config)
+        if (use := use_of(finished, source)) is not None:
+            return use
+    return assumed_use(load_system(system), models)
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,15 @@ class JudgeUse:
         return sum(self.calls.values())
 
 
-def assumed_judge_use(config: Config, names: Iterable[str], samples: int) -> JudgeUse:
+def assumed_judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int) -> JudgeUse:
     """The judge's calls for the scores of these names, with `samples` trajectories of a question.
 
     Correctness judges every nugget in a call of its own, and draws the nuggets once for all samples of a question.
     Faithfulness and precision draw the claims of an answer in one call and judge all of them in another; precision has
     its claims from faithfulness where both are scored.
     """
-    rewards, scores = config.rewards, judged(names)
-    runs = rewards.runs
-    draws = _nugget_draws(config)
+    runs, scores = rewards.runs, judged(names)
+    draws = _nugget_draws(rewards)
     claims = runs if rewards.faithfulness.claims == "per_run" else 1
     known = {
         "correctness": draws / samples + ITEMS * runs,
@@ -183,35 +183,35 @@ def assumed_judge_use(config: Config, names: Iterable[str], samples: int) -> Jud
     return JudgeUse(calls, f"assumed: {ITEMS:g} nuggets, {runs} runs")
 
 
-def judge_use(config: Config, names: Iterable[str], samples: int) -> JudgeUse:
-    """The judge's calls for one trajectory: of the latest round that was scored, else assumed.
+def judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int, run: RunFolder) -> JudgeUse:
+    """The judge's calls for one trajectory: of the run's latest round that was scored, else assumed.
 
     What draws nuggets is no part of a stored score, so it is computed.
     """
-    assumed = assumed_judge_use(config, names, samples)
-    for folder in reversed(RunFolder(config.folder).rounds()):
+    assumed = assumed_judge_use(rewards, names, samples)
+    for folder in reversed(run.rounds()):
         keys = list(islice(TrajectoryStore(folder.trajectories).keys(), MAX_TRAJECTORIES))
         try:
             scores = stored_scores(folder.scores, set(keys))
         except UserError:  # of another version; who scores says so
             continue
-        by_name = {name: [one for (_, scored), one in scores.items() if scored == name] for name in assumed.calls}
+        by_name = {name: [score for (_, scored), score in scores.items() if scored == name] for name in assumed.calls}
         if not by_name or not all(by_name.values()):
             continue
-        draws = _nugget_draws(config) / samples
+        draws = _nugget_draws(rewards) / samples
         calls = {
-            name: fmean(_calls_of(one, "faithfulness" in by_name) for one in found)
+            name: fmean(_calls_of(score, "faithfulness" in by_name) for score in own)
             + (draws if short_name(name) == "correctness" else 0.0)
-            for name, found in by_name.items()
+            for name, own in by_name.items()
         }
         count = min(map(len, by_name.values()))
         return JudgeUse(calls, f"measured on the scores of {count:,} trajectories of round {folder.number}")
     return assumed
 
 
-def _nugget_draws(config: Config) -> int:
+def _nugget_draws(rewards: RewardsConfig) -> int:
     """How many times the nuggets of a question are drawn."""
-    return config.rewards.runs if config.rewards.correctness.nuggets == "per_run" else 1
+    return rewards.runs if rewards.correctness.nuggets == "per_run" else 1
 
 
 def _calls_of(score: Score, has_faithfulness: bool) -> int:
@@ -222,24 +222,26 @@ def _calls_of(score: Score, has_faithfulness: bool) -> int:
     return sum(2 if verdict.get("asked_again") else 1 for verdict in replies)
 
 
-def model_uses(config: Config) -> dict[str, ModelUse]:
+def model_uses(experiment: ExperimentRun) -> dict[str, ModelUse]:
     """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers.
 
     Without those that cannot be told: models are also served for configs that lack a system or a reward.
     """
+    config, rewards = experiment.config, experiment.config.rewards
     try:
-        use = system_use(config)
-        asked = judge_use(config, {*config.rewards.weights, *config.evaluation.scores}, config.sampling.samples)
+        use = system_use(config.system, config.models, experiment.run)
+        names = {*rewards.weights, *config.evaluation.scores}
+        asked = judge_use(rewards, names, config.sampling.samples, experiment.run)
     except UserError:
         return {}
-    found: dict[str, ModelUse] = {}
+    uses: dict[str, ModelUse] = {}
     for model in {role.model for role in use.roles}:
         own = use.of_model(model)
         mean = sum(role.calls * role.conversation_tokens for role in own.roles) / own.calls
-        found[model] = ModelUse(own.calls, round(mean))
-    judge = config.rewards.judge
+        uses[model] = ModelUse(own.calls, round(mean))
+    judge = rewards.judge
     if asked.total and judge in config.models:
-        before = found.get(judge, ModelUse(calls=0.0))
+        before = uses.get(judge, ModelUse(calls=0.0))
         tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
-        found[judge] = ModelUse(before.calls + asked.total, tokens)
-    return found
+        uses[judge] = ModelUse(before.calls + asked.total, tokens)
+    return uses

@@ -1,4 +1,4 @@
-"""The memory and hours of a plan: by hand on real models' shapes, against what a step allocates, as a command."""
+"""The memory and calls of a plan: by hand on real models' shapes, against what a step allocates, as a command."""
 
 from __future__ import annotations
 
@@ -210,7 +210,6 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     said = capsys.readouterr().out
     assert "DOES NOT FIT a GPU of 24.0 GB: serve.tensor_parallel" in said
     assert "DOES NOT FIT one GPU of 24.0 GB: fits with FSDP" in said
-    assert "hours: not known, since a model runs elsewhere or on the CPU, or does not fit the GPU" in said
 
 
 @pytest.mark.slow
@@ -227,26 +226,11 @@ def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys
     assert "assumed: 10 nuggets, 5 runs" in said
     # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
     assert "5,000 steps x batch of 128 (at most: 29.6 passes over 21,600 rows, if 3 trajectories" in said
-    assert "A100 80 GB, 2.04 TB/s x 50%" in said
-    main(
-        [
-            "--config",
-            str(path),
-            "--questions",
-            "1000",
-            "--set",
-            "training.epochs=2",
-            "--set",
-            "training.choose_by=reward",
-        ]
-    )
+    settings = ("--set", "training.epochs=2", "--set", "training.choose_by=reward")
+    main(["--config", str(path), "--questions", "1000", *settings])
     # No question is held out: 2 x ceil(24,000 / 128).
     said = capsys.readouterr().out
-    assert (
-        "376 steps x batch of 128 (at most: 2 passes over 24,000 rows, if 3 trajectories of each question are" in said
-    )
-    main(["--config", str(path), "--questions", "1000", "--tokens-per-second", "1000"])
-    assert "= 3.33 hours" in capsys.readouterr().out
+    assert "376 steps x batch of 128 (at most: 2 passes over 24,000 rows, if 3 trajectories of each question" in said
 
 
 def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
@@ -256,21 +240,16 @@ def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
     store(tmp_path / "run" / "round-1" / "trajectories", [trajectory(n) for n in range(10)])
     write_json(tmp_path / "index" / "manifest.json", {"documents": 10})
     (tmp_path / "index" / "postings").write_bytes(b"x" * 1_000_000)
-    (tmp_path / "run" / "round-1" / "training").mkdir()
-    (tmp_path / "run" / "round-1" / "training" / "log.jsonl").write_text('{"step": 1, "tokens_per_second": 77.0}\n{"st')
     entry = Entry(
         round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories": 10},
         began="2026-11-23T10:00:00+00:00", seconds=3600.0, machine="node7",
     )  # fmt: skip
     write_jsonl(tmp_path / "run" / "ledger.jsonl", [entry])
-    command = ["--config", str(path), "--questions", "1000", "--documents", "14_000_000", "--memory-gb", "100"]
-    main([*command, "--tokens-per-second", "1000"])
+    main(["--config", str(path), "--questions", "1000", "--documents", "14_000_000", "--memory-gb", "100"])
     said = capsys.readouterr().out
-    # One call of 20 new tokens: 80,000 at 1,000 a second.
     assert "1.0 calls, 2 prompt tokens (0 cached), 20 new; conversations of 22" in said
-    assert "measured on 10 trajectories of round 1" in said and "= 0.0222 hours" in said
-    assert "measured: 1 hours on node7, servers' start included, 10 trajectories, 0 new tokens/s" in said
-    assert "77 tokens/s (measured in round 1)" in said
+    assert "measured on 10 trajectories of round 1" in said and ": 4,000 calls, 80,000 new tokens" in said
+    assert "took 1.00 hours on node7, servers' start included, 10 trajectories" in said
     bytes_there = sum(file.stat().st_size for file in (tmp_path / "index").iterdir())
     assert f"one node holds {100e9 / (bytes_there / 10):,.0f} documents" in said
 
